@@ -1,0 +1,109 @@
+# Agent-Reach. `make help` lists what can be made; `make test` is what has to be green.
+
+SHELL := /bin/sh
+.NOTPARALLEL:
+.SUFFIXES:
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+export PATH := $(CURDIR)/node_modules/.bin:$(PATH)
+DIST := node --enable-source-maps dist
+
+.PHONY: help
+help: ## List the targets
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' Makefile
+
+# As in package.json; undici, which makes the calls out, needs the .1.
+NODE_FLOOR := 20.18.1
+
+# ---- what everything needs -------------------------------------------------------------------------------------------
+
+.PHONY: check-node
+check-node:
+	@command -v node >/dev/null 2>&1 || { echo "Agent-Reach needs Node $(NODE_FLOOR) or newer, and no 'node' is on the PATH." >&2; exit 1; }
+	@node -e 'var f = "$(NODE_FLOOR)".split("."), v = process.versions.node.split("."), i = 0; while (i < 2 && +v[i] === +f[i]) i++; process.exit(+v[i] >= +f[i] ? 0 : 1)' \
+		|| { echo "Agent-Reach needs Node $(NODE_FLOOR) or newer; this is $$(node --version)." >&2; exit 1; }
+	@command -v npm >/dev/null 2>&1 || { echo "Agent-Reach needs npm, which comes with Node, and no 'npm' is on the PATH." >&2; exit 1; }
+
+# What is installed is what the lock file says: the stamp is a copy of the lock file that was installed from.
+STAMP := node_modules/.installed-from
+.PHONY: install
+install: check-node ## Install the dependencies, if they are missing or the lock file has changed
+	@cmp -s package-lock.json $(STAMP) || { npm ci --ignore-scripts --no-audit --no-fund && cp package-lock.json $(STAMP); }
+
+.PHONY: build
+build: install ## Compile to dist/ (also the type check)
+	@echo "== build (types)"
+	@tsc -p .
+	@node dist/test/run/finish-build.js
+
+# ---- run it ----------------------------------------------------------------------------------------------------------
+
+.PHONY: dev
+dev: build ## Start a team of agents with their sidecars and keep it up; prints the URLs
+	@$(DIST)/deploy/local/dev.js
+
+.PHONY: demo
+demo: build ## Tell the customer-service story on real processes, and stop
+	@$(DIST)/deploy/local/demo.js
+
+.PHONY: demo-standalone
+demo-standalone: demo ## The same as demo: standalone is all there is so far
+
+.PHONY: sandbox
+sandbox: build ## Run a scenario file on mock providers: make sandbox FILE=scenario.yaml
+	@test -n "$(FILE)" || { echo "Name a scenario file: make sandbox FILE=scenario.yaml" >&2; exit 2; }
+	@$(DIST)/sidecar/main.js sandbox "$(FILE)"
+
+# ---- check it --------------------------------------------------------------------------------------------------------
+
+.PHONY: test
+test: install format-check build lint unused docs-check ## Everything that has to be green: format, types, lint, unused code, docs, tests (ONLY=word: some files)
+	@echo "== tests"
+	@$(DIST)/test/run/tests.js $(ONLY)
+
+.PHONY: cases
+cases: build ## Only the numbered cases of bad input and faults; the last line counts them
+	@$(DIST)/test/run/cases.js
+
+.PHONY: format-check
+format-check: install
+	@echo "== format"
+	@biome format .
+
+.PHONY: lint
+lint: build ## Lint: types, cycles, layers, banned globals
+	@echo "== lint"
+	@$(DIST)/test/lint/lint.js
+
+.PHONY: unused
+unused: install
+	@echo "== unused code"
+	@knip
+
+.PHONY: docs-check
+docs-check: build
+	@echo "== generated docs"
+	@$(DIST)/docs/generate.js --check
+
+.PHONY: bench-call
+bench-call: build ## What a call costs, beside a bare pass-through and a direct call
+	@$(DIST)/test/bench/call.js
+
+.PHONY: bench-decide
+bench-decide: build ## What a decision costs among 1,000 providers
+	@$(DIST)/test/bench/decide.js
+
+# ---- write it --------------------------------------------------------------------------------------------------------
+
+.PHONY: format
+format: install ## Format the sources
+	@biome format --write .
+
+.PHONY: docs
+docs: build ## Write the generated pages of docs/ anew
+	@$(DIST)/docs/generate.js
+
+.PHONY: clean
+clean: ## Remove what was built
+	@rm -rf dist build .tap

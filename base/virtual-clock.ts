@@ -1,0 +1,76 @@
+/** A clock that stands still until it is told to move: for the sandbox, replay and unit tests. */
+import type { Clock, Timer } from './clock.ts';
+
+interface Pending {
+  at: number;
+  seq: number;
+  fire: () => void;
+  live: boolean;
+}
+
+/** Timers that fall due at the same instant fire in the order in which they were set. */
+export class VirtualClock implements Clock {
+  #now = 0;
+  #seq = 0;
+  #pending: Pending[] = [];
+  readonly #wallStartMs: number;
+
+  constructor(wallStartMs = 1_700_000_000_000) {
+    this.#wallStartMs = wallStartMs;
+  }
+
+  now(): number {
+    return this.#now;
+  }
+
+  wallMs(): number {
+    return this.#wallStartMs + this.#now;
+  }
+
+  after(delayMs: number, fire: () => void): Timer {
+    const entry: Pending = { at: this.#now + Math.max(0, delayMs), seq: this.#seq++, fire, live: true };
+    let low = 0;
+    let high = this.#pending.length;
+    while (low < high) {
+      const mid = (low + high) >>> 1;
+      if ((this.#pending[mid] as Pending).at <= entry.at) low = mid + 1;
+      else high = mid;
+    }
+    this.#pending.splice(low, 0, entry);
+    return {
+      cancel: () => {
+        if (!entry.live) return;
+        entry.live = false;
+        const at = this.#pending.indexOf(entry);
+        if (at >= 0) this.#pending.splice(at, 1);
+      },
+    };
+  }
+
+  /** When the next timer is due (same scale as `now()`), or null when none is set. */
+  nextAt(): number | null {
+    return this.#pending[0]?.at ?? null;
+  }
+
+  /** Moves to `at` (never back) and fires what is due by then, letting promises settle in between. */
+  async advanceTo(at: number): Promise<void> {
+    await settle();
+    for (let next = this.#pending[0]; next !== undefined && next.at <= at; next = this.#pending[0]) {
+      this.#pending.shift();
+      next.live = false;
+      this.#now = Math.max(this.#now, next.at);
+      next.fire();
+      await settle();
+    }
+    this.#now = Math.max(this.#now, at);
+  }
+
+  async advance(ms: number): Promise<void> {
+    await this.advanceTo(this.#now + ms);
+  }
+}
+
+/** Lets every promise that can settle without a timer do so (setImmediate runs after the microtask queue is dry). */
+async function settle(): Promise<void> {
+  for (let turn = 0; turn < 2; turn++) await new Promise<void>((done) => setImmediate(done));
+}

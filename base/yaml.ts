@@ -1,0 +1,236 @@
+/**
+ * Text that people write, YAML or JSON, to plain data with a place for every value. YAML 1.2 core, minus what has hurt
+ * others: anchors, aliases and merge keys (they expand without end), tags and directives, several documents, duplicate
+ * keys, tabs as white space, and plain words that YAML 1.1 tools read differently (`yes`, `010`, `1:30`). Refused
+ * things are found on the stream of tokens, before anything is composed. The data has no prototypes and is frozen.
+ */
+import { CST, isMap, isScalar, isSeq, Lexer, LineCounter, type Node, type Pair, parseDocument, Scalar } from 'yaml';
+import { quote } from './duration.ts';
+
+export interface Position {
+  /** 1-based. */
+  readonly line: number;
+  readonly column: number;
+}
+
+export type Path = readonly (string | number)[];
+
+export interface YamlProblem extends Position {
+  readonly file: string;
+  /** JSON pointer of the value at fault; '' when the text could not be read that far. */
+  readonly path: string;
+  readonly message: string;
+}
+
+export interface ParsedYaml {
+  /** Undefined when there are problems. */
+  readonly value: unknown;
+  /** Where the value at `path` stands, or the nearest thing around it that exists. */
+  locate(path: Path): Position;
+  /** Where the key of the value at `path` stands. */
+  locateKey(path: Path): Position;
+  readonly problems: readonly YamlProblem[];
+}
+
+const MAX_BYTES = 4 * 1024 * 1024;
+const MAX_DEPTH = 64;
+const MAX_PROBLEMS = 50;
+
+const WORDS_OF_1_1 = /^(?:y|n|yes|no|on|off)$/i;
+const SEXAGESIMAL = /^[-+]?\d+(?::[0-5]?\d)+(?:\.\d*)?$/;
+const OLD_OCTAL = /^[-+]?0\d+$/;
+const WHOLE_NUMBER = /^[-+]?(?:\d+|0x[\da-fA-F]+|0o[0-7]+)$/;
+const DANGEROUS_KEYS: ReadonlySet<string> = new Set(['__proto__', 'constructor', 'prototype']);
+
+/** Parses one document. Never throws for what the text holds. */
+export function parseYaml(text: string, fileName: string): ParsedYaml {
+  const lines = new LineCounter();
+  const reading = new Reading(fileName, lines);
+  if (Buffer.byteLength(text) > MAX_BYTES) {
+    reading.refuse(0, [], 'the file is larger than 4 MiB');
+    return reading.result(null, undefined);
+  }
+  lines.addNewLine(0);
+  for (let at = text.indexOf('\n'); at >= 0; at = text.indexOf('\n', at + 1)) lines.addNewLine(at + 1);
+  scan(text, reading);
+  if (reading.problems.length > 0) return reading.result(null, undefined);
+  try {
+    const document = parseDocument(text, { version: '1.2', schema: 'core', merge: false, uniqueKeys: false, prettyErrors: false, logLevel: 'silent' });
+    for (const error of [...document.errors, ...document.warnings]) reading.refuse(error.pos[0], [], sentence(error.message));
+    if (reading.problems.length > 0) return reading.result(null, undefined);
+    const root = document.contents as Node | null;
+    const value = reading.build(root, []);
+    return reading.result(root, reading.problems.length > 0 ? undefined : value);
+  } catch (error) {
+    // the composer recurses: a text that is deep beyond the stack ends here
+    if (!(error instanceof RangeError)) throw error;
+    reading.refuse(0, [], `nested more than ${MAX_DEPTH} levels deep`);
+    return reading.result(null, undefined);
+  }
+}
+
+const REFUSED_TOKENS: Readonly<Record<string, string>> = Object.freeze({
+  anchor: 'anchors (&name) are not used here: write the value out',
+  alias: 'aliases (*name) are not used here: write the value out; if it is text, quote it',
+  tag: 'tags (!name) are not used here; if it is text, quote it',
+  'directive-line': 'directives (%) are not used here',
+});
+
+/** Looks at the tokens alone: linear, nothing is expanded. */
+function scan(text: string, reading: Reading): void {
+  let offset = 0;
+  let depth = 0;
+  let isScalarNext = false;
+  for (const lexeme of new Lexer().lex(text)) {
+    const at = offset;
+    const type: string | null = isScalarNext ? null : CST.tokenType(lexeme);
+    if (type === 'doc-mode' || type === 'scalar' || type === 'flow-error-end') {
+      // control characters that the lexer adds, not part of the text
+      isScalarNext = type === 'scalar';
+      continue;
+    }
+    isScalarNext = false;
+    offset += lexeme.length;
+    if (type === null) continue;
+    const message = REFUSED_TOKENS[type];
+    if (message !== undefined) reading.refuse(at, [], message);
+    else if (type === 'flow-map-start' || type === 'flow-seq-start') depth++;
+    else if (type === 'flow-map-end' || type === 'flow-seq-end') depth = Math.max(0, depth - 1);
+    else if (type === 'space' && depth === 0 && lexeme.includes('\t')) {
+      reading.refuse(at + lexeme.indexOf('\t'), [], 'a tab is used as white space: use spaces');
+    }
+    if (depth > MAX_DEPTH) {
+      reading.refuse(at, [], `nested more than ${MAX_DEPTH} levels deep`);
+      return;
+    }
+    if (reading.problems.length >= MAX_PROBLEMS) return;
+  }
+}
+
+/** One parse: collects problems and builds the data. */
+class Reading {
+  readonly problems: YamlProblem[] = [];
+  readonly #file: string;
+  readonly #lines: LineCounter;
+
+  constructor(file: string, lines: LineCounter) {
+    this.#file = file;
+    this.#lines = lines;
+  }
+
+  refuse(offset: number, path: Path, message: string): void {
+    if (this.problems.length >= MAX_PROBLEMS) return;
+    this.problems.push({ file: this.#file, ...this.position(offset), path: pointerOf(path), message });
+  }
+
+  position(offset: number): Position {
+    const { line, col } = this.#lines.linePos(offset);
+    return { line: Math.max(1, line), column: Math.max(1, col) };
+  }
+
+  result(root: Node | null, value: unknown): ParsedYaml {
+    return {
+      value,
+      locate: (path) => this.position(offsetOf(root, path, false)),
+      locateKey: (path) => this.position(offsetOf(root, path, true)),
+      problems: this.problems,
+    };
+  }
+
+  build(node: Node | null, path: Path): unknown {
+    if (node === null) return null;
+    if (path.length > MAX_DEPTH) {
+      this.refuse(startOf(node), path, `nested more than ${MAX_DEPTH} levels deep`);
+      return null;
+    }
+    if (isSeq(node)) return Object.freeze(node.items.map((item, i) => this.build(item as Node | null, [...path, i])));
+    if (isMap(node)) return this.#buildMap(node.items as Pair<Node, Node | null>[], path);
+    return isScalar(node) ? this.#buildScalar(node, path) : null;
+  }
+
+  #buildMap(pairs: Pair<Node, Node | null>[], path: Path): unknown {
+    const map: Record<string, unknown> = Object.create(null) as Record<string, unknown>;
+    const seen = new Map<string, number>();
+    for (const pair of pairs) {
+      const key = keyText(pair.key);
+      const offset = startOf(pair.key);
+      if (key === null) {
+        this.refuse(offset, path, 'a key must be a word, not a list, a map or nothing');
+        continue;
+      }
+      if (key === '<<' && (pair.key as Scalar).type === Scalar.PLAIN) this.refuse(offset, [...path, key], 'merge keys (<<) are not used here: write the values out');
+      if (DANGEROUS_KEYS.has(key)) this.refuse(offset, [...path, key], `"${key}" is not allowed as a key`);
+      const before = seen.get(key);
+      if (before !== undefined) this.refuse(offset, [...path, key], `the key ${quote(key)} stands here twice (first at line ${this.position(before).line})`);
+      seen.set(key, offset);
+      map[key] = this.build(pair.value, [...path, key]);
+    }
+    return Object.freeze(map);
+  }
+
+  #buildScalar(node: Scalar, path: Path): unknown {
+    const value = node.value;
+    const source = node.source ?? '';
+    if (node.type !== Scalar.PLAIN) return value;
+    if (typeof value === 'string') {
+      if (WORDS_OF_1_1.test(value)) this.refuse(startOf(node), path, `the unquoted word ${value} is a boolean to some tools and a text to others: write true or false, or quote it: "${value}"`);
+      else if (SEXAGESIMAL.test(value)) this.refuse(startOf(node), path, `the unquoted ${quote(value).slice(1, -1)} is a number in base 60 to some tools: quote it, or write a duration with its unit`);
+      return value;
+    }
+    if (typeof value === 'number') {
+      if (OLD_OCTAL.test(source)) this.refuse(startOf(node), path, `${source} is octal to some tools and decimal to others: drop the leading zero, or quote it if it is text`);
+      else if (WHOLE_NUMBER.test(source) && !Number.isSafeInteger(value)) this.refuse(startOf(node), path, `${quote(source).slice(1, -1)} cannot be held exactly as a number: quote it`);
+      else if (source.length > 1 && Object.is(value, -0) && WHOLE_NUMBER.test(source)) return 0;
+    }
+    return value;
+  }
+}
+
+function keyText(key: Node | null): string | null {
+  if (key === null || !isScalar(key)) return null;
+  if (key.type === Scalar.PLAIN) return key.source === undefined || key.source === '' ? null : key.source;
+  return typeof key.value === 'string' ? key.value : null;
+}
+
+function startOf(node: Node | null): number {
+  return node?.range?.[0] ?? 0;
+}
+
+/** Walks down `path` as far as it exists. */
+function offsetOf(root: Node | null, path: Path, ofKey: boolean): number {
+  let node = root;
+  let offset = startOf(root);
+  for (const [depth, step] of path.entries()) {
+    if (isSeq(node)) {
+      const item = node.items[Number(step)];
+      if (item === undefined) return offset;
+      node = item as Node;
+      offset = startOf(node);
+    } else if (isMap(node)) {
+      const pair = (node.items as Pair<Node, Node | null>[]).find((each) => keyText(each.key) === String(step));
+      if (pair === undefined) return offset;
+      const isLast = depth === path.length - 1;
+      offset = (ofKey && isLast) || pair.value === null || isEmptyPlain(pair.value) ? startOf(pair.key) : startOf(pair.value);
+      node = pair.value;
+    } else return offset;
+  }
+  return offset;
+}
+
+function isEmptyPlain(node: Node): boolean {
+  return isScalar(node) && node.type === Scalar.PLAIN && (node.source ?? '') === '';
+}
+
+/** JSON pointer (RFC 6901) of a path; '' for the whole document. */
+export function pointerOf(path: Path): string {
+  let pointer = '';
+  for (const step of path) pointer += `/${String(step).replaceAll('~', '~0').replaceAll('/', '~1')}`;
+  return pointer;
+}
+
+/** The parser's own message, first line only, as a sentence of ours. */
+function sentence(message: string): string {
+  const line = (message.split('\n')[0] as string).replace(/ at line \d+, column \d+:?$/, '').replace(/\.$/, '');
+  if (line.includes('multiple documents')) return 'the file holds several documents (---): one is read, so write one';
+  return quote(line).slice(1, -1);
+}

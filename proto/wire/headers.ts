@@ -1,0 +1,44 @@
+/** Header names on the wire, in the lower case that HTTP/2 and Node use. One place, so that no end can misspell one. */
+export const Header = {
+  deadlineMs: 'reach-deadline-ms',
+  deadlineTotalMs: 'reach-deadline-total-ms',
+  budget: 'reach-budget',
+  step: 'reach-step',
+  affinity: 'reach-affinity',
+  sequenceId: 'reach-sequence-id',
+  pin: 'reach-pin',
+  tags: 'reach-tags',
+  execution: 'reach-execution',
+  retry: 'reach-retry',
+  mode: 'reach-mode',
+  /** `1`: the Result carries the decision trace. */
+  explain: 'reach-explain',
+  /** To agents: what they are asked for. */
+  capability: 'reach-capability',
+  powerId: 'reach-power-id',
+  idempotencyKey: 'idempotency-key',
+  path: 'reach-path',
+  /** Between sidecars only. */
+  caller: 'reach-caller',
+  provider: 'reach-provider',
+  wire: 'reach-wire',
+  started: 'reach-started',
+  /** The answer is wanted chunk by chunk. */
+  stream: 'reach-stream',
+  /** On answers. */
+  code: 'reach-code',
+  definitelySuccess: 'reach-definitely-success',
+  degraded: 'reach-degraded',
+  version: 'reach-version',
+  elapsedMs: 'reach-elapsed-ms',
+  attempts: 'reach-attempts',
+  detail: 'reach-detail',
+  ambiguous: 'reach-ambiguous',
+  retryAfterMs: 'reach-retry-after-ms',
+  traceId: 'reach-trace-id',
+  traceparent: 'traceparent',
+  tracestate: 'tracestate',
+} as const;
+
+/** Every header with this prefix belongs to Agent-Reach: a caller's copy is read at the edge and never forwarded as it came. */
+export const OWN_PREFIX = 'reach-';

@@ -1,0 +1,117 @@
+/**
+ * W3C trace context, in and out. Decides whether a caller's `traceparent` is taken over or a new trace starts, because a
+ * wrong id joins two strangers' timelines. Whatever it gets, the call proceeds: tracing never refuses anything. Sampling
+ * is left to whoever exports spans.
+ *
+ * Taken over: version 00 of exactly 55 characters; a later version whose first 55 characters have the same form and are
+ * followed by nothing or by `-`. Everything else (version ff, zero ids, upper case, two headers) starts a new trace and
+ * drops `tracestate`, which has no meaning without its `traceparent`.
+ */
+import type { Random } from '../../base/random.ts';
+
+/** What `readTraceContext` fills in; a Call is one. */
+export interface TraceFields {
+  /** 32 hex digits. */
+  traceId: string;
+  /** 16 hex digits of the caller's span; '' when the trace starts here. */
+  parentSpanId: string;
+  /** The bits that are defined: 1 sampled, 2 random trace id. */
+  traceFlags: number;
+  traceState: string;
+}
+
+type HeaderValue = string | string[] | undefined;
+
+/** Above it `tracestate` is dropped whole. W3C asks for 512 characters at least to be carried on. */
+export const MAX_TRACESTATE_CHARS = 2_048;
+export const MAX_TRACESTATE_MEMBERS = 32;
+
+const TRACEPARENT_CHARS = 55;
+const DASH = 0x2d;
+const KNOWN_FLAGS = 3;
+const SAMPLED = 1;
+
+/** Takes the caller's context over, or starts a trace of our own. */
+export function readTraceContext(into: TraceFields, traceparent: HeaderValue, tracestate: HeaderValue, random: Random): void {
+  if (typeof traceparent === 'string' && isTraceparent(traceparent)) {
+    into.traceId = traceparent.slice(3, 35);
+    into.parentSpanId = traceparent.slice(36, 52);
+    into.traceFlags = (hexDigit(traceparent.charCodeAt(53)) * 16 + hexDigit(traceparent.charCodeAt(54))) & KNOWN_FLAGS;
+    into.traceState = tracestate === undefined ? '' : cleanTracestate(tracestate);
+    return;
+  }
+  into.traceId = newTraceId(random);
+  into.parentSpanId = '';
+  into.traceFlags = SAMPLED;
+  into.traceState = '';
+}
+
+/** `traceparent` of a request that we send: one per attempt, with that attempt's span id. */
+export function formatTraceparent(traceId: string, spanId: string, flags: number): string {
+  return `00-${traceId}-${spanId}-${HEX[flags & KNOWN_FLAGS] as string}`;
+}
+
+/** 32 hex digits, never all zero. */
+export function newTraceId(random: Random): string {
+  return eightHex(random) + eightHex(random) + eightHex(random) + eightNonZero(random);
+}
+
+/** 16 hex digits, never all zero. */
+export function newSpanId(random: Random): string {
+  return eightHex(random) + eightNonZero(random);
+}
+
+const HEX: readonly string[] = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, '0'));
+
+function eightHex(random: Random): string {
+  return wordHex((random.next() * 4_294_967_296) >>> 0);
+}
+
+function eightNonZero(random: Random): string {
+  return wordHex((random.next() * 4_294_967_296) >>> 0 || 1);
+}
+
+function wordHex(word: number): string {
+  return (HEX[word >>> 24] as string) + (HEX[(word >>> 16) & 255] as string) + (HEX[(word >>> 8) & 255] as string) + (HEX[word & 255] as string);
+}
+
+function isTraceparent(text: string): boolean {
+  if (text.length < TRACEPARENT_CHARS) return false;
+  if (text.charCodeAt(2) !== DASH || text.charCodeAt(35) !== DASH || text.charCodeAt(52) !== DASH) return false;
+  if (!isHex(text, 0, 2) || !isHex(text, 3, 35) || !isHex(text, 36, 52) || !isHex(text, 53, 55)) return false;
+  if (isZero(text, 3, 35) || isZero(text, 36, 52)) return false;
+  if (text.startsWith('ff')) return false;
+  if (text.length === TRACEPARENT_CHARS) return true;
+  // A later version may carry more; version 00 may not. A comma here is a second header that Node has joined on.
+  return !text.startsWith('00') && text.charCodeAt(TRACEPARENT_CHARS) === DASH && !text.includes(',');
+}
+
+/** Lower case only, as the standard wants it. */
+function isHex(text: string, from: number, to: number): boolean {
+  for (let i = from; i < to; i++) if (hexDigit(text.charCodeAt(i)) < 0) return false;
+  return true;
+}
+
+function hexDigit(c: number): number {
+  if (c >= 0x30 && c <= 0x39) return c - 0x30;
+  if (c >= 0x61 && c <= 0x66) return c - 0x57;
+  return -1;
+}
+
+function isZero(text: string, from: number, to: number): boolean {
+  for (let i = from; i < to; i++) if (text.charCodeAt(i) !== 0x30) return false;
+  return true;
+}
+
+/** The list as it came when it is well formed and within bounds, else ''. */
+function cleanTracestate(value: string | string[]): string {
+  const text = typeof value === 'string' ? value : value.join(',');
+  if (text.length > MAX_TRACESTATE_CHARS) return '';
+  let members = 1;
+  for (let i = 0; i < text.length; i++) {
+    const c = text.charCodeAt(i);
+    if (c === 0x2c) members++;
+    else if ((c < 0x20 && c !== 0x09) || c > 0x7e) return '';
+  }
+  return members > MAX_TRACESTATE_MEMBERS ? '' : text;
+}

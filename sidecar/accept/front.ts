@@ -1,0 +1,49 @@
+/**
+ * What the ways in need of the rest: the engine, the table with what is known about it, what was observed, and the three
+ * doors of the pipeline. Made once by the composition root; a test puts a script behind the doors.
+ */
+import type { Call } from '../call/call.ts';
+import type { Engine } from '../engine.ts';
+import type { Observation } from '../observe/observer.ts';
+import type { Problem } from '../../proto/language/types.ts';
+import type { Table } from '../table/snapshot.ts';
+
+/** The table and its standing; `InstalledTable` is one. */
+export interface TableView extends Table {
+  /** A table has been installed: calls can be answered. */
+  readonly ready: boolean;
+  /** `clock.now()` of the last installation. */
+  readonly installedAt: number;
+  readonly source: string;
+  /** '' = it is the newest that was offered. */
+  readonly staleBecause: string;
+  readonly refusals: number;
+  readonly problems: readonly Problem[];
+}
+
+export interface Pipeline {
+  outbound(engine: Engine, call: Call): Promise<void>;
+  inbound(engine: Engine, call: Call, providerAgentId: string, version: string): Promise<void>;
+  explain(engine: Engine, call: Call, withPayload: boolean): { readonly refusal: { readonly code: number; readonly detail: string } | null };
+}
+
+export class Front {
+  readonly engine: Engine;
+  readonly table: TableView;
+  readonly observation: Observation;
+  readonly pipeline: Pipeline;
+  /** No new calls are taken: the process is about to stop. */
+  draining = false;
+
+  constructor(engine: Engine, table: TableView, observation: Observation, pipeline: Pipeline) {
+    this.engine = engine;
+    this.table = table;
+    this.observation = observation;
+    this.pipeline = pipeline;
+  }
+
+  /** A call can succeed. */
+  get ready(): boolean {
+    return this.table.ready && !this.draining;
+  }
+}

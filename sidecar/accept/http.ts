@@ -1,0 +1,56 @@
+/** The port for agents, on localhost. One line a route: what a route does stands in the file it names. */
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { Front } from './front.ts';
+import { LocalGuard } from './guard.ts';
+import { invoke, notNow } from './invoke.ts';
+import { openApi } from './openapi.ts';
+import { capabilities, explain, health, json, metrics, ready } from './pages.ts';
+import { targetAfter } from './request.ts';
+import { Port } from './server.ts';
+import { stream } from './stream.ts';
+
+const INVOKE = '/v1/invoke/';
+const STREAM = '/v1/stream/';
+const EXPLAIN = '/v1/explain/';
+
+type Handler = (request: FastifyRequest, reply: FastifyReply) => void;
+
+export function httpPort(front: Front): Port {
+  const guard = new LocalGuard(front.engine.config.allowedHosts);
+  const port = new Port(front, { listen: front.engine.config.listen, guard: (request) => guard.check(request) });
+  const { app } = port;
+  const onInvoke: Handler = (request, reply) => {
+    reply.hijack();
+    if (!notNow(front, reply.raw)) void invoke(front, request.raw, reply.raw, askedBy(request, INVOKE), request.body);
+  };
+  const onStream: Handler = (request, reply) => {
+    reply.hijack();
+    if (!notNow(front, reply.raw)) void stream(front, request.raw, reply.raw, askedBy(request, STREAM), request.body);
+  };
+  const onExplain: Handler = (request, reply) => {
+    reply.hijack();
+    if (!notNow(front, reply.raw)) explain(front, request.raw, reply.raw, askedBy(request, EXPLAIN), request.body);
+  };
+  app.post(`${INVOKE}*`, onInvoke);
+  app.route({ method: ['GET', 'POST'], url: `${STREAM}*`, handler: onStream });
+  app.route({ method: ['GET', 'POST'], url: `${EXPLAIN}*`, handler: onExplain });
+  app.get('/v1/capabilities', page((request, reply) => capabilities(front, request.raw, reply.raw)));
+  app.route({ method: ['GET', 'HEAD'], url: '/v1/health', handler: page((_request, reply) => health(front, reply.raw)) });
+  app.route({ method: ['GET', 'HEAD'], url: '/v1/ready', handler: page((_request, reply) => ready(front, reply.raw)) });
+  app.get('/metrics', page((_request, reply) => void metrics(front, reply.raw)));
+  app.get('/v1/openapi.json', page((_request, reply) => json(reply.raw, 200, openApi())));
+  return port;
+}
+
+/** A page writes its answer itself. */
+function page(write: Handler): Handler {
+  return (request, reply) => {
+    reply.hijack();
+    write(request, reply);
+  };
+}
+
+/** The target as the caller wrote it; the router's own reading only when the path is spelled unusually (`/v1/%69nvoke/…`). */
+function askedBy(request: FastifyRequest, prefix: string): string {
+  return targetAfter(request.raw.url as string, prefix) ?? (request.params as Record<string, string>)['*'] ?? '';
+}

@@ -1,0 +1,54 @@
+/** `/v1/invoke/{target}`: one request, one Result. Bytes in, call through the pipeline, bytes out; no policy. */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { Code } from '../../proto/wire/codes.ts';
+import { Header } from '../../proto/wire/headers.ts';
+import { answerEnveloped, answerRaw, refuse } from './answer.ts';
+import type { Front } from './front.ts';
+import { lineOf } from './line.ts';
+import { callFrom, queryParameter } from './request.ts';
+
+/** When to come back while the sidecar is not ready. */
+const STARTING_MS = 1_000;
+
+export async function invoke(front: Front, request: IncomingMessage, response: ServerResponse, asked: string, body: unknown): Promise<void> {
+  const raw = isRaw(request);
+  if (typeof raw === 'string') {
+    refuse(response, Code.invalid_request, 400, raw, 'keep');
+    return;
+  }
+  const call = callFrom(front, request, 'http', asked, body, false);
+  const line = lineOf(request.socket);
+  line.add(call);
+  try {
+    await front.pipeline.outbound(front.engine, call);
+    line.remove(call);
+    if (response.destroyed || call.cancelled) return;
+    if (raw) answerRaw(response, call);
+    else answerEnveloped(response, call);
+  } catch (error) {
+    line.remove(call);
+    front.observation.fault(error);
+    refuse(response, Code.internal, 500, 'a fault in Agent-Reach', 'close');
+  }
+}
+
+/** True when the request was answered, because no call can be taken now. */
+export function notNow(front: Front, response: ServerResponse): boolean {
+  if (front.ready) return false;
+  if (front.draining) {
+    front.observation.metrics.requestRefused('draining');
+    refuse(response, Code.blocked_by_operator, 503, 'this sidecar is stopping and takes no new calls', 'close', STARTING_MS);
+  } else {
+    front.observation.metrics.requestRefused('starting');
+    refuse(response, Code.none_healthy, 503, 'starting: no route table is loaded yet', 'keep', STARTING_MS);
+  }
+  return true;
+}
+
+/** Whether the caller wants the provider's own answer; or the words of a refusal. */
+export function isRaw(request: IncomingMessage): boolean | string {
+  const mode = request.headers[Header.mode] ?? queryParameter(request.url as string, 'mode');
+  if (mode === null || mode === 'envelope') return false;
+  if (mode === 'raw') return true;
+  return `${Header.mode} must be raw or envelope; got ${JSON.stringify(String(mode).slice(0, 40))}`;
+}

@@ -1,0 +1,114 @@
+/**
+ * The port for other sidecars: the provider's end of a call. The answer says in headers what plain HTTP cannot: whether
+ * the work never started, may have begun, or is done, which is what lets the caller's sidecar go elsewhere safely. A whole
+ * answer of the agent is passed on as it came, its own errors too: the caller's end judges it by the same contract.
+ * Who is calling, and all else, is decided by `inbound`.
+ */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { Code, codeEntry } from '../../proto/wire/codes.ts';
+import { Header } from '../../proto/wire/headers.ts';
+import type { Call } from '../call/call.ts';
+import type { Reply } from '../call/reply.ts';
+import { detailOf } from '../call/result.ts';
+import type { Listen } from '../config.ts';
+import { MESH_PATH, WIRE_VERSION } from '../transports/mesh.ts';
+import { flat, headerText } from './answer.ts';
+import type { Front } from './front.ts';
+import { meshGuard } from './guard.ts';
+import { lineOf } from './line.ts';
+import { json } from './pages.ts';
+import { callFrom, targetAfter } from './request.ts';
+import { Port } from './server.ts';
+import { PlainFraming } from './sse.ts';
+import { pour } from './stream.ts';
+
+const STARTING_MS = 1_000;
+
+export function meshPort(front: Front, listen: Listen): Port {
+  const port = new Port(front, { listen, guard: meshGuard });
+  port.app.post(`${MESH_PATH}*`, (request: FastifyRequest, reply: FastifyReply) => {
+    reply.hijack();
+    void receive(front, request.raw, reply.raw, targetAfter(request.raw.url as string, MESH_PATH) ?? '', request.body);
+  });
+  port.app.get('/mesh/v1/ready', (_request: FastifyRequest, reply: FastifyReply) => {
+    reply.hijack();
+    json(reply.raw, front.ready ? 200 : 503, { ready: front.ready });
+  });
+  return port;
+}
+
+async function receive(front: Front, request: IncomingMessage, response: ServerResponse, capability: string, body: unknown): Promise<void> {
+  const { headers } = request;
+  const wire = headers[Header.wire];
+  const provider = headers[Header.provider];
+  const version = headers[Header.version];
+  if (wire !== WIRE_VERSION) {
+    notStarted(response, Code.invalid_request, `the peer speaks mesh version ${wire === undefined ? 'unknown' : String(wire).slice(0, 20)}, this sidecar ${WIRE_VERSION}`, 0);
+    return;
+  }
+  if (typeof provider !== 'string' || typeof version !== 'string') {
+    notStarted(response, Code.invalid_request, `${Header.provider} and ${Header.version} must be given`, 0);
+    return;
+  }
+  if (!front.ready) {
+    notStarted(response, front.draining ? Code.blocked_by_operator : Code.none_healthy, front.draining ? 'the provider\'s sidecar is stopping' : 'the provider\'s sidecar is starting', STARTING_MS);
+    return;
+  }
+  const call = callFrom(front, request, 'mesh', capability, body, headers[Header.stream] === '1');
+  const line = lineOf(request.socket);
+  line.add(call);
+  try {
+    await front.pipeline.inbound(front.engine, call, provider, version);
+    line.remove(call);
+    const reply = call.reply;
+    if (reply !== null && reply.stream !== null && call.code === Code.ok) {
+      if (response.destroyed) reply.stream.cancel(Code.cancelled, 'the peer went away');
+      else pour(front, line, call, reply.stream, response, reply.status, answerHead(call, reply), new PlainFraming());
+      return;
+    }
+    if (response.destroyed || call.cancelled) return;
+    if (reply !== null && reply.code === Code.ok && reply.stream === null && reply.status > 0) pass(response, call, reply);
+    else fail(response, call);
+  } catch (error) {
+    line.remove(call);
+    front.observation.fault(error);
+    call.cancel();
+    if (response.headersSent) response.destroy();
+    else tell(response, Code.internal, 'started', 'a fault in Agent-Reach', 0);
+  }
+}
+
+/** The agent's whole answer. */
+function pass(response: ServerResponse, call: Call, reply: Reply): void {
+  const head = answerHead(call, reply);
+  if (reply.status !== 204 && reply.status !== 304) head.push('content-length', String(reply.body.length));
+  response.writeHead(reply.status, head);
+  response.end(reply.body);
+}
+
+function answerHead(call: Call, reply: Reply): string[] {
+  const head = flat(reply.headers);
+  head.push(Header.code, '0', Header.started, reply.started);
+  // What the agent itself said, and hygiene has taken out with every other header of ours.
+  if (call.definitelySuccess) head.push(Header.definitelySuccess, 'true');
+  if (call.noRetry) head.push(Header.retry, 'none');
+  return head;
+}
+
+function fail(response: ServerResponse, call: Call): void {
+  const last = call.attempts[call.attempts.length - 1];
+  tell(response, call.code === Code.ok ? Code.internal : (call.code as Code), last === undefined ? 'not_started' : last.started, detailOf(call), call.retryAfterMs);
+}
+
+function notStarted(response: ServerResponse, code: Code, detail: string, retryAfterMs: number): void {
+  tell(response, code, 'not_started', detail, retryAfterMs);
+}
+
+function tell(response: ServerResponse, code: Code, started: string, detail: string, retryAfterMs: number): void {
+  const head = [Header.code, String(code), Header.started, started, 'content-length', '0'];
+  if (detail !== '') head.push(Header.detail, headerText(detail));
+  if (retryAfterMs > 0) head.push(Header.retryAfterMs, String(Math.ceil(retryAfterMs)));
+  response.writeHead(codeEntry(code).http, head);
+  response.end();
+}

@@ -1,0 +1,131 @@
+/** What can be read of a sidecar without calling anybody: who would serve, what may be called, how it is doing. */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { Code, codeEntry } from '../../proto/wire/codes.ts';
+import type { Principal } from '../call/principal.ts';
+import { admittedBy, type Capability, type Version } from '../table/snapshot.ts';
+import { JSON_TYPE, refuse } from './answer.ts';
+import type { Front } from './front.ts';
+import { callFrom } from './request.ts';
+
+const MAX_SHOWN_PROBLEMS = 20;
+
+/** Who would serve this, and why everybody else was left out. Nothing is sent. */
+export function explain(front: Front, request: IncomingMessage, response: ServerResponse, asked: string, body: unknown): void {
+  const call = callFrom(front, request, 'http', asked, body, false);
+  const explanation = front.pipeline.explain(front.engine, call, call.body.length > 0);
+  const refusal = explanation.refusal;
+  // Who may not call it may not look behind it either; every other refusal is what was asked about.
+  if (refusal !== null && (refusal.code === Code.unauthenticated || refusal.code === Code.forbidden)) {
+    refuse(response, refusal.code, codeEntry(refusal.code).http, refusal.detail, 'keep');
+    return;
+  }
+  json(response, 200, explanation);
+}
+
+/** What the caller may call. */
+export function capabilities(front: Front, request: IncomingMessage, response: ServerResponse): void {
+  const principal = front.engine.identities.caller(request.headers.authorization);
+  if (principal === null) {
+    refuse(response, Code.unauthenticated, 401, 'no known credential: send Authorization: Bearer <token>', 'keep');
+    return;
+  }
+  const table = front.table.current();
+  const now = front.engine.clock.now();
+  const shown: unknown[] = [];
+  for (const capability of table.capabilities.values()) {
+    const versions = capability.versions.filter((version) => mayCall(version, principal)).map((version) => versionView(version, now));
+    if (versions.length > 0) shown.push({ name: capability.name, aliases: aliasesOf(capability), default_range: capability.defaultRange, versions });
+  }
+  json(response, 200, { caller: principal.agent, table_version: table.version, capabilities: shown });
+}
+
+function mayCall(version: Version, principal: Principal): boolean {
+  return admittedBy(version.contract.acl, principal.team, principal.role, principal.id) !== null;
+}
+
+function aliasesOf(capability: Capability): string[] {
+  return [...new Set(capability.versions.flatMap((version) => version.contract.aliases))];
+}
+
+function versionView(version: Version, now: number): unknown {
+  const { contract } = version;
+  let usable = 0;
+  for (const candidate of version.candidates) {
+    const state = candidate.health.usable(now);
+    if ((state === 'yes' || state === 'probe') && candidate.weight > 0 && !candidate.provider.drain) usable++;
+  }
+  return {
+    version: version.text,
+    description: contract.description,
+    execution: contract.execution,
+    streaming: contract.streaming,
+    tags: contract.tags,
+    examples: contract.examples,
+    input: contract.input,
+    output: contract.output,
+    timeout_ms: version.settings.timeoutMs,
+    deadline_ms: version.settings.deadlineMs,
+    providers: { known: version.candidates.length, usable },
+  };
+}
+
+/** Alive, and in what condition. */
+export function health(front: Front, response: ServerResponse): void {
+  const { table, observation, engine } = front;
+  json(response, 200, {
+    status: statusOf(front),
+    sidecar: engine.config.name,
+    table: {
+      version: table.current().version,
+      age_ms: Math.round(tableAgeMs(front)),
+      source: table.source,
+      stale_because: table.staleBecause === '' ? null : table.staleBecause,
+      refusals: table.refusals,
+      problems: table.problems.slice(0, MAX_SHOWN_PROBLEMS),
+    },
+    calls: { started: observation.started(), ended: observation.ended(), in_flight: observation.inFlight() },
+  });
+}
+
+function statusOf(front: Front): string {
+  if (front.draining) return 'draining';
+  if (!front.table.ready) return 'starting';
+  return front.table.staleBecause === '' ? 'ok' : 'stale';
+}
+
+/** 200 exactly when a call can succeed. */
+export function ready(front: Front, response: ServerResponse): void {
+  json(response, front.ready ? 200 : 503, { ready: front.ready, status: statusOf(front) }, front.ready ? 0 : 1);
+}
+
+export async function metrics(front: Front, response: ServerResponse): Promise<void> {
+  const { health: view } = front.engine;
+  const shown = front.observation.metrics;
+  try {
+    const text = await shown.render({
+      table: { version: front.table.current().version, ageMs: tableAgeMs(front), rejected: front.table.refusals },
+      breakers: view.cells(),
+      providers: view.providers(),
+    });
+    send(response, 200, shown.contentType, text, 0);
+  } catch (error) {
+    front.observation.fault(error);
+    refuse(response, Code.internal, 500, 'the metrics could not be written', 'close');
+  }
+}
+
+function tableAgeMs(front: Front): number {
+  return front.table.ready ? front.engine.clock.now() - front.table.installedAt : 0;
+}
+
+export function json(response: ServerResponse, status: number, value: unknown, retryAfterSec = 0): void {
+  send(response, status, JSON_TYPE, JSON.stringify(value), retryAfterSec);
+}
+
+function send(response: ServerResponse, status: number, contentType: string, text: string, retryAfterSec: number): void {
+  const head = ['content-type', contentType, 'content-length', String(Buffer.byteLength(text)), 'cache-control', 'no-store'];
+  if (retryAfterSec > 0) head.push('retry-after', String(retryAfterSec));
+  response.writeHead(status, head);
+  response.end(text);
+}
+

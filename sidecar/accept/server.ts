@@ -1,0 +1,211 @@
+/**
+ * One HTTP port: a fastify server with what every port here shares. The guard stands before the router, so that it covers
+ * every path; bodies come as Buffers; errors of the protocol become problem documents; connections know what is under way
+ * on them; closing lets what is under way finish. Which routes there are is decided in `http.ts` and `mesh.ts`.
+ */
+import { createServer, type IncomingMessage, type RequestListener, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo, Socket } from 'node:net';
+import { type FastifyError, type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from 'fastify';
+import { Code } from '../../proto/wire/codes.ts';
+import { plainProblem } from '../call/result.ts';
+import type { Listen } from '../config.ts';
+import { PROBLEM_TYPE, refuse } from './answer.ts';
+import type { Front } from './front.ts';
+import type { Refusal } from './guard.ts';
+import { type Line, lineOf, openLine } from './line.ts';
+
+/** Longer than the pools of usual HTTP clients keep a connection, so that the client is the one who closes it. */
+const KEEP_ALIVE_MS = 75_000;
+/** A head of a few kilobytes takes a millisecond; who needs ten seconds for it is holding the connection, not using it. */
+const HEAD_MS = 10_000;
+/** Head and body of a request together. */
+const REQUEST_MS = 60_000;
+/** How often Node looks for heads and requests that take too long. */
+const CHECK_EVERY_MS = 1_000;
+/** A target is at most three segments of 63 and a range; the router's own limit must lie above the name stage's. */
+const MAX_TARGET_CHARS = 8_192;
+
+export interface PortOptions {
+  readonly listen: Listen;
+  readonly guard: (request: IncomingMessage) => Refusal | null;
+}
+
+/** One open port. */
+export class Port {
+  readonly app: FastifyInstance;
+  /** `METHOD /path` of every route, for the document that describes them. */
+  readonly routes: string[] = [];
+  readonly #server: Server;
+  readonly #sockets = new Set<Socket>();
+  readonly #front: Front;
+  readonly #listen: Listen;
+
+  constructor(front: Front, options: PortOptions) {
+    this.#front = front;
+    this.#listen = options.listen;
+    const { limits } = front.engine.config;
+    let made: Server | null = null;
+    this.app = fastify({
+      logger: false,
+      disableRequestLogging: true,
+      requestIdHeader: false,
+      exposeHeadRoutes: false,
+      return503OnClosing: false,
+      bodyLimit: limits.bodyBytes,
+      routerOptions: { maxParamLength: MAX_TARGET_CHARS, caseSensitive: true },
+      frameworkErrors: (error: FastifyError, _request: FastifyRequest, reply: FastifyReply) => this.#failed(error, reply),
+      serverFactory: (handler: RequestListener) => {
+        made = serverFor(handler, options.guard, limits.headerBytes, front);
+        return made;
+      },
+    } as Parameters<typeof fastify>[0]) as unknown as FastifyInstance;
+    this.#server = made as unknown as Server;
+    this.#server.maxConnections = limits.connections;
+    this.#server.on('connection', (socket: Socket) => this.#opened(socket));
+    this.#server.on('clientError', (error: NodeJS.ErrnoException, socket: Socket) => this.#garbled(error, socket));
+    this.app.addHook('onRoute', (route) => {
+      for (const method of [route.method].flat()) this.routes.push(`${method} ${route.url}`);
+    });
+    this.app.removeAllContentTypeParsers();
+    this.app.addContentTypeParser('*', { parseAs: 'buffer' }, (_request: FastifyRequest, body: Buffer, done: (error: Error | null, body?: unknown) => void) => done(null, body));
+    this.app.setErrorHandler((error: FastifyError, _request: FastifyRequest, reply: FastifyReply) => this.#failed(error, reply));
+    this.app.setNotFoundHandler((request: FastifyRequest, reply: FastifyReply) => {
+      reply.hijack();
+      front.observation.metrics.requestRefused('path');
+      refuse(reply.raw, Code.invalid_request, 404, `there is nothing at ${request.method} ${request.raw.url?.slice(0, 200) ?? ''}; see GET /v1/openapi.json`, 'keep');
+    });
+  }
+
+  /** Binds; rejects with one sentence when the port cannot be had. */
+  async open(): Promise<void> {
+    const { host, port } = this.#listen;
+    try {
+      await this.app.listen({ host, port, backlog: 1_024, listenTextResolver: () => '' });
+    } catch (error) {
+      throw new Error(whyNotBound(error as NodeJS.ErrnoException, host, port));
+    }
+  }
+
+  get address(): { readonly host: string; readonly port: number } {
+    const { address, port } = this.#server.address() as AddressInfo;
+    return { host: address, port };
+  }
+
+  get connections(): number {
+    return this.#sockets.size;
+  }
+
+  /**
+   * Stops taking connections and closes idle ones; what is under way has `graceMs` to end, then its connections are cut.
+   * Resolves when none is left.
+   */
+  async close(graceMs: number): Promise<void> {
+    const { clock } = this.#front.engine;
+    const closed = new Promise<void>((done) => this.#server.close(() => done()));
+    this.#closeIdle();
+    const timer = clock.after(graceMs, () => {
+      for (const socket of this.#sockets) socket.destroy();
+    });
+    await closed;
+    timer.cancel();
+    await this.app.close();
+  }
+
+  #closeIdle(): void {
+    for (const socket of this.#sockets) if (lineOf(socket).isIdle) socket.destroySoon();
+  }
+
+  #opened(socket: Socket): void {
+    openLine(socket);
+    this.#sockets.add(socket);
+    socket.once('close', () => this.#sockets.delete(socket));
+  }
+
+  /** An error before a handler ran: an unreadable URL, a body that is too long or ended too soon. */
+  #failed(error: FastifyError, reply: FastifyReply): void {
+    reply.hijack();
+    const response = reply.raw;
+    if (response.destroyed || response.socket === null || response.socket.destroyed) return;
+    const { metrics } = this.#front.observation;
+    lineOf(response.socket).doomed = true;
+    if (error.statusCode === 413) {
+      metrics.requestRefused('body');
+      refuse(response, Code.payload_too_large, 413, `the body is above the limit of ${this.#front.engine.config.limits.bodyBytes} bytes`, 'hear_out');
+    } else if (error.statusCode !== undefined && error.statusCode >= 400 && error.statusCode < 500) {
+      metrics.requestRefused('request');
+      refuse(response, Code.invalid_request, error.statusCode, error.message, 'hear_out');
+    } else {
+      metrics.requestRefused('fault');
+      this.#front.observation.fault(error);
+      refuse(response, Code.internal, 500, 'a fault in Agent-Reach', 'hear_out');
+    }
+  }
+
+  /** The parser gave up: nothing on this connection can be believed any more. */
+  #garbled(error: NodeJS.ErrnoException, socket: Socket): void {
+    const line = lineOf(socket);
+    if (error.code === 'ECONNRESET' || !socket.writable || line.doomed || !line.isIdle) {
+      socket.destroy();
+      return;
+    }
+    line.doomed = true;
+    const { status, code, detail, reason } = this.#whatWasWrong(error);
+    this.#front.observation.metrics.requestRefused(reason);
+    const body = plainProblem(code, status, detail);
+    socket.end(`HTTP/1.1 ${status} ${REASONS[status] ?? 'Bad Request'}\r\nconnection: close\r\ncontent-type: ${PROBLEM_TYPE}\r\ncontent-length: ${Buffer.byteLength(body)}\r\n\r\n${body}`, () => socket.destroy());
+  }
+
+  #whatWasWrong(error: NodeJS.ErrnoException): { status: number; code: Code; detail: string; reason: string } {
+    switch (error.code) {
+      case 'HPE_HEADER_OVERFLOW':
+        return { status: 431, code: Code.payload_too_large, detail: `the request's headers are above the limit of ${this.#front.engine.config.limits.headerBytes} bytes`, reason: 'head' };
+      case 'ERR_HTTP_REQUEST_TIMEOUT':
+        return { status: 408, code: Code.invalid_request, detail: `the request did not arrive within ${HEAD_MS / 1_000} s (head) or ${REQUEST_MS / 1_000} s (body)`, reason: 'slow' };
+      default:
+        return { status: 400, code: Code.invalid_request, detail: `the request is not well-formed HTTP (${error.code ?? 'unknown'})`, reason: 'framing' };
+    }
+  }
+}
+
+const REASONS: Readonly<Record<number, string>> = { 400: 'Bad Request', 408: 'Request Timeout', 431: 'Request Header Fields Too Large' };
+
+function serverFor(handler: RequestListener, guard: (request: IncomingMessage) => Refusal | null, headerBytes: number, front: Front): Server {
+  const options = {
+    maxHeaderSize: headerBytes,
+    keepAliveTimeout: KEEP_ALIVE_MS,
+    headersTimeout: HEAD_MS,
+    requestTimeout: REQUEST_MS,
+    connectionsCheckingInterval: CHECK_EVERY_MS,
+    insecureHTTPParser: false,
+    // Two `Host` or `Authorization` headers become one value that is nobody's, instead of the first one winning.
+    joinDuplicateHeaders: true,
+  };
+  return createServer(options, (request: IncomingMessage, response: ServerResponse) => {
+    const line = lineOf(request.socket);
+    if (line.doomed) return;
+    const refusal = guard(request);
+    if (refusal === null) handler(request, response);
+    else turnAway(front, line, response, refusal);
+  });
+}
+
+function turnAway(front: Front, line: Line, response: ServerResponse, refusal: Refusal): void {
+  line.doomed = true;
+  front.observation.metrics.requestRefused(refusal.reason);
+  refuse(response, refusal.status === 403 ? Code.forbidden : Code.invalid_request, refusal.status, refusal.detail, refusal.reason === 'framing' ? 'close' : 'hear_out');
+}
+
+function whyNotBound(error: NodeJS.ErrnoException, host: string, port: number): string {
+  const place = `${host.includes(':') ? `[${host}]` : host}:${port}`;
+  switch (error.code) {
+    case 'EADDRINUSE':
+      return `the port ${place} is taken by another process`;
+    case 'EACCES':
+      return `the port ${place} may not be opened by this user (ports below 1024 need a privilege)`;
+    case 'EADDRNOTAVAIL':
+    case 'ENOTFOUND':
+      return `${host} is not an address of this machine`;
+    default:
+      return `the port ${place} cannot be opened (${error.code ?? error.message})`;
+  }
+}

@@ -1,0 +1,243 @@
+/**
+ * One attempt: take the permit and the slot, send, wait no longer than allowed, judge, and give everything back when the
+ * *body* has ended, however it ends. The breaker's permit is taken last, after every other gate, so that no later refusal
+ * can lose it. Which provider, and whether there is another attempt, is decided elsewhere.
+ */
+import type { Clock, Timer } from '../../base/clock.ts';
+import type { Random } from '../../base/random.ts';
+import { Code, codeEntry } from '../../proto/wire/codes.ts';
+import { Header } from '../../proto/wire/headers.ts';
+import { newSpanId } from '../../proto/wire/trace-context.ts';
+import { Attempt } from '../call/attempt-record.ts';
+import { type Call, headerOf, note } from '../call/call.ts';
+import type { Principal } from '../call/principal.ts';
+import { failed, type Reply } from '../call/reply.ts';
+import { passing, type Reason, refusing, Verdict } from '../call/verdict.ts';
+import type { Candidate } from '../table/snapshot.ts';
+import { Exchange } from '../transports/transport.ts';
+import type { Transports } from '../transports/index.ts';
+import { MeteredBody } from './body.ts';
+import { Judgement, judgeAnswer, judgeFailure, retryAfterMsOf } from './judge.ts';
+
+/** What the stage needs of the engine. */
+export interface AttemptTools {
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly transports: Transports;
+  readonly observer: { attemptEnded(call: Call, attempt: Attempt): void };
+}
+
+const served = passing('attempt', 'served', '{a} answered {b} in {c} ms');
+const streams = passing('attempt', 'streaming', '{a} answered {b} and streams, head after {c} ms');
+const repeats = passing('attempt', 'fresh_connection', 'the connection to {a} had been closed under us; the call is idempotent and there is no other provider: once more on a fresh one');
+const failures = new Map<number, Reason>();
+
+/** A caller that leaves when this share of its time is over has in truth timed out: the provider was slow. */
+const AS_GOOD_AS_TIMED_OUT = 0.95;
+
+type Stopped = 'no' | 'attempt_time' | 'task_time' | 'caller_gone';
+
+/** The state of one attempt that its timer and the caller's leaving act on. */
+class Run {
+  stopped: Stopped = 'no';
+  readonly #exchange: Exchange;
+  constructor(exchange: Exchange) {
+    this.#exchange = exchange;
+  }
+  stop(why: Stopped): void {
+    if (this.stopped !== 'no') return;
+    this.stopped = why;
+    const abort = this.#exchange.abort;
+    this.#exchange.abort = null;
+    abort?.();
+  }
+}
+
+export async function attempt(tools: AttemptTools, call: Call, pathHeader: string): Promise<Verdict> {
+  const candidate = call.chosen as Candidate;
+  const { clock } = tools;
+  const now = clock.now();
+  const made = new Attempt(candidate, now - call.startedAt);
+  call.attempts.push(made);
+  const left = call.stepEndsAt - now;
+  if (left <= 0) return notSent(tools, call, made, Code.deadline_exceeded, 'the time was over before the provider was contacted');
+  const permit = call.panicked ? candidate.health.force(now) : candidate.health.admit(now);
+  if (permit === 0) return notSent(tools, call, made, Code.breaker_open, `its breaker lets no call through (${candidate.health.usable(now)})`);
+  candidate.provider.health.inFlight++;
+
+  const taskBound = left <= candidate.settings.timeoutMs;
+  const allowedMs = taskBound ? left : candidate.settings.timeoutMs;
+  made.spanId = newSpanId(tools.random);
+  let exchange = exchangeFor(call, candidate, made, allowedMs, now, pathHeader);
+  let run = new Run(exchange);
+  const timer = clock.after(allowedMs, () => run.stop(taskBound ? 'task_time' : 'attempt_time'));
+  call.onCancel = () => run.stop('caller_gone');
+
+  let reply = await send(tools.transports, call, exchange);
+  if (repeatable(call, reply, run)) {
+    note(call, new Verdict(repeats, candidate.provider.agentId));
+    exchange = exchangeFor(call, candidate, made, allowedMs - (clock.now() - now), clock.now(), pathHeader);
+    run = new Run(exchange);
+    reply = await send(tools.transports, call, exchange);
+  }
+  call.onCancel = null;
+  made.started = reply.started;
+  made.status = reply.status;
+  call.reply = reply;
+  call.status = reply.status;
+
+  const judgement = judge(call, candidate, reply, run.stopped, clock.now() - now, allowedMs);
+  if (reply.stream !== null) {
+    if (judgement.code === Code.ok && call.stream) return follow(tools, call, made, permit, now, timer, judgement, reply);
+    reply.stream.cancel(judgement.code, 'the body is not wanted');
+  }
+  timer.cancel();
+  call.retryAfterMs = judgement.code === Code.ok ? 0 : retryAfterMsOf(reply, clock.wallMs());
+  close(tools, call, made, permit, judgement, clock.now() - now, clock.now() - now);
+  if (judgement.code === Code.ok) {
+    call.code = Code.ok;
+    call.refusal = null;
+    call.definitelySuccess = judgement.definitely;
+    return new Verdict(served, candidate.provider.agentId, reply.status, made.elapsedMs);
+  }
+  return failure(made);
+}
+
+function send(transports: Transports, call: Call, exchange: Exchange): Promise<Reply> {
+  const transport = transports.for(exchange.candidate);
+  return call.stream ? transport.invokeStream(exchange) : transport.invoke(exchange);
+}
+
+/** The provider may have closed an idle connection just as we used it: harmless to repeat for idempotent work with no other provider. */
+function repeatable(call: Call, reply: Reply, run: Run): boolean {
+  return (
+    reply.code === Code.connection_lost &&
+    reply.reusedConnection &&
+    run.stopped === 'no' &&
+    call.execution !== 'once' &&
+    (call.chosen as Candidate).version.candidates.length === 1
+  );
+}
+
+function judge(call: Call, candidate: Candidate, reply: Reply, stopped: Stopped, elapsedMs: number, allowedMs: number): Judgement {
+  if (stopped === 'task_time') return new Judgement(Code.deadline_exceeded, 'failure', false, `no answer within the ${Math.round(allowedMs)} ms that were left`);
+  if (stopped === 'attempt_time') return new Judgement(Code.response_timeout, 'failure', false, `no answer within ${Math.round(allowedMs)} ms`);
+  if (stopped === 'caller_gone') return new Judgement(Code.cancelled, elapsedMs >= AS_GOOD_AS_TIMED_OUT * allowedMs ? 'failure' : 'ignored', false, 'the caller went away');
+  if (reply.code !== Code.ok) return judgeFailure(reply);
+  call.noRetry = reply.headers[Header.retry] === 'none';
+  let parsed: unknown;
+  let isParsed = false;
+  const json = (): unknown => {
+    if (!isParsed) {
+      isParsed = true;
+      parsed = reply.body.length === 0 ? null : tryJson(reply.body);
+    }
+    return parsed;
+  };
+  const { version } = candidate;
+  const first = judgeAnswer(reply, version.contract.success, json);
+  if (first.code !== Code.ok || first.definitely || version.output === null || reply.stream !== null || reply.status === 304) return first;
+  if (json() === undefined) return new Judgement(Code.invalid_response, 'failure', false, 'the answer is not JSON, and the contract has an output schema');
+  const problems = version.output.validate(parsed);
+  if (problems !== null) return new Judgement(Code.invalid_response, 'failure', false, `the answer breaks the output schema: ${problems.join('; ')}`);
+  call.outputChecked = true;
+  return first;
+}
+
+function tryJson(body: Buffer): unknown {
+  try {
+    return JSON.parse(body.toString('utf8'));
+  } catch {
+    return undefined;
+  }
+}
+
+/** The head is good and the body is coming: everything stays taken until it has ended. */
+function follow(tools: AttemptTools, call: Call, made: Attempt, permit: number, since: number, headTimer: Timer, judgement: Judgement, reply: Reply): Verdict {
+  const { clock } = tools;
+  const headMs = clock.now() - since;
+  headTimer.cancel();
+  let timer: Timer | null = null;
+  const body = new MeteredBody(reply.stream as NonNullable<Reply['stream']>, (code, detail) => {
+    timer?.cancel();
+    call.onCancel = null;
+    call.bodyOpen = false;
+    const cancelled = code === Code.cancelled;
+    const ended = code === Code.ok ? judgement : new Judgement(code, cancelled ? 'ignored' : 'failure', false, detail);
+    if (code === Code.ok) made.started = 'done';
+    close(tools, call, made, permit, ended, headMs, clock.now() - since);
+    call.code = code;
+    if (code !== Code.ok) {
+      call.refusal = failure(made);
+      note(call, call.refusal);
+    }
+    const done = call.onBodyEnd;
+    call.onBodyEnd = null;
+    done?.();
+  }, () => made.candidate.health.progress(permit, clock.now()));
+  call.bodyOpen = true;
+  timer = clock.after(call.deadlineAt - clock.now(), () => body.cancel(Code.deadline_exceeded, 'the total time was over before the stream ended'));
+  call.onCancel = () => body.cancel(Code.cancelled, 'the caller went away');
+  call.reply = reply.withStream(body);
+  call.code = Code.ok;
+  call.refusal = null;
+  call.definitelySuccess = judgement.definitely;
+  return new Verdict(streams, made.candidate.provider.agentId, reply.status, headMs);
+}
+
+/** Gives back permit and slot, and tells health what was seen. `judgedMs` is the time that counts as slow or not. */
+function close(tools: AttemptTools, call: Call, made: Attempt, permit: number, judgement: Judgement, judgedMs: number, elapsedMs: number): void {
+  const { candidate } = made;
+  const now = tools.clock.now();
+  made.elapsedMs = elapsedMs;
+  made.code = judgement.code;
+  made.detail = judgement.detail;
+  candidate.provider.health.inFlight--;
+  candidate.health.end(permit, judgement.outcome, judgedMs, now);
+  if (judgement.code === Code.connect_timeout || judgement.code === Code.tls_failed) candidate.health.connectFailed(now);
+  else if (judgement.code === Code.response_timeout || (judgement.code === Code.deadline_exceeded && judgement.outcome === 'failure')) candidate.health.timedOut(now);
+  else if (made.started === 'done') candidate.health.connected(now);
+  if (judgement.code === Code.breaker_open && call.retryAfterMs > 0) candidate.health.ejectUntil(now + call.retryAfterMs);
+  tools.observer.attemptEnded(call, made);
+}
+
+function notSent(tools: AttemptTools, call: Call, made: Attempt, code: Code, detail: string): Verdict {
+  made.code = code;
+  made.detail = detail;
+  call.reply = failed(code, 'not_started', detail);
+  call.status = 0;
+  tools.observer.attemptEnded(call, made);
+  return failure(made);
+}
+
+function failure(made: Attempt): Verdict {
+  let reason = failures.get(made.code);
+  if (reason === undefined) {
+    reason = refusing('attempt', codeEntry(made.code).name, made.code, '{a}: {b} (after {c} ms)');
+    failures.set(made.code, reason);
+  }
+  return new Verdict(reason, made.candidate.provider.agentId, made.detail, Math.round(made.elapsedMs));
+}
+
+function exchangeFor(call: Call, candidate: Candidate, made: Attempt, allowedMs: number, now: number, pathHeader: string): Exchange {
+  const own = [
+    Header.deadlineMs,
+    String(Math.max(1, Math.floor(Math.min(allowedMs, call.deadlineAt - now)))),
+    Header.deadlineTotalMs,
+    String(Math.floor(call.totalMs)),
+    Header.traceparent,
+    `00-${call.traceId}-${made.spanId}-${call.traceFlags === 0 ? '00' : '01'}`,
+    Header.path,
+    pathHeader,
+    Header.caller,
+    (call.principal as Principal).agent,
+  ];
+  if (call.traceState !== '') own.push(Header.tracestate, call.traceState);
+  if (call.powerId !== null) own.push(Header.powerId, call.powerId, Header.idempotencyKey, call.powerId);
+  const sequence = headerOf(call, Header.sequenceId);
+  if (sequence !== null) own.push(Header.sequenceId, sequence);
+  if (call.affinityKey !== null) own.push(Header.affinity, call.affinityKey);
+  const execution = headerOf(call, Header.execution);
+  if (execution !== null) own.push(Header.execution, execution);
+  return new Exchange(candidate, call.body, call.contentType, call.headers, own, allowedMs, candidate.settings.limits.responseBytes, typeof call.json === 'symbol' ? undefined : call.json);
+}

@@ -1,0 +1,177 @@
+/**
+ * One call on its way through this sidecar. Every field is set in the constructor, so that all calls share one shape;
+ * ways in fill the upper part, stages the lower. `record` is the only way for a stage's verdict to take effect, and it
+ * always leaves a mark in the trace.
+ */
+import type { Clock } from '../../base/clock.ts';
+import type { Code } from '../../proto/wire/codes.ts';
+import type { Execution, FallbackStep, Override } from '../../proto/language/types.ts';
+import type { Candidate, Capability, Snapshot, Version } from '../table/snapshot.ts';
+import type { Attempt } from './attempt-record.ts';
+import type { Principal } from './principal.ts';
+import { Trace } from './trace.ts';
+import type { Verdict } from './verdict.ts';
+import type { Reply } from './reply.ts';
+
+export type WayIn = 'http' | 'mesh' | 'proxy' | 'json_rpc' | 'grpc' | 'channel' | 'local' | 'sandbox' | 'fallback';
+
+/** Request headers, lower case, as Node gives them; a way in without headers makes an object with the same names. */
+export type HeaderView = Readonly<Record<string, string | string[] | undefined>>;
+
+export const NO_HEADERS: HeaderView = Object.freeze(Object.create(null) as Record<string, string>);
+
+export class Call {
+  // What the way in knows.
+  readonly way: WayIn;
+  /** As the caller wrote it: `name`, `alias` or `name@range`. */
+  readonly asked: string;
+  readonly headers: HeaderView;
+  readonly body: Buffer;
+  readonly contentType: string;
+  /** The caller wants the body passed on as it comes. */
+  readonly stream: boolean;
+  /** `clock.now()` at acceptance. */
+  readonly startedAt: number;
+  readonly clock: Clock;
+  /** 32 hex digits. */
+  traceId = '';
+  /** 16 hex digits: the caller's span, '' when the trace starts here. */
+  parentSpanId = '';
+  traceFlags = 1;
+  traceState = '';
+
+  // What the stages find.
+  table: Snapshot | null = null;
+  principal: Principal | null = null;
+  /** The canonical capability: after `name`, ACL, routing and metrics see only this. */
+  capability: Capability | null = null;
+  /** null = none given. */
+  range: string | null = null;
+  /** Sorted `k=v` pairs of the tag selector, '' when none. */
+  tags = '';
+  /** Agent ids and capabilities passed so far, oldest first: `agent>capability`. */
+  path: readonly string[] = [];
+  /** Parsed payload; undefined until somebody needs it. Read it with `payloadOf`. */
+  json: unknown = undefined;
+  /** Versions that may serve it, best first; `line` is the one in use. */
+  lines: readonly Version[] = [];
+  lineIndex = 0;
+  affinityKey: string | null = null;
+  execution: Execution = 'once';
+  /** The caller's key, or null. */
+  powerId: string | null = null;
+  /** `clock.now()` when the total time is over; Infinity until the deadline stage has run. */
+  deadlineAt = Number.POSITIVE_INFINITY;
+  totalMs = 0;
+  /** When the step's budget is over; ≤ deadlineAt. */
+  stepEndsAt = Number.POSITIVE_INFINITY;
+  chosen: Candidate | null = null;
+  readonly attempts: Attempt[] = [];
+  /** The answer of the last attempt, or null. */
+  reply: Reply | null = null;
+  /** The verdict that refused the call (the latest one), or null. */
+  refusal: Verdict | null = null;
+  /** How far the fallback chain has been walked; 0 = the capability asked for. */
+  fallbackIndex = 0;
+  fallbackFrom: Capability | null = null;
+  /** The chain being walked: that of the version that was asked for. */
+  fallbackChain: readonly FallbackStep[] | null = null;
+  /** The operator's rule that answers for, or moves, this call. */
+  degradedBy: Override | null = null;
+  reroutedBy: Override | null = null;
+  degraded = false;
+  definitelySuccess = false;
+  /** Code of the call so far: set by `record`, cleared by an attempt or fallback that answers. */
+  code: Code = 0;
+  /** The provider's status; 0 when none came. */
+  status = 0;
+  /** When to come back, as the provider or a stage said; 0 = unknown. */
+  retryAfterMs = 0;
+  /** The provider said that nobody should repeat this. */
+  noRetry = false;
+  /** The provider asked for by name (`Reach-Pin`), or by a fallback step. */
+  pin: string | null = null;
+  /** Set by the way in's socket, or by a parent call: the caller is gone. */
+  cancelled = false;
+  cancelledAt = 0;
+  /** The answer's JSON was parsed and found well formed already (to validate it). */
+  outputChecked = false;
+  /** The body of a static fallback, as JSON; null when a provider answers. */
+  staticBody: Buffer | null = null;
+  /** The operator's or contract's chain ended in this failure before the fallback ran; kept as the cause. */
+  cause: string | null = null;
+  /** Attempts before this index belong to an earlier capability of the fallback chain. */
+  attemptsFrom = 0;
+  /** A provider was used although none is healthy (`panic: true`); set by `choose`, counted by the observer. */
+  panicked = false;
+  /** What the retry stage wants waited before the next attempt. */
+  pauseMs = 0;
+  /** Stops whatever is under way; set by `attempt` while it runs. */
+  onCancel: (() => void) | null = null;
+  /** Slot of caller × capability, given back when the body has ended. */
+  callerSlot: { release(): void } | null = null;
+  /** Runs the last accounting when a streamed body has ended; set by the pipeline. */
+  onBodyEnd: (() => void) | null = null;
+  /** A streamed body is still on its way; `onBodyEnd` will be called. */
+  bodyOpen = false;
+  readonly trace = new Trace();
+  /** True once the accounting is done (once, however the call ends). */
+  settled = false;
+
+  constructor(way: WayIn, asked: string, headers: HeaderView, body: Buffer, contentType: string, stream: boolean, clock: Clock) {
+    this.way = way;
+    this.asked = asked;
+    this.headers = headers;
+    this.body = body;
+    this.contentType = contentType;
+    this.stream = stream;
+    this.clock = clock;
+    this.startedAt = clock.now();
+  }
+
+  /** The caller went away: cancels the work under way; harmless when repeated or late. */
+  cancel(): void {
+    if (this.cancelled || this.settled) return;
+    this.cancelled = true;
+    this.cancelledAt = this.clock.now();
+    const stop = this.onCancel;
+    this.onCancel = null;
+    if (stop !== null) stop();
+  }
+}
+
+/** Writes a verdict into the call's trace and lets it take effect; true when the call may go on. */
+export function record(call: Call, verdict: Verdict): boolean {
+  note(call, verdict);
+  if (verdict.reason.passes) return true;
+  if (verdict.reason.code !== 0) {
+    call.refusal = verdict;
+    call.code = verdict.reason.code;
+  }
+  return false;
+}
+
+/** Writes a verdict into the trace without letting it change the outcome. */
+export function note(call: Call, verdict: Verdict): void {
+  call.trace.add(call.clock.now() - call.startedAt, verdict);
+}
+
+/** One request header as a string; null when absent. A header sent twice gives null: the caller must not be guessed at. */
+export function headerOf(call: Call, name: string): string | null {
+  const value = call.headers[name];
+  return typeof value === 'string' ? value : null;
+}
+
+const NOT_JSON = Symbol('not JSON');
+
+/** The payload, parsed at most once; undefined when it is not JSON. */
+export function payloadOf(call: Call): unknown {
+  if (call.json === undefined) {
+    try {
+      call.json = call.body.length === 0 ? null : JSON.parse(call.body.toString('utf8'));
+    } catch {
+      call.json = NOT_JSON;
+    }
+  }
+  return call.json === NOT_JSON ? undefined : call.json;
+}

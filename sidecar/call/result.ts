@@ -1,0 +1,200 @@
+/**
+ * The Result: what every call comes to, whatever its way in. Decides the words and marks a caller sees (message, detail,
+ * retryable, ambiguous) and writes the JSON of a success (the envelope) and of a failure (a problem document, RFC 9457,
+ * that carries the same fields). The provider's bytes are spliced in as they came. How it travels (status line, headers,
+ * frames) is the way in's affair.
+ */
+import { Code, type CodeEntry, codeEntry } from '../../proto/wire/codes.ts';
+import { dataOf } from './answer-body.ts';
+import type { Attempt } from './attempt-record.ts';
+import type { Call } from './call.ts';
+import { wordsOf } from './verdict.ts';
+
+/** Text from elsewhere (error words, names) is cut to this. */
+export const MAX_DETAIL_CHARS = 2_048;
+
+const NULL_BYTES = Buffer.from('null');
+
+/** A finished call with everything that is to be told about it; made by `resultOf`, once. */
+export class Result {
+  readonly call: Call;
+  readonly entry: CodeEntry;
+  /** For people; '' on success. */
+  readonly detail: string;
+  /** The provider may have acted although no answer came. */
+  readonly ambiguous: boolean;
+  readonly retryable: boolean;
+  /** 0 = not known. */
+  readonly retryAfterMs: number;
+  /** JSON bytes. */
+  readonly data: Buffer;
+  /** The provider's status, or that of the static answer; 0 when there is none. */
+  readonly status: number;
+  readonly provider: string | null;
+  readonly version: string | null;
+  readonly elapsedMs: number;
+
+  constructor(call: Call, entry: CodeEntry, detail: string, ambiguous: boolean, retryAfterMs: number, data: Buffer) {
+    this.call = call;
+    this.entry = entry;
+    this.detail = detail;
+    this.ambiguous = ambiguous;
+    this.retryable = entry.retryable && (!ambiguous || call.execution !== 'once');
+    this.retryAfterMs = retryAfterMs;
+    this.data = data;
+    this.status = call.status;
+    const served = call.staticBody === null ? call.chosen : null;
+    this.provider = served === null ? null : served.provider.agentId;
+    this.version = served === null ? null : served.version.text;
+    this.elapsedMs = call.clock.now() - call.startedAt;
+  }
+}
+
+/** What a finished call came to. `withData` false leaves the body out (raw mode and streams send it themselves). */
+export function resultOf(call: Call, withData: boolean): Result {
+  let data: Buffer = NULL_BYTES;
+  let code = call.code;
+  let problem = '';
+  if (withData && (code === 0 || code === Code.provider_error)) {
+    const found = call.staticBody ?? answerData(call, code);
+    if (typeof found === 'string') {
+      // An agent's own error may be any text; a success that cannot be passed on is none.
+      if (code === 0) {
+        code = Code.bad_response;
+        problem = found;
+      }
+    } else if (found !== null) data = found;
+  }
+  if (code === 0) return new Result(call, codeEntry(0), '', false, 0, data);
+  return new Result(call, codeEntry(code), problem === '' ? detailOf(call) : problem, isAmbiguous(call), call.retryAfterMs, data);
+}
+
+function answerData(call: Call, code: number): Buffer | string | null {
+  const reply = call.reply;
+  if (reply === null || reply.stream !== null || reply.body.length === 0) return null;
+  const data = dataOf(reply.headers, reply.body, call.outputChecked);
+  if (code === 0 || typeof data !== 'string') return data;
+  return dataOf(TEXT, reply.body, false);
+}
+
+const TEXT = Object.freeze({ 'content-type': 'text/plain' });
+
+/** Why it failed, in the words of whoever refused it; '' when nobody said anything. */
+export function detailOf(call: Call): string {
+  const refusal = call.refusal;
+  if (refusal !== null && refusal.reason.code === call.code) return cut(wordsOf(refusal.reason, refusal.a, refusal.b, refusal.c));
+  if (call.reply !== null && call.reply.detail !== '') return cut(call.reply.detail);
+  const last = call.attempts[call.attempts.length - 1];
+  if (last !== undefined && last.detail !== '') return cut(last.detail);
+  return refusal === null ? '' : cut(wordsOf(refusal.reason, refusal.a, refusal.b, refusal.c));
+}
+
+/** True when some attempt got to a provider and no whole answer came back from it. */
+export function isAmbiguous(call: Call): boolean {
+  for (const attempt of call.attempts) if (attempt.started === 'started') return true;
+  return false;
+}
+
+export function cut(text: string, maxChars = MAX_DETAIL_CHARS): string {
+  return text.length <= maxChars ? text : `${text.slice(0, maxChars - 1)}…`;
+}
+
+/** HTTP status of a failure: that of its code, but for an agent's own error, which keeps its own. */
+export function failureStatus(result: Result): number {
+  if (result.entry.code === Code.provider_error && result.status >= 400 && result.status <= 599) return result.status;
+  return result.entry.http;
+}
+
+/** The enveloped Result of a success. */
+export function envelope(result: Result, withDecision: boolean): Buffer {
+  return splice(`{"code":0,"status":${result.status},"data":`, result.data, `,"error":null${commonFields(result, withDecision)}`);
+}
+
+/** The problem document of a failure, with every field of the Result in it. */
+export function problem(result: Result, withDecision: boolean): Buffer {
+  const { entry } = result;
+  const title = JSON.stringify(entry.meaning);
+  const detail = JSON.stringify(result.detail);
+  const head =
+    `{"type":"urn:agent-reach:error:${entry.code}","title":${title},"status":${failureStatus(result)},"detail":${detail},` +
+    `"instance":"urn:agent-reach:trace:${result.call.traceId}","code":${entry.code},"name":"${entry.name}",` +
+    `"retryable":${result.retryable},"ambiguous":${result.ambiguous},` +
+    (result.retryAfterMs > 0 ? `"retry_after_ms":${Math.ceil(result.retryAfterMs)},` : '') +
+    '"data":';
+  const tail =
+    `,"error":{"code":${entry.code},"name":"${entry.name}","message":${title},"retryable":${result.retryable},` +
+    `"ambiguous":${result.ambiguous},"detail":${detail}}${commonFields(result, withDecision)}`;
+  return splice(head, result.data, tail);
+}
+
+/** The end of a streamed Result (`event: end` and `event: error`): all but the data, in one line. */
+export function streamEnd(result: Result): string {
+  const { entry } = result;
+  const error =
+    entry.code === 0
+      ? 'null'
+      : `{"code":${entry.code},"name":"${entry.name}","message":${JSON.stringify(entry.meaning)},"retryable":${result.retryable},` +
+        `"ambiguous":${result.ambiguous},"detail":${JSON.stringify(result.detail)}}`;
+  return `{"code":${entry.code},"status":${result.status},"error":${error}${commonFields(result, false)}`;
+}
+
+/** A problem document for what never became a call: a refused request line, an unknown path. */
+export function plainProblem(code: Code, status: number, detail: string): string {
+  const entry = codeEntry(code);
+  const title = JSON.stringify(entry.meaning);
+  const words = JSON.stringify(cut(detail));
+  return (
+    `{"type":"urn:agent-reach:error:${entry.code}","title":${title},"status":${status},"detail":${words},"code":${entry.code},"name":"${entry.name}",` +
+    `"retryable":${entry.retryable},"ambiguous":false,` +
+    `"error":{"code":${entry.code},"name":"${entry.name}","message":${title},"retryable":${entry.retryable},"ambiguous":false,"detail":${words}}}`
+  );
+}
+
+function commonFields(result: Result, withDecision: boolean): string {
+  const { call } = result;
+  let text =
+    `,"elapsed_ms":${rounded(result.elapsedMs)},"definitely_success":${call.definitelySuccess},"degraded":${call.degraded},` +
+    `"provider":${quote(result.provider)},"version":${quote(result.version)},"attempts":[`;
+  const withCapability = call.fallbackFrom !== null;
+  for (let i = 0; i < call.attempts.length; i++) text += (i === 0 ? '' : ',') + attemptJson(call.attempts[i] as Attempt, withCapability);
+  text += `],"trace_id":"${call.traceId}"`;
+  if (call.cause !== null) text += `,"cause":${JSON.stringify(cut(call.cause))}`;
+  if (withDecision) text += `,"capability":${quote(call.capability === null ? null : call.capability.name)},"decision":${JSON.stringify(call.trace.lines())}`;
+  return `${text}}`;
+}
+
+function attemptJson(attempt: Attempt, withCapability: boolean): string {
+  const { candidate } = attempt;
+  let text = `{"provider":${quote(candidate.provider.agentId)},`;
+  if (withCapability) text += `"capability":${quote(candidate.version.capability.name)},`;
+  text +=
+    `"version":${quote(candidate.version.text)},"at_ms":${rounded(attempt.atMs)},"elapsed_ms":${rounded(attempt.elapsedMs)},` +
+    `"code":${attempt.code},"status":${attempt.status},"started":"${attempt.started}"`;
+  if (attempt.code !== 0) text += `,"name":"${codeEntry(attempt.code).name}","detail":${JSON.stringify(cut(attempt.detail))}`;
+  return `${text}}`;
+}
+
+function rounded(ms: number): number {
+  return Math.round(ms * 1000) / 1000;
+}
+
+/** A JSON string; names and versions from the table need no escaping, so the check is one short loop. */
+function quote(text: string | null): string {
+  if (text === null) return 'null';
+  for (let i = 0; i < text.length; i++) {
+    const c = text.charCodeAt(i);
+    if (c < 0x20 || c > 0x7e || c === 0x22 || c === 0x5c) return JSON.stringify(text);
+  }
+  return `"${text}"`;
+}
+
+/** One Buffer of text, bytes, text. */
+function splice(head: string, bytes: Buffer, tail: string): Buffer {
+  const headBytes = Buffer.byteLength(head);
+  const tailBytes = Buffer.byteLength(tail);
+  const out = Buffer.allocUnsafe(headBytes + bytes.length + tailBytes);
+  out.write(head, 0, headBytes, 'utf8');
+  out.set(bytes, headBytes);
+  out.write(tail, headBytes + bytes.length, tailBytes, 'utf8');
+  return out;
+}

@@ -1,0 +1,48 @@
+/**
+ * The prepared views of all versions, made when first asked for and refreshed when they no longer hold, and what is kept
+ * for each version across table pushes.
+ */
+import type { Clock } from '../../base/clock.ts';
+import type { Call } from '../call/call.ts';
+import type { Health } from '../health/health.ts';
+import type { Snapshot, Version } from '../table/snapshot.ts';
+import { LineState, View } from './view.ts';
+
+/** Versions whose state is kept; the oldest goes first. */
+const KEEP = 10_000;
+
+export class Lines {
+  readonly #clock: Clock;
+  readonly #health: Health;
+  readonly #states = new Map<string, LineState>();
+
+  constructor(clock: Clock, health: Health) {
+    this.#clock = clock;
+    this.#health = health;
+  }
+
+  viewOf(call: Call, version: Version, now: number): View {
+    const health = this.#health;
+    const kept = version.eligible as View | null;
+    if (kept !== null && kept.healthVersion === health.version && now < kept.validUntil && kept.owner === this && kept.table === call.table) return kept;
+    // What falls due with time happens first, so that the version read here is the one that the view is made from.
+    health.advance(now);
+    let view = kept;
+    if (view === null || view.owner !== this || view.table !== call.table) {
+      view = new View(this, call.table as Snapshot, version, this.#stateOf(`${version.capability.name}@${version.text}#${call.tags}`));
+      version.eligible = view;
+    }
+    view.refresh(health.version, health.nextChangeAt, now, this.#clock.wallMs());
+    return view;
+  }
+
+  #stateOf(key: string): LineState {
+    let state = this.#states.get(key);
+    if (state === undefined) {
+      state = new LineState();
+      if (this.#states.size >= KEEP) this.#states.delete(this.#states.keys().next().value as string);
+      this.#states.set(key, state);
+    }
+    return state;
+  }
+}

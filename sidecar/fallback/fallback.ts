@@ -1,0 +1,123 @@
+/**
+ * What happens when a capability cannot be served: the next step of its chain (another capability, a named provider, at
+ * last a static answer), or explicitly nothing. Never for what is the caller's own mistake, or for a capability or
+ * version that does not exist: an answer from somewhere else would hide that. A used fallback is marked in the Result.
+ */
+import type { FallbackStep } from '../../proto/language/types.ts';
+import { Code } from '../../proto/wire/codes.ts';
+import type { Call } from '../call/call.ts';
+import { ending, passing, Verdict, wordsOf } from '../call/verdict.ts';
+import type { Capability, Snapshot, Version } from '../table/snapshot.ts';
+
+const toCapability = passing('fallback', 'capability', '{a} failed with {b}: falling back to {c}');
+const toProvider = passing('fallback', 'provider', '{a} failed with {b}: falling back to provider {c}');
+const toStatic = ending('fallback', 'static', '{a} failed with {b}: answered with the static text of its fallback');
+const none = ending('fallback', 'none', '{a} has no fallback');
+const refusedByOwner = ending('fallback', 'explicitly_none', '{a} is declared to fail loudly: no fallback');
+const notForThis = ending('fallback', 'not_for_this', '{a} is no failure for a fallback');
+const noTime = ending('fallback', 'no_time', 'no time is left for a fallback');
+const exhausted = ending('fallback', 'exhausted', 'every step of the fallback of {a} was tried');
+
+const MENDABLE: ReadonlySet<number> = new Set([
+  Code.connect_timeout,
+  Code.connection_lost,
+  Code.response_timeout,
+  Code.bad_response,
+  Code.response_too_large,
+  Code.stream_interrupted,
+  Code.tls_failed,
+  Code.none_healthy,
+  Code.breaker_open,
+  Code.provider_busy,
+  Code.rate_limited,
+  Code.retry_budget_spent,
+  Code.invalid_response,
+  Code.deadline_exceeded,
+  Code.deadline_too_short,
+]);
+
+/** Passes when `call` has been pointed at another capability or provider and should be served again. */
+export function fallback(call: Call, find: (table: Snapshot, target: string) => { capability: Capability; range: string | null } | null): Verdict {
+  const from = call.fallbackFrom ?? call.capability;
+  if (from === null) return new Verdict(none, call.asked);
+  if (!mendable(call)) return new Verdict(notForThis, call.code);
+  const now = call.clock.now();
+  if (call.cancelled || now >= call.deadlineAt) return new Verdict(noTime);
+  const version = (call.fallbackFrom === null ? call.lines[call.lineIndex] : undefined) ?? from.versions[0];
+  const chain = (call.fallbackChain ??= (version as Version).settings.fallback?.chain ?? null);
+  if (chain === null && call.degradedBy?.data == null) return new Verdict(none, from.name);
+  call.cause ??= call.refusal === null ? null : `${call.refusal.reason.code} ${wordsOf(call.refusal.reason, call.refusal.a, call.refusal.b, call.refusal.c)}`;
+  if (call.degradedBy !== null && call.degradedBy.data !== null) return answer(call, from, staticBody(call.degradedBy.data));
+  if (chain?.length === 0) return new Verdict(refusedByOwner, from.name);
+  return next(call, from, chain as readonly FallbackStep[], now, find);
+}
+
+function next(
+  call: Call,
+  from: Capability,
+  chain: readonly FallbackStep[],
+  now: number,
+  find: (table: Snapshot, target: string) => { capability: Capability; range: string | null } | null,
+): Verdict {
+  while (call.fallbackIndex < chain.length) {
+    const step = chain[call.fallbackIndex++] as FallbackStep;
+    if (step.kind === 'static') return answer(call, from, staticBody(step.data));
+    if (now >= call.stepEndsAt) continue;
+    const code = call.code;
+    if (step.kind === 'provider') {
+      restart(call, from, from, call.range);
+      call.pin = step.agentId;
+      return new Verdict(toProvider, from.name, code, step.agentId);
+    }
+    const target = find(call.table as Snapshot, step.target);
+    if (target === null) continue;
+    restart(call, from, target.capability, target.range);
+    return new Verdict(toCapability, from.name, code, step.target);
+  }
+  return new Verdict(exhausted, from.name);
+}
+
+function mendable(call: Call): boolean {
+  if (call.degradedBy !== null) return true;
+  return MENDABLE.has(call.code) || (call.code === Code.provider_error && call.status >= 500);
+}
+
+/** Points the call at the next thing to try; the attempts made so far stay in its record. */
+function restart(call: Call, from: Capability, capability: Capability, range: string | null): void {
+  call.fallbackFrom = from;
+  call.capability = capability;
+  call.range = range;
+  call.pin = null;
+  call.lines = [];
+  call.lineIndex = 0;
+  call.chosen = null;
+  call.degradedBy = null;
+  call.noRetry = false;
+  call.attemptsFrom = call.attempts.length;
+  call.degraded = true;
+}
+
+function answer(call: Call, from: Capability, body: Buffer): Verdict {
+  const code = call.code;
+  call.fallbackFrom = from;
+  call.staticBody = body;
+  call.degraded = true;
+  call.code = Code.ok;
+  call.status = 200;
+  call.refusal = null;
+  call.reply = null;
+  return new Verdict(toStatic, from.name, code);
+}
+
+const bodies = new WeakMap<object, Buffer>();
+
+/** Made once per configured answer. */
+function staticBody(data: unknown): Buffer {
+  if (typeof data !== 'object' || data === null) return Buffer.from(JSON.stringify(data));
+  let body = bodies.get(data);
+  if (body === undefined) {
+    body = Buffer.from(JSON.stringify(data));
+    bodies.set(data, body);
+  }
+  return body;
+}

@@ -1,0 +1,97 @@
+/**
+ * The health view of one sidecar: every provider and every provider × capability it knows, kept across table pushes.
+ * The table says who exists, this says who is fit; only what a table no longer names is forgotten. It decides nothing
+ * by itself: `choose` reads, `attempt` and `slots` write.
+ *
+ * A reader that caches what it derived keeps it while `version` is the same and `now < nextChangeAt`.
+ */
+import type { Clock } from '../../base/clock.ts';
+import type { BreakerSettings } from '../../proto/language/settings.ts';
+import type { BreakerStateName } from './breaker.ts';
+import { HealthCell } from './cell.ts';
+import { ProviderHealth } from './provider.ts';
+import type { EjectionSettings } from './provider.ts';
+import { Schedule } from './schedule.ts';
+
+export { HealthCell, ProviderHealth };
+export type { BreakerStateName, Outcome } from './breaker.ts';
+export type { Usable } from './cell.ts';
+export type { EjectionSettings } from './provider.ts';
+
+/** The key under which `retain` knows a cell. A space can be in neither part. */
+export function cellKey(agentId: string, capability: string): string {
+  return `${agentId} ${capability}`;
+}
+
+export class Health extends Schedule {
+  /** Told after every transition of a breaker: metrics, log, later the fleet. */
+  onTransition: ((cell: HealthCell, from: BreakerStateName, to: BreakerStateName, why: string) => void) | null = null;
+  readonly #clock: Clock;
+  readonly #ejection: EjectionSettings;
+  readonly #providers = new Map<string, ProviderHealth>();
+  readonly #cells = new Map<string, HealthCell>();
+  readonly #now = (): number => this.#clock.now();
+  readonly #announce = (cell: HealthCell, from: BreakerStateName, to: BreakerStateName, why: string): void => {
+    if (this.onTransition !== null) this.onTransition(cell, from, to, why);
+  };
+
+  constructor(clock: Clock, ejection: EjectionSettings) {
+    super();
+    this.#clock = clock;
+    this.#ejection = ejection;
+  }
+
+  /** Got, or made: a provider first seen now. */
+  provider(agentId: string): ProviderHealth {
+    let provider = this.#providers.get(agentId);
+    if (provider === undefined) {
+      provider = new ProviderHealth(agentId, this, this.#ejection, this.#now);
+      this.#providers.set(agentId, provider);
+    }
+    return provider;
+  }
+
+  /** Got, or made. An existing cell takes the new settings and keeps its state. */
+  cell(agentId: string, capability: string, settings: BreakerSettings, slowStartMs: number): HealthCell {
+    const key = cellKey(agentId, capability);
+    let cell = this.#cells.get(key);
+    if (cell === undefined) {
+      cell = new HealthCell(this.provider(agentId), capability, settings, slowStartMs, this, this.#announce, this.#now);
+      this.#cells.set(key, cell);
+    } else {
+      cell.configure(settings, slowStartMs, this.#clock.now());
+    }
+    return cell;
+  }
+
+  /** Forgets what is not named: agent ids, and cells by `cellKey`. */
+  retain(agentIds: ReadonlySet<string>, cellKeys: ReadonlySet<string>): void {
+    for (const [key, cell] of this.#cells) {
+      if (agentIds.has(cell.agentId) && cellKeys.has(key)) continue;
+      cell.forget();
+      this.#cells.delete(key);
+      this.bump();
+    }
+    for (const [agentId, provider] of this.#providers) {
+      if (agentIds.has(agentId)) continue;
+      this.forget(provider);
+      this.#providers.delete(agentId);
+      this.bump();
+    }
+  }
+
+  /** Everybody known so far counts as warm: nobody is new to a sidecar that has only just learned of them all. */
+  warm(): void {
+    for (const provider of this.#providers.values()) provider.startSlowlyAt(Number.NEGATIVE_INFINITY);
+  }
+
+  /** Every cell as of now, for metrics and explain. */
+  cells(): Iterable<HealthCell> {
+    this.advance(this.#clock.now());
+    return this.#cells.values();
+  }
+
+  providers(): Iterable<ProviderHealth> {
+    return this.#providers.values();
+  }
+}

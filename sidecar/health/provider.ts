@@ -1,0 +1,112 @@
+/**
+ * What is known of a provider whatever is asked of it: lease, calls in flight, and the short ejection after several
+ * connect failures or time-outs in a row. Ejection is not the breaker: it needs no ratio and no samples, so it works
+ * for a caller with three calls a minute, and it is short, because connections fail for reasons that pass. Any answer,
+ * whatever its status, proves that the provider is reachable and ends it.
+ */
+import type { Schedule, Timed } from './schedule.ts';
+
+export interface EjectionSettings {
+  /** Connect failures or time-outs in a row that eject; 0 = never. */
+  readonly consecutive: number;
+  /** How long, ms. */
+  readonly forMs: number;
+}
+
+/** A cell of this provider, as far as the provider needs to know it. */
+export interface SlowStarting {
+  slowStartMoved(now: number): void;
+}
+
+export class ProviderHealth implements Timed {
+  readonly agentId: string;
+  /** Calls under way, over all capabilities; kept by `slots`. */
+  inFlight = 0;
+  /** Calls allowed under way; Infinity = no limit. Set with the table, read by `slots` and `choose`. */
+  limit = Number.POSITIVE_INFINITY;
+  /** Not chosen before this instant (`clock.now()` scale); 0 = not ejected. */
+  ejectedUntil = 0;
+  /** Connect failures and time-outs since the last answer or ejection. */
+  consecutiveFailures = 0;
+  /** What the last of them was; '' = none yet. */
+  lastFailure: '' | 'connect failures' | 'time-outs' = '';
+  /** Last answer of any kind (`clock.now()` scale); -Infinity = none yet. */
+  lastAnswerAt = Number.NEGATIVE_INFINITY;
+  readonly firstSeenAt: number;
+  /** Start of the slow start: first seen, or back from offline; -Infinity = counts as warm. */
+  slowStartAt: number;
+  /** End of the ejection; Infinity = none. */
+  dueAt = Number.POSITIVE_INFINITY;
+  readonly cells = new Set<SlowStarting>();
+  #offline = false;
+  readonly #schedule: Schedule;
+  readonly #ejection: EjectionSettings;
+  readonly #now: () => number;
+
+  constructor(agentId: string, schedule: Schedule, ejection: EjectionSettings, now: () => number) {
+    this.agentId = agentId;
+    this.#schedule = schedule;
+    this.#ejection = ejection;
+    this.#now = now;
+    this.firstSeenAt = now();
+    this.slowStartAt = this.firstSeenAt;
+  }
+
+  /** Lease lost, or said goodbye. Coming back begins a new slow start: most likely it is a new process. */
+  get offline(): boolean {
+    return this.#offline;
+  }
+
+  set offline(offline: boolean) {
+    if (offline === this.#offline) return;
+    this.#offline = offline;
+    this.#schedule.bump();
+    if (!offline) this.startSlowlyAt(this.#now());
+  }
+
+  /** Begins the slow start at an instant; -Infinity declares the provider warm. */
+  startSlowlyAt(at: number): void {
+    this.slowStartAt = at;
+    const now = this.#now();
+    for (const cell of this.cells) cell.slowStartMoved(now);
+  }
+
+  connectFailed(now: number): void {
+    this.#failed(now, 'connect failures');
+  }
+
+  timedOut(now: number): void {
+    this.#failed(now, 'time-outs');
+  }
+
+  /** An answer came, of whatever status. */
+  connected(now: number): void {
+    this.lastAnswerAt = now;
+    if (this.consecutiveFailures !== 0) this.consecutiveFailures = 0;
+    if (this.ejectedUntil > now) this.#admitAgain();
+  }
+
+  advance(now: number): void {
+    if (now >= this.dueAt) this.#admitAgain();
+  }
+
+  /** Failures of calls begun before the ejection come in during it: they do not lengthen it. */
+  #failed(now: number, what: 'connect failures' | 'time-outs'): void {
+    if (this.ejectedUntil > now) return;
+    this.lastFailure = what;
+    this.consecutiveFailures++;
+    if (this.#ejection.consecutive <= 0 || this.consecutiveFailures < this.#ejection.consecutive) return;
+    this.consecutiveFailures = 0;
+    this.ejectedUntil = now + this.#ejection.forMs;
+    this.dueAt = this.ejectedUntil;
+    this.#schedule.schedule(this);
+    this.#schedule.bump();
+  }
+
+  #admitAgain(): void {
+    this.ejectedUntil = 0;
+    this.dueAt = Number.POSITIVE_INFINITY;
+    this.#schedule.schedule(this);
+    this.#schedule.bump();
+  }
+}

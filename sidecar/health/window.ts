@@ -1,0 +1,79 @@
+/**
+ * A sliding window of time buckets: how many calls ended lately, how many of them failed, how many were slow. Old
+ * samples leave a tenth of the window at a time. Adding is a compare and three additions; nothing is allocated after
+ * construction. It counts and forgets; what the counts mean is `trip.ts`.
+ */
+export const BUCKETS = 10;
+
+export class Window {
+  readonly #calls = new Int32Array(BUCKETS);
+  readonly #failures = new Int32Array(BUCKETS);
+  readonly #slow = new Int32Array(BUCKETS);
+  #bucketMs: number;
+  #index = 0;
+  /** The present bucket takes samples before this instant. */
+  #endsAt = Number.NEGATIVE_INFINITY;
+  /** Totals over all buckets. May include expired ones until `roll`. */
+  calls = 0;
+  failures = 0;
+  slow = 0;
+
+  constructor(windowMs: number) {
+    this.#bucketMs = windowMs / BUCKETS;
+  }
+
+  /** Keeps the samples: those at hand expire by the new length from the next bucket on. */
+  resize(windowMs: number): void {
+    this.#bucketMs = windowMs / BUCKETS;
+  }
+
+  add(now: number, failed: boolean, slow: boolean): void {
+    if (now >= this.#endsAt) this.#turn(now);
+    const at = this.#index;
+    this.#calls[at] = (this.#calls[at] as number) + 1;
+    this.calls++;
+    if (failed) {
+      this.#failures[at] = (this.#failures[at] as number) + 1;
+      this.failures++;
+    }
+    if (slow) {
+      this.#slow[at] = (this.#slow[at] as number) + 1;
+      this.slow++;
+    }
+  }
+
+  /** Drops what has expired; afterwards the totals are right for `now`. */
+  roll(now: number): void {
+    if (now >= this.#endsAt && this.calls > 0) this.#turn(now);
+  }
+
+  clear(): void {
+    this.#calls.fill(0);
+    this.#failures.fill(0);
+    this.#slow.fill(0);
+    this.calls = 0;
+    this.failures = 0;
+    this.slow = 0;
+    this.#endsAt = Number.NEGATIVE_INFINITY;
+  }
+
+  #turn(now: number): void {
+    // A window without samples starts its first bucket at the first one.
+    const steps = this.calls === 0 ? BUCKETS : Math.floor((now - this.#endsAt) / this.#bucketMs) + 1;
+    if (steps >= BUCKETS) {
+      if (this.calls > 0) this.clear();
+      this.#endsAt = now + this.#bucketMs;
+      return;
+    }
+    for (let step = 0; step < steps; step++) {
+      const at = (this.#index = (this.#index + 1) % BUCKETS);
+      this.calls -= this.#calls[at] as number;
+      this.failures -= this.#failures[at] as number;
+      this.slow -= this.#slow[at] as number;
+      this.#calls[at] = 0;
+      this.#failures[at] = 0;
+      this.#slow[at] = 0;
+    }
+    this.#endsAt += steps * this.#bucketMs;
+  }
+}

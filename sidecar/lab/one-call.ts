@@ -1,0 +1,66 @@
+/** One call of a step: the way in of the lab. It makes the Call, runs it to the end of its body, and gives what came of it. */
+import { Header } from '../../proto/wire/headers.ts';
+import { readTraceContext } from '../../proto/wire/trace-context.ts';
+import { Call, type HeaderView } from '../call/call.ts';
+import type { BodySource } from '../call/reply.ts';
+import { type Result, resultOf } from '../call/result.ts';
+import { outbound } from '../pipeline.ts';
+import type { CallStep } from './scenario.ts';
+import { filled, filledText, isTemplate } from './templates.ts';
+import { tokenOf, type World } from './world.ts';
+
+/** What a call came to. */
+export interface Outcome {
+  /** From 1, within the step. */
+  readonly n: number;
+  readonly result: Result;
+  readonly startedAtMs: number;
+}
+
+/** What all calls of a step have in common, prepared once. */
+export class CallMaker {
+  readonly #world: World;
+  readonly #step: CallStep;
+  readonly #body: Buffer | null;
+  readonly #headers: readonly (readonly [string, string])[];
+  /** Headers that only the moment can tell: what is left of a task's time. */
+  readonly #moving: () => Readonly<Record<string, string>>;
+
+  constructor(world: World, step: CallStep, moving: () => Readonly<Record<string, string>>) {
+    this.#world = world;
+    this.#step = step;
+    this.#body = isTemplate(step.payload) ? null : Buffer.from(JSON.stringify(step.payload));
+    this.#headers = Object.entries(step.headers);
+    this.#moving = moving;
+  }
+
+  async make(n: number): Promise<Outcome> {
+    const { clock, engine, ids } = this.#world;
+    const step = this.#step;
+    const headers = this.#headersOf(n);
+    const body = this.#body ?? Buffer.from(JSON.stringify(filled(step.payload, n)));
+    const call = new Call('sandbox', filledText(step.asked, n), headers, body, 'application/json', step.stream, clock);
+    readTraceContext(call, headers[Header.traceparent], headers[Header.tracestate], ids);
+    const leaving = step.cancelAfterMs === null ? null : clock.after(step.cancelAfterMs, () => call.cancel());
+    await outbound(engine, call);
+    const stream = call.bodyOpen ? (call.reply?.stream ?? null) : null;
+    if (stream !== null) await read(stream);
+    leaving?.cancel();
+    return { n, result: resultOf(call, true), startedAtMs: call.startedAt };
+  }
+
+  #headersOf(n: number): HeaderView {
+    const headers: Record<string, string> = { authorization: `Bearer ${tokenOf(this.#step.caller)}`, 'content-type': 'application/json' };
+    if (this.#step.deadlineMs !== null) headers[Header.deadlineMs] = String(this.#step.deadlineMs);
+    Object.assign(headers, this.#moving());
+    for (const [name, value] of this.#headers) headers[name] = filledText(value, n);
+    return headers;
+  }
+}
+
+/** Takes a streamed body to its end, however it ends: what became of it stands in the call. */
+function read(stream: BodySource): Promise<void> {
+  return new Promise((done) => {
+    stream.pipe({ chunk: () => true, end: () => done(), cut: () => done() });
+  });
+}

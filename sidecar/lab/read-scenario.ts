@@ -1,0 +1,139 @@
+/**
+ * Reads a scenario file: every problem with its place, and every state of the table that the steps lead to checked before
+ * anything runs. What comes out holds nothing that could still turn out to be wrong.
+ */
+import { dirname } from 'node:path';
+import { describe, quote } from '../../base/duration.ts';
+import { nearest } from '../../base/suggest.ts';
+import { explainStrays, tableFields } from '../../proto/language/document.ts';
+import { BAD, type Bad, type Field, object, openSource, optional, Place, readPresent, refuseUnknown, required, type Shape, type TypeOf } from '../../proto/language/reader.ts';
+import { agentId } from '../../proto/language/settings-fields.ts';
+import { anyJson, count, dictionary, isPlainMap, text } from '../../proto/language/shapes.ts';
+import type { Problem } from '../../proto/language/types.ts';
+import { Draft } from './draft.ts';
+import { refuseUnknownAgents, stateExpectation } from './expect-shapes.ts';
+import { readSidecarSection } from './sidecar-section.ts';
+import type { CallStep, ScenarioReading, Step, TaskSetting } from './scenario.ts';
+import { StepReader } from './read-steps.ts';
+import { taskShape } from './step-shapes.ts';
+
+type RawMap = Readonly<Record<string, unknown>>;
+
+const anyMap: Shape<RawMap> = {
+  kind: 'a map',
+  read: (value, place) => (isPlainMap(value) ? (value as RawMap) : place.bad(`${place.name} must be a map, not ${describe(value)}`)),
+  schema: () => ({ type: 'object' }),
+};
+
+/** The keys of a scenario beside the sections of a table. */
+const headFields = {
+  scenario: required(text('text'), 'its name: what it shows'),
+  description: optional(text('text'), 'What happens in it, and why that is right.', ''),
+  seed: optional(count(0, 4_294_967_295), 'Where chance begins; the same seed gives the same run.', 1, '1'),
+  sidecar: optional<RawMap, null>(anyMap, 'The sidecar\'s own settings, as in its configuration.', null),
+  as: optional(agentId, 'Who calls, where a step does not say.', null),
+  table: optional<unknown, null>(anyJson, 'A table file that the scenario starts from; sections written here take the place of its own.', null),
+  mocks: optional<RawMap, RawMap>(anyMap, 'By agent id: how it behaves. It is a mock then, whatever its endpoint says.', Object.freeze({})),
+  tasks: optional(dictionary('task', () => null, taskShape, 1_000), 'Pieces of work in several calls that share one time.', Object.freeze({})),
+  steps: required<unknown>(anyJson, 'what happens, in order'),
+  expect: optional(stateExpectation, 'What must be true of the whole run at its end.', null),
+} satisfies Record<string, Field<unknown>>;
+
+const head = object('scenario', headFields);
+type Head = Exclude<TypeOf<typeof head>, symbol>;
+
+/** @param file as it shall be named in problems; files that it names are looked for beside it. */
+export function readScenario(content: string, file: string): ScenarioReading {
+  const { source, value } = openSource(content, file);
+  if (source.problems.length > 0) return { problems: source.problems };
+  const root = new Place(source);
+  if (!isPlainMap(value)) {
+    root.bad(value === null ? 'the file is empty: a scenario names scenario, contracts, providers, steps' : `a scenario is a map with scenario, contracts, providers, steps, not ${describe(value)}`);
+    return { problems: source.problems };
+  }
+  const map = value as RawMap;
+  explainStrays(source);
+  refuseUnknown(map, { ...headFields, ...tableFields }, root);
+  if ('sidecars' in map) root.at('sidecars').badKey('the lab has one sidecar, which stands for all of them: leave sidecars out');
+  const read = head.read(Object.fromEntries(Object.entries(map).filter(([key]) => key in headFields)), root);
+  const draft = new Draft(root);
+  const scenario = read === BAD ? BAD : whole(map, read, root, draft, file);
+  const problems: Problem[] = [...source.problems, ...draft.sources.flatMap((each) => each.problems)];
+  if (scenario === BAD || problems.length > 0) return { problems };
+  return { scenario };
+}
+
+function whole(map: RawMap, read: Head, root: Place, draft: Draft, file: string) {
+  if (typeof read.table === 'string') draft.takeFile(read.table, dirname(file), root.at('table'));
+  else if (isPlainMap(read.table)) draft.take(read.table as RawMap, root.at('table'));
+  else if (read.table !== null) root.at('table').bad(`table must be a file name or a map of sections, not ${describe(read.table)}`);
+  draft.take(map, root);
+  for (const [agent, options] of Object.entries(read.mocks)) {
+    const place = root.at('mocks', agent);
+    if (isPlainMap(options)) draft.mock(agent, options as RawMap, place, false);
+    else place.bad(`${agent} must be a map such as {latency: 20ms}, not ${describe(options)}`);
+  }
+  const config = readSidecarSection(read.sidecar, root.at('sidecar'));
+  const document = draft.document();
+  const tasks = new Map<string, TaskSetting>(Object.entries(read.tasks).map(([name, task]) => [name, { deadlineMs: task.deadline, budget: budgetText(task.budget) }]));
+  const steps = stepsOf(read, root, draft, tasks);
+  draft.refuseStrangers(Object.keys(read.mocks).map((agent) => [agent, root.at('mocks', agent)] as const));
+  if (steps === BAD || document === null || config === BAD) return BAD;
+  checkReferences(steps, root, draft);
+  if (read.expect !== null) refuseUnknownAgents(read.expect, root.at('expect'), draft.agents);
+  for (const task of read.expect?.tasks?.keys() ?? []) taskKnown(task, tasks, root.at('expect', 'tasks', task));
+  return { file, name: read.scenario, description: read.description, seed: read.seed, config, document, tasks, steps, expect: read.expect };
+}
+
+function budgetText(budget: Readonly<Record<string, number>> | null): string {
+  if (budget === null) return '';
+  return Object.entries(budget)
+    .map(([step, ms]) => `${step}=${ms}`)
+    .join(', ');
+}
+
+function stepsOf(read: Head, root: Place, draft: Draft, tasks: ReadonlyMap<string, TaskSetting>): readonly Step[] | Bad {
+  const place = root.at('steps');
+  if (!Array.isArray(read.steps)) return place.bad(`steps must be a list (lines that begin with "- "), not ${describe(read.steps)}`);
+  if (read.steps.length === 0) return place.bad('steps needs at least one entry');
+  const reader = new StepReader(draft, tasks, read.as, dirname(root.source.file));
+  const steps = read.steps.map((raw: unknown, i) => readPresent({ kind: 'a step', read: (value, at) => reader.step(value, at, i + 1), schema: () => ({}) } as Shape<Step>, raw, place.at(i)));
+  return steps.includes(BAD) ? BAD : (steps as Step[]);
+}
+
+export function taskKnown(task: string, tasks: ReadonlyMap<string, TaskSetting>, place: Place): boolean {
+  if (tasks.has(task)) return true;
+  const near = nearest(task, tasks.keys());
+  place.bad(`the scenario has no task ${quote(task)}${near === null ? '' : `; did you mean ${near}?`}`);
+  return false;
+}
+
+/** Labels must exist once and mean a step with as many calls; agents must exist. */
+function checkReferences(steps: readonly Step[], root: Place, draft: Draft): void {
+  const labelled = new Map<string, Step>();
+  for (const step of steps) {
+    if (step.label === null) continue;
+    if (labelled.has(step.label)) root.at('steps', step.number - 1, 'label').bad(`the label ${quote(step.label)} stands here twice`);
+    labelled.set(step.label, step);
+  }
+  for (const step of steps) {
+    const place = root.at('steps', step.number - 1, 'expect');
+    if (step.kind === 'check') refuseUnknownAgents(step.expect, place, draft.agents);
+    if (step.kind !== 'call' || step.expect === null) continue;
+    refuseUnknownAgents(step.expect, place, draft.agents);
+    labelKnown(step, step.expect.sameProviderAs, labelled, place.at('same_provider_as'));
+    labelKnown(step, step.expect.sameVersionAs, labelled, place.at('same_version_as'));
+  }
+}
+
+function labelKnown(step: CallStep, label: string | null, labelled: ReadonlyMap<string, Step>, place: Place): void {
+  if (label === null) return;
+  const other = labelled.get(label);
+  if (other === undefined) {
+    const near = nearest(label, labelled.keys());
+    place.bad(`no step has the label ${quote(label)}${near === null ? '' : `; did you mean ${near}?`}`);
+  } else if (other.kind !== 'call') place.bad(`the step labelled ${quote(label)} makes no calls`);
+  else if (other === step) place.bad('a step cannot be held against itself: use same_provider');
+  else if (other.times < step.times) place.bad(`the step labelled ${quote(label)} has ${other.times} calls, and this one ${step.times}: there is nothing to hold the last ones against`);
+}
+

@@ -1,0 +1,245 @@
+/**
+ * Every metric of the sidecar, declared here and nowhere else. The hot path adds to cells that were found once per
+ * version or provider; text is made at scrape time. Labels come only from the table, from the closed code table and from
+ * fixed words: a name that a caller made up reads `unknown`. What is dear to look at (breakers, the table, the process)
+ * is read when somebody scrapes.
+ */
+import { Registry } from 'prom-client';
+import { CODES } from '../../proto/wire/codes.ts';
+import type { Attempt } from '../call/attempt-record.ts';
+import type { Call, WayIn } from '../call/call.ts';
+import type { BreakerStateName } from '../health/health.ts';
+import type { Candidate, Capability, Version } from '../table/snapshot.ts';
+import { Histogram, Reading, Series } from './series.ts';
+
+/** Combinations of labels a counter or gauge may have; beyond it `other`. */
+export const MAX_SERIES = 2_000;
+/** A histogram writes some twenty lines a series, so it may have fewer. */
+export const MAX_HISTOGRAM_SERIES = 500;
+
+/** Seconds. Sub-millisecond ones first: that is what the sidecar itself costs. */
+export const CALL_BOUNDS: readonly number[] = [
+  0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
+];
+
+const WAYS: readonly WayIn[] = ['http', 'mesh', 'proxy', 'json_rpc', 'grpc', 'channel', 'local', 'sandbox', 'fallback'];
+const UNKNOWN = 'unknown';
+
+/** What is read at scrape time. */
+export interface ScrapeSources {
+  readonly table: { readonly version: number; readonly ageMs: number; readonly rejected: number };
+  readonly breakers: Iterable<{ readonly agentId: string; readonly capability: string; readonly stateName: BreakerStateName }>;
+  readonly providers: Iterable<{ readonly agentId: string; readonly inFlight: number; readonly ejectedUntil: number }>;
+}
+
+/** Higher is worse, so that `max` over a fleet means something. */
+const BREAKER_STATE: Readonly<Record<BreakerStateName, number>> = { closed: 0, ramping: 1, half_open: 2, open: 3 };
+
+/** Cells of one capability and version; -1 = not made yet. */
+class CallCells {
+  readonly capability: string;
+  readonly version: string;
+  readonly calls: Int32Array;
+  readonly durations: number;
+  constructor(capability: string, version: string, durations: number) {
+    this.capability = capability;
+    this.version = version;
+    this.calls = new Int32Array(WAYS.length * CODES.length).fill(-1);
+    this.durations = durations;
+  }
+}
+
+class AttemptCells {
+  readonly attempts: Int32Array;
+  readonly durations: number;
+  constructor(durations: number) {
+    this.attempts = new Int32Array(CODES.length).fill(-1);
+    this.durations = durations;
+  }
+}
+
+const CODE_PLACE: ReadonlyMap<number, number> = new Map(CODES.map((entry, at) => [entry.code, at]));
+const INTERNAL_PLACE = CODES.length - 1;
+
+export class Metrics {
+  readonly #registry = new Registry();
+  readonly #readings: Reading[] = [];
+  readonly #calls = this.#series('counter', 'reach_calls_total', 'Calls ended, by canonical capability, version that served, code and way in.', ['capability', 'version', 'code', 'way']);
+  readonly #callSeconds = this.#histogram('reach_call_duration_seconds', 'From acceptance to the end of the answer.', ['capability']);
+  readonly #attempts = this.#series('counter', 'reach_attempts_total', 'Attempts ended, by provider and code.', ['capability', 'provider', 'code']);
+  readonly #attemptSeconds = this.#histogram('reach_attempt_duration_seconds', 'One attempt, to the end of its answer.', ['capability', 'provider']);
+  readonly #inFlight = this.#series('gauge', 'reach_in_flight', 'Calls under way, by way in.', ['way']);
+  readonly #retries = this.#series('counter', 'reach_retries_total', 'Attempts that followed a failed one.', ['capability']);
+  readonly #fallbacks = this.#series('counter', 'reach_fallbacks_total', 'Calls whose fallback was used: served by another, answered statically, or failed all the same.', ['capability', 'result']);
+  readonly #panics = this.#series('counter', 'reach_panic_total', 'Calls sent to a provider although none was healthy (panic: true).', ['capability']);
+  readonly #transitions = this.#series('counter', 'reach_breaker_transitions_total', 'Changes of a breaker, by the state it went to.', ['provider', 'capability', 'to']);
+  readonly #refused = this.#series('counter', 'reach_refused_requests_total', 'Requests that never became a call: wrong host or origin, bad framing, unknown path, too large.', ['reason']);
+  readonly #breakers = this.#reading('gauge', 'reach_breaker_state', '0 closed, 1 ramping up, 2 half-open, 3 open.', ['provider', 'capability']);
+  readonly #providerInFlight = this.#reading('gauge', 'reach_provider_in_flight', 'Calls under way at a provider, as far as this sidecar sees them.', ['provider']);
+  readonly #table = this.#reading('gauge', 'reach_table_version', 'Version of the route table in force.', []);
+  readonly #tableAge = this.#reading('gauge', 'reach_table_age_seconds', 'Since the table in force was last confirmed.', []);
+  readonly #rejected = this.#reading('counter', 'reach_rejected_pushes_total', 'Tables that were refused because of a mistake in them.', []);
+  readonly #cpu = this.#reading('counter', 'process_cpu_seconds_total', 'User and system time of the process.', []);
+  readonly #rss = this.#reading('gauge', 'process_resident_memory_bytes', 'Resident memory.', []);
+  readonly #heap = this.#reading('gauge', 'process_heap_bytes', 'JavaScript heap in use.', []);
+  readonly #uptime = this.#reading('gauge', 'process_uptime_seconds', 'Since the process started.', []);
+
+  readonly #versions = new WeakMap<Version, CallCells>();
+  readonly #capabilities = new WeakMap<Capability, CallCells>();
+  readonly #candidates = new WeakMap<Candidate, AttemptCells>();
+  /** By name and version, so that a pushed table goes on counting in the same cells. */
+  readonly #callCells = new Map<string, CallCells>();
+  readonly #attemptCells = new Map<string, AttemptCells>();
+  readonly #unknown = this.#cellsOf(UNKNOWN, '');
+  readonly #wayCells = new Map<string, number>(WAYS.map((way) => [way, this.#inFlight.cell(way)]));
+
+  callStarted(call: Call): void {
+    this.#inFlight.add(this.#wayCells.get(call.way) as number, 1);
+  }
+
+  callEnded(call: Call, elapsedMs: number): void {
+    this.#inFlight.add(this.#wayCells.get(call.way) as number, -1);
+    const asked = call.fallbackFrom ?? call.capability;
+    const cells = this.#callCellsOf(call, asked);
+    const way = WAYS.indexOf(call.way);
+    const code = CODE_PLACE.get(call.code) ?? INTERNAL_PLACE;
+    const place = way * CODES.length + code;
+    let cell = cells.calls[place] as number;
+    if (cell < 0) {
+      cell = this.#calls.cell(cells.capability, cells.version, String((CODES[code] as (typeof CODES)[number]).code), call.way);
+      cells.calls[place] = cell;
+    }
+    this.#calls.add(cell, 1);
+    this.#callSeconds.add(cells.durations, elapsedMs / 1_000);
+    if (call.attempts.length > 1) this.#countRetries(call);
+    if (call.fallbackFrom !== null) this.#fallbacks.add(this.#fallbacks.cell(call.fallbackFrom.name, fallbackResult(call)), 1);
+    if (call.panicked && asked !== null) this.#panics.add(this.#panics.cell(asked.name), 1);
+  }
+
+  attemptEnded(attempt: Attempt): void {
+    const { candidate } = attempt;
+    const cells = this.#attemptCellsOf(candidate);
+    const code = CODE_PLACE.get(attempt.code) ?? INTERNAL_PLACE;
+    let cell = cells.attempts[code] as number;
+    if (cell < 0) {
+      cell = this.#attempts.cell(candidate.version.capability.name, candidate.provider.agentId, String((CODES[code] as (typeof CODES)[number]).code));
+      cells.attempts[code] = cell;
+    }
+    this.#attempts.add(cell, 1);
+    this.#attemptSeconds.add(cells.durations, attempt.elapsedMs / 1_000);
+  }
+
+  breakerMoved(agentId: string, capability: string, to: BreakerStateName): void {
+    this.#transitions.add(this.#transitions.cell(agentId, capability, to), 1);
+  }
+
+  /** `reason` is one of a few fixed words. */
+  requestRefused(reason: string): void {
+    this.#refused.add(this.#refused.cell(reason), 1);
+  }
+
+  /** Calls under way over all ways in. */
+  inFlight(): number {
+    let sum = 0;
+    for (const cell of this.#wayCells.values()) sum += this.#inFlight.value(cell);
+    return sum;
+  }
+
+  get contentType(): string {
+    return this.#registry.contentType;
+  }
+
+  /** The exposition text; breakers and providers that are no longer known are no longer shown. */
+  async render(sources: ScrapeSources): Promise<string> {
+    for (const reading of this.#readings) reading.clear();
+    for (const breaker of sources.breakers) this.#breakers.set(BREAKER_STATE[breaker.stateName], breaker.agentId, breaker.capability);
+    for (const provider of sources.providers) this.#providerInFlight.set(provider.inFlight, provider.agentId);
+    this.#table.set(sources.table.version);
+    this.#tableAge.set(sources.table.ageMs / 1_000);
+    this.#rejected.set(sources.table.rejected);
+    const { user, system } = process.cpuUsage();
+    this.#cpu.set((user + system) / 1_000_000);
+    const memory = process.memoryUsage();
+    this.#rss.set(memory.rss);
+    this.#heap.set(memory.heapUsed);
+    this.#uptime.set(process.uptime());
+    return this.#registry.metrics();
+  }
+
+  #countRetries(call: Call): void {
+    for (let i = 1; i < call.attempts.length; i++) {
+      const capability = (call.attempts[i] as Attempt).candidate.version.capability;
+      if (capability === (call.attempts[i - 1] as Attempt).candidate.version.capability) this.#retries.add(this.#retries.cell(capability.name), 1);
+    }
+  }
+
+  #callCellsOf(call: Call, asked: Capability | null): CallCells {
+    if (asked === null) return this.#unknown;
+    const version = call.chosen === null ? call.lines[call.lineIndex] : call.chosen.version;
+    if (version === undefined || version.capability !== asked || call.staticBody !== null) {
+      let cells = this.#capabilities.get(asked);
+      if (cells === undefined) {
+        cells = this.#cellsOf(asked.name, '');
+        this.#capabilities.set(asked, cells);
+      }
+      return cells;
+    }
+    let cells = this.#versions.get(version);
+    if (cells === undefined) {
+      cells = this.#cellsOf(asked.name, version.text);
+      this.#versions.set(version, cells);
+    }
+    return cells;
+  }
+
+  #cellsOf(capability: string, version: string): CallCells {
+    const key = `${capability} ${version}`;
+    let cells = this.#callCells.get(key);
+    if (cells === undefined) {
+      const full = this.#callCells.size >= MAX_SERIES;
+      cells = new CallCells(full ? 'other' : capability, full ? 'other' : version, this.#callSeconds.cell(full ? 'other' : capability));
+      this.#callCells.set(full ? 'other' : key, cells);
+    }
+    return cells;
+  }
+
+  #attemptCellsOf(candidate: Candidate): AttemptCells {
+    let cells = this.#candidates.get(candidate);
+    if (cells !== undefined) return cells;
+    const capability = candidate.version.capability.name;
+    const provider = candidate.provider.agentId;
+    const key = `${capability} ${provider}`;
+    cells = this.#attemptCells.get(key);
+    if (cells === undefined) {
+      cells = new AttemptCells(this.#attemptSeconds.cell(capability, provider));
+      if (this.#attemptCells.size < MAX_SERIES) this.#attemptCells.set(key, cells);
+    }
+    this.#candidates.set(candidate, cells);
+    return cells;
+  }
+
+  #series(type: 'counter' | 'gauge', name: string, help: string, labels: readonly string[]): Series {
+    return this.#registered(new Series(type, name, help, labels, MAX_SERIES));
+  }
+
+  #reading(type: 'counter' | 'gauge', name: string, help: string, labels: readonly string[]): Reading {
+    const reading = this.#registered(new Reading(type, name, help, labels, MAX_SERIES));
+    this.#readings.push(reading);
+    return reading;
+  }
+
+  #histogram(name: string, help: string, labels: readonly string[]): Histogram {
+    return this.#registered(new Histogram(name, help, labels, CALL_BOUNDS, MAX_HISTOGRAM_SERIES));
+  }
+
+  #registered<T extends Series | Histogram | Reading>(metric: T): T {
+    // The Registry asks a metric for its name and for `get`; its type names the four classes of its own.
+    this.#registry.registerMetric(metric as unknown as Parameters<Registry['registerMetric']>[0]);
+    return metric;
+  }
+}
+
+function fallbackResult(call: Call): string {
+  if (call.code !== 0) return 'failed';
+  return call.staticBody === null ? 'served' : 'static';
+}

@@ -1,0 +1,193 @@
+/**
+ * Numbers that calls add to: cells of one Float64Array a metric, found once and then addressed by index, so that the hot
+ * path neither builds label strings nor touches prom-client. Bounded: beyond `maxSeries` every new combination of labels
+ * goes into one series whose labels all read `other`, so that no caller can make memory or a scrape grow.
+ *
+ * `get` is what prom-client's Registry asks of a metric at scrape time; labels and text exist only then.
+ */
+
+export interface Sample {
+  readonly metricName?: string;
+  readonly labels: Readonly<Record<string, string | number>>;
+  readonly value: number;
+}
+
+export interface Rendered {
+  readonly name: string;
+  readonly help: string;
+  readonly type: 'counter' | 'gauge' | 'histogram';
+  readonly values: readonly Sample[];
+  readonly aggregator: 'sum';
+}
+
+/** Stands between label values in a key; it can be in none of them. */
+const BETWEEN = '\u0000';
+
+class Index {
+  readonly labelNames: readonly string[];
+  readonly labels: Record<string, string>[] = [];
+  readonly #maxSeries: number;
+  readonly #byKey = new Map<string, number>();
+  #other = -1;
+
+  constructor(labelNames: readonly string[], maxSeries: number) {
+    this.labelNames = labelNames;
+    this.#maxSeries = maxSeries;
+  }
+
+  /** Position of these labels; of `other` when there is no room for more. */
+  at(values: readonly string[]): number {
+    const key = values.join(BETWEEN);
+    const known = this.#byKey.get(key);
+    if (known !== undefined) return known;
+    // One place is kept for `other`.
+    if (this.#byKey.size >= this.#maxSeries - 1) {
+      if (this.#other < 0) this.#other = this.#push(this.labelNames.map(() => 'other'));
+      return this.#other;
+    }
+    const at = this.#push(values);
+    this.#byKey.set(key, at);
+    return at;
+  }
+
+  #push(values: readonly string[]): number {
+    const labels: Record<string, string> = {};
+    for (let i = 0; i < this.labelNames.length; i++) labels[this.labelNames[i] as string] = values[i] as string;
+    return this.labels.push(labels) - 1;
+  }
+}
+
+function grown(cells: Float64Array<ArrayBuffer>, needed: number): Float64Array<ArrayBuffer> {
+  if (needed <= cells.length) return cells;
+  const larger = new Float64Array(Math.max(needed, cells.length * 2));
+  larger.set(cells);
+  return larger;
+}
+
+/** A counter, or a gauge that calls add to. */
+export class Series {
+  readonly name: string;
+  readonly #help: string;
+  readonly #type: 'counter' | 'gauge';
+  readonly #index: Index;
+  #cells = new Float64Array(16);
+
+  constructor(type: 'counter' | 'gauge', name: string, help: string, labelNames: readonly string[], maxSeries: number) {
+    this.#type = type;
+    this.name = name;
+    this.#help = help;
+    this.#index = new Index(labelNames, maxSeries);
+  }
+
+  /** The cell of these label values; keep it, it stays valid. */
+  cell(...values: string[]): number {
+    const at = this.#index.at(values);
+    this.#cells = grown(this.#cells, at + 1);
+    return at;
+  }
+
+  add(cell: number, by: number): void {
+    (this.#cells[cell] as number) += by;
+  }
+
+  value(cell: number): number {
+    return this.#cells[cell] ?? 0;
+  }
+
+  get size(): number {
+    return this.#index.labels.length;
+  }
+
+  get(): Promise<Rendered> {
+    const values = this.#index.labels.map((labels, at) => ({ labels, value: this.#cells[at] as number }));
+    return Promise.resolve({ name: this.name, help: this.#help, type: this.#type, values, aggregator: 'sum' });
+  }
+}
+
+/** Values that are read, not counted: written anew at every scrape, so that what is gone is not shown any more. */
+export class Reading {
+  readonly name: string;
+  readonly #help: string;
+  readonly #type: 'counter' | 'gauge';
+  readonly #labelNames: readonly string[];
+  readonly #maxSeries: number;
+  #values: Sample[] = [];
+
+  constructor(type: 'counter' | 'gauge', name: string, help: string, labelNames: readonly string[], maxSeries: number) {
+    this.#type = type;
+    this.name = name;
+    this.#help = help;
+    this.#labelNames = labelNames;
+    this.#maxSeries = maxSeries;
+  }
+
+  clear(): void {
+    this.#values = [];
+  }
+
+  /** Beyond the bound the rest is left out: a sum of states would mean nothing. */
+  set(value: number, ...values: string[]): void {
+    if (this.#values.length >= this.#maxSeries) return;
+    const labels: Record<string, string> = {};
+    for (let i = 0; i < this.#labelNames.length; i++) labels[this.#labelNames[i] as string] = values[i] as string;
+    this.#values.push({ labels, value });
+  }
+
+  get(): Promise<Rendered> {
+    return Promise.resolve({ name: this.name, help: this.#help, type: this.#type, values: this.#values, aggregator: 'sum' });
+  }
+}
+
+/** Counts by upper bound, not cumulative until they are rendered; the last two cells of a series are +Inf and the sum. */
+export class Histogram {
+  readonly name: string;
+  readonly #help: string;
+  readonly #bounds: readonly number[];
+  readonly #index: Index;
+  readonly #width: number;
+  #cells: Float64Array<ArrayBuffer>;
+
+  /** @param bounds upper bounds in seconds, rising. */
+  constructor(name: string, help: string, labelNames: readonly string[], bounds: readonly number[], maxSeries: number) {
+    this.name = name;
+    this.#help = help;
+    this.#bounds = bounds;
+    this.#index = new Index(labelNames, maxSeries);
+    this.#width = bounds.length + 2;
+    this.#cells = new Float64Array(16 * this.#width);
+  }
+
+  cell(...values: string[]): number {
+    const at = this.#index.at(values);
+    this.#cells = grown(this.#cells, (at + 1) * this.#width);
+    return at * this.#width;
+  }
+
+  add(cell: number, seconds: number): void {
+    const bounds = this.#bounds;
+    let i = 0;
+    while (i < bounds.length && seconds > (bounds[i] as number)) i++;
+    (this.#cells[cell + i] as number)++;
+    (this.#cells[cell + this.#width - 1] as number) += seconds;
+  }
+
+  get size(): number {
+    return this.#index.labels.length;
+  }
+
+  get(): Promise<Rendered> {
+    const values: Sample[] = [];
+    const bucket = `${this.name}_bucket`;
+    for (const [at, labels] of this.#index.labels.entries()) {
+      const start = at * this.#width;
+      let count = 0;
+      for (let i = 0; i <= this.#bounds.length; i++) {
+        count += this.#cells[start + i] as number;
+        values.push({ metricName: bucket, labels: { le: this.#bounds[i] ?? '+Inf', ...labels }, value: count });
+      }
+      values.push({ metricName: `${this.name}_sum`, labels, value: this.#cells[start + this.#width - 1] as number });
+      values.push({ metricName: `${this.name}_count`, labels, value: count });
+    }
+    return Promise.resolve({ name: this.name, help: this.#help, type: 'histogram', values, aggregator: 'sum' });
+  }
+}

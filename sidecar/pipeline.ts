@@ -1,0 +1,87 @@
+/**
+ * The life of a call. `outbound` is the caller's end and has every stage; `inbound` is the provider's end and has only
+ * what belongs there. Retry, fallback and the claim exist once, at the caller's end, so that two sidecars never multiply
+ * them. Stages answer with a verdict; `record` writes it down and says whether the call may go on.
+ */
+import { acl } from './acl/acl.ts';
+import { attempt } from './attempt/attempt.ts';
+import { type Call, note, record } from './call/call.ts';
+import { affinityKeyOf } from './contract/affinity-key.ts';
+import { contract } from './contract/contract.ts';
+import { deadline } from './deadline/deadline.ts';
+import type { Engine } from './engine.ts';
+import { fallback } from './fallback/fallback.ts';
+import { identify, identifyPeer } from './identify/identify.ts';
+import { loops, pathWith } from './loops/loops.ts';
+import { name, targetOf } from './name/name.ts';
+import { overrides } from './overrides/overrides.ts';
+import { begin, bug, pause, reroute, settle } from './settle.ts';
+import { host } from './resolve/host.ts';
+import { resolve } from './resolve/resolve.ts';
+import { retry } from './retry/retry.ts';
+import { slots } from './slots/slots.ts';
+import type { Version } from './table/snapshot.ts';
+
+/** The caller's end. Never rejects; afterwards `call.code`, `call.reply` and the rest say how it ended. */
+export async function outbound(engine: Engine, call: Call): Promise<void> {
+  begin(engine, call);
+  try {
+    if (record(call, identify(engine.identities, call)) && record(call, name(call))) {
+      do await serve(engine, call);
+      while (call.code !== 0 && record(call, fallback(call, targetOf)));
+    }
+  } catch (error) {
+    bug(engine, call, error);
+  }
+  settle(engine, call);
+}
+
+/** One capability of the fallback chain: may this caller have it now, in which version, and from whom. */
+async function serve(engine: Engine, call: Call): Promise<void> {
+  call.code = 0;
+  if (!record(call, acl(call)) || !record(call, overrides(call))) return;
+  if (call.reroutedBy !== null && !(reroute(call) && record(call, acl(call)))) return;
+  if (!record(call, engine.limits.check(call))) return;
+  call.affinityKey = affinityKeyOf(call);
+  if (!record(call, resolve(call, engine.random))) return;
+  for (call.lineIndex = 0; call.lineIndex < call.lines.length; call.lineIndex++) {
+    const version = call.lines[call.lineIndex] as Version;
+    if (!record(call, contract(call, version)) || !record(call, deadline(call, version, engine.config.maxDeadlineMs))) return;
+    while (choose(engine, call)) {
+      if (!record(call, loops(call, engine.config.maxHops))) return;
+      if (call.powerId !== null && !record(call, await engine.ledger.claim(call))) return;
+      if (record(call, await attempt(engine, call, pathWith(call)))) return;
+      if (!record(call, retry(call, engine.retryBudget, engine.random)) || !(await pause(engine, call))) return;
+    }
+  }
+}
+
+/** Who serves it. When attempts were made and nobody is left, the failure of the last attempt stands. */
+function choose(engine: Engine, call: Call): boolean {
+  const verdict = engine.chooser.choose(call, engine.clock.now());
+  if (verdict.reason.passes || call.attempts.length === call.attemptsFrom) return record(call, verdict);
+  note(call, verdict);
+  return false;
+}
+
+/** The provider's end: the sidecar that hosts `agentId`. One attempt, no second opinion. Never rejects. */
+export async function inbound(engine: Engine, call: Call, agentId: string, version: string): Promise<void> {
+  begin(engine, call);
+  try {
+    const mayEnter =
+      record(call, identifyPeer(engine.identities, call)) && record(call, name(call)) && record(call, acl(call)) && record(call, overrides(call));
+    if (mayEnter && record(call, host(call, agentId, version))) {
+      const line = call.lines[0] as Version;
+      call.affinityKey = affinityKeyOf(call);
+      const mayStart =
+        record(call, contract(call, line)) &&
+        record(call, slots(call)) &&
+        record(call, deadline(call, line, engine.config.maxDeadlineMs)) &&
+        record(call, loops(call, engine.config.maxHops + 1));
+      if (mayStart) record(call, await attempt(engine, call, pathWith(call)));
+    }
+  } catch (error) {
+    bug(engine, call, error);
+  }
+  settle(engine, call);
+}

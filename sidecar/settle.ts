@@ -1,0 +1,70 @@
+/** The edges of a call's life that `pipeline.ts` would otherwise have to spell out twice: its start, its pauses, its end. */
+import { Code } from '../proto/wire/codes.ts';
+import { type Call, record } from './call/call.ts';
+import { refusing, Verdict } from './call/verdict.ts';
+import type { Engine } from './engine.ts';
+import { targetOf } from './name/name.ts';
+
+const cancelled = refusing('attempt', 'cancelled', Code.cancelled, 'the caller went away');
+const nowhere = refusing('overrides', 'reroute_target', Code.blocked_by_operator, 'override {a} sends it to {b}, which is not in the table');
+const fault = refusing('attempt', 'internal', Code.internal, 'a fault in Agent-Reach: {a}');
+
+export function begin(engine: Engine, call: Call): void {
+  call.table = engine.table.current();
+  engine.observer.callStarted(call);
+  engine.retryBudget.noteCall(call.startedAt);
+}
+
+/** Accounts for the call once: now, or when its streamed body has ended. */
+export function settle(engine: Engine, call: Call): void {
+  if (call.cancelled && call.code === Code.ok && !call.bodyOpen && call.reply === null && call.staticBody === null) record(call, new Verdict(cancelled));
+  if (call.bodyOpen) {
+    call.onBodyEnd = () => close(engine, call);
+    return;
+  }
+  close(engine, call);
+}
+
+function close(engine: Engine, call: Call): void {
+  if (call.settled) return;
+  call.settled = true;
+  call.onCancel = null;
+  call.callerSlot?.release();
+  call.callerSlot = null;
+  if (call.powerId !== null) engine.ledger.settle(call);
+  engine.observer.callEnded(call);
+}
+
+/** Waits `call.pauseMs` before the next attempt; false when the caller left meanwhile. */
+export async function pause(engine: Engine, call: Call): Promise<boolean> {
+  const ms = call.pauseMs;
+  call.pauseMs = 0;
+  if (ms > 0 && !call.cancelled) {
+    await new Promise<void>((done) => {
+      const timer = engine.clock.after(ms, done);
+      call.onCancel = () => {
+        timer.cancel();
+        done();
+      };
+    });
+    call.onCancel = null;
+  }
+  return !call.cancelled || record(call, new Verdict(cancelled));
+}
+
+/** Applies the override that `overrides` found; false when its target does not exist. */
+export function reroute(call: Call): boolean {
+  const rule = call.reroutedBy;
+  if (rule === null || call.table === null) return true;
+  const target = targetOf(call.table, rule.to ?? '');
+  if (target === null) return record(call, new Verdict(nowhere, rule.name, rule.to));
+  call.capability = target.capability;
+  call.range = target.range;
+  return true;
+}
+
+/** A throw means a bug: the caller learns that it is ours, the log gets the stack, the process goes on. */
+export function bug(engine: Engine, call: Call, error: unknown): void {
+  engine.observer.bug(call, error);
+  record(call, new Verdict(fault, error instanceof Error ? error.name : 'unknown'));
+}

@@ -1,0 +1,141 @@
+/** The composition root of a live sidecar: what is made, in which order it starts, and in which order it stops. */
+import { readFileSync } from 'node:fs';
+import { dirname, isAbsolute, resolve } from 'node:path';
+import { type Clock, realClock } from '../base/clock.ts';
+import type { Log } from '../base/log.ts';
+import { type Random, systemRandom } from '../base/random.ts';
+import { readTable } from '../proto/language/document.ts';
+import type { Problem } from '../proto/language/types.ts';
+import { Front } from './accept/front.ts';
+import { httpPort } from './accept/http.ts';
+import { meshPort } from './accept/mesh.ts';
+import type { Port } from './accept/server.ts';
+import { assemble } from './assemble.ts';
+import { readSidecarConfig, type SidecarConfig } from './config.ts';
+import { explain } from './explain.ts';
+import { Health } from './health/health.ts';
+import { StaticTokens } from './identify/static-tokens.ts';
+import { Observation } from './observe/observer.ts';
+import { inbound, outbound } from './pipeline.ts';
+import { readSecret } from './secrets.ts';
+import { FileTable, type TableReader, wordsOfProblem } from './table/file.ts';
+import { InstalledTable } from './table/installed.ts';
+import { LastGood } from './table/last-good.ts';
+import { registerTransports, Transports } from './transports/index.ts';
+
+/** A configuration that cannot be started with; the message is for the person who wrote it. */
+export class StartRefused extends Error {
+  readonly lines: readonly string[];
+  constructor(lines: readonly string[]) {
+    super(lines.join('\n'));
+    this.lines = lines;
+  }
+}
+
+export interface Started {
+  readonly config: SidecarConfig;
+  /** Where agents call in, e.g. `http://127.0.0.1:7700`. */
+  readonly url: string;
+  /** Where other sidecars call in, or null. */
+  readonly meshUrl: string | null;
+  readonly front: Front;
+  /** Stops taking calls, lets what is under way end within the grace, frees everything. */
+  stop(graceMs: number): Promise<void>;
+}
+
+/** Reads the settings file; every problem with its place. */
+export function readSettings(file: string): { config: SidecarConfig; tableFile: string; isInline: boolean } {
+  let text: string;
+  try {
+    text = readFileSync(file, 'utf8');
+  } catch (error) {
+    throw new StartRefused([`${file}: cannot be read (${(error as NodeJS.ErrnoException).code ?? 'error'})`]);
+  }
+  const reading = readSidecarConfig(text, file);
+  if ('problems' in reading) throw new StartRefused(reading.problems.map(wordsOfProblem));
+  const { config, tableFile } = reading;
+  if (tableFile === null) return { config, tableFile: file, isInline: true };
+  return { config, tableFile: isAbsolute(tableFile) ? tableFile : resolve(dirname(file), tableFile), isInline: false };
+}
+
+/** Starts a sidecar from its settings file. Rejects with `StartRefused` when it cannot be. */
+export async function startSidecar(file: string, log: Log, clock: Clock = realClock, random: Random = systemRandom): Promise<Started> {
+  const { config, tableFile, isInline } = readSettings(file);
+  const health = new Health(clock, config.ejection);
+  const table = new InstalledTable(clock, health, config);
+  const observation = new Observation(clock, log.logger, config.log.access);
+  health.onTransition = observation.breakerMoved;
+  const meshToken = config.mesh === null ? null : secretOf(config.mesh.token);
+  const transports = new Transports(
+    {
+      clock,
+      random,
+      secret: readSecret,
+      connectTimeoutMs: config.connectTimeoutMs,
+      connectionsPerOrigin: config.connectionsPerOrigin,
+      maxResponseHeaderBytes: config.limits.headerBytes,
+    },
+    registerTransports(meshToken),
+  );
+  const callers = config.callers.map(({ agent, token }) => ({ agent, token: secretOf(token) }));
+  const peers = meshToken === null ? [] : [{ name: 'mesh', token: meshToken }];
+  const identities = new StaticTokens(callers, peers, config.anonymous);
+  const engine = assemble({ clock, random, config, table, health, identities, transports, observer: observation });
+  const front = new Front(engine, table, observation, { outbound, inbound, explain });
+
+  const lastGood = config.stateDir === null ? null : new LastGood(resolve(dirname(file), config.stateDir), config.name);
+  const source = new FileTable(tableFile, tableFile, table, lastGood, clock, log.logger, isInline ? inlineTable : readTable);
+  source.start();
+  const ports: Port[] = [];
+  try {
+    if (config.mesh !== null) ports.push(await opened(meshPort(front, config.mesh.listen)));
+    ports.unshift(await opened(httpPort(front)));
+  } catch (error) {
+    source.stop();
+    await Promise.all([...ports.map((port) => port.close(0)), transports.close()]);
+    throw new StartRefused([error instanceof Error ? error.message : String(error)]);
+  }
+  const [local, mesh] = ports as [Port, Port?];
+  return {
+    config,
+    url: urlOf(local),
+    meshUrl: mesh === undefined ? null : urlOf(mesh),
+    front,
+    stop: async (graceMs) => {
+      front.draining = true;
+      source.stop();
+      await Promise.all(ports.map((port) => port.close(graceMs)));
+      await transports.close();
+      log.flush();
+    },
+  };
+}
+
+/** The table sections of a file that holds the sidecar's own settings too. */
+const inlineTable: TableReader = (text, fileName) => {
+  const reading = readSidecarConfig(text, fileName);
+  if ('problems' in reading) return reading;
+  return reading.document === null ? { problems: [moved(fileName)] } : { document: reading.document };
+};
+
+function moved(file: string): Problem {
+  return { file, line: 0, column: 0, path: '/sidecar/table', message: 'the table has been moved to another file; that takes a restart' };
+}
+
+async function opened(port: Port): Promise<Port> {
+  await port.open();
+  return port;
+}
+
+function secretOf(source: Parameters<typeof readSecret>[0]): string {
+  try {
+    return readSecret(source);
+  } catch (error) {
+    throw new StartRefused([(error as Error).message]);
+  }
+}
+
+function urlOf(port: Port): string {
+  const { host, port: number } = port.address;
+  return `http://${host.includes(':') ? `[${host}]` : host}:${number}`;
+}

@@ -1,0 +1,119 @@
+/**
+ * The standalone table: one file, read at start and again whenever it changes. A bad edit changes nothing: the table in
+ * force stays, and the refusal is kept for health and log with file, line and column. The file is looked at a few times a
+ * second rather than watched: renames, new inodes and network disks then need no special case.
+ */
+import { readFileSync, statSync } from 'node:fs';
+import type { Clock, Timer } from '../../base/clock.ts';
+import type { Logger } from '../../base/log.ts';
+import { readTable } from '../../proto/language/document.ts';
+import type { Problem, TableDocument } from '../../proto/language/types.ts';
+import type { InstalledTable } from './installed.ts';
+import type { LastGood } from './last-good.ts';
+
+const LOOK_EVERY_MS = 200;
+
+/** How the table is read out of the text: the file may hold the sidecar's own settings too. */
+export type TableReader = (text: string, fileName: string) => { document: TableDocument } | { problems: readonly Problem[] };
+
+export class FileTable {
+  readonly #file: string;
+  readonly #shownName: string;
+  readonly #table: InstalledTable;
+  readonly #lastGood: LastGood | null;
+  readonly #clock: Clock;
+  readonly #log: Logger;
+  readonly #read: TableReader;
+  #seen = '';
+  #timer: Timer | null = null;
+
+  constructor(file: string, shownName: string, table: InstalledTable, lastGood: LastGood | null, clock: Clock, log: Logger, read: TableReader = readTable) {
+    this.#file = file;
+    this.#shownName = shownName;
+    this.#table = table;
+    this.#lastGood = lastGood;
+    this.#clock = clock;
+    this.#log = log;
+    this.#read = read;
+  }
+
+  /** Loads the file (or, when it is bad, the last good copy) and keeps looking at it until `stop`. */
+  start(): void {
+    this.#look();
+    if (!this.#table.ready) this.#startFromLastGood();
+    this.#schedule();
+  }
+
+  stop(): void {
+    this.#timer?.cancel();
+    this.#timer = null;
+  }
+
+  #schedule(): void {
+    this.#timer = this.#clock.after(LOOK_EVERY_MS, () => {
+      this.#look();
+      this.#schedule();
+    });
+  }
+
+  #look(): void {
+    const stamp = this.#stamp();
+    if (stamp === this.#seen) return;
+    this.#seen = stamp;
+    let text: string;
+    try {
+      text = readFileSync(this.#file, 'utf8');
+    } catch (error) {
+      const code = (error as NodeJS.ErrnoException).code ?? 'error';
+      this.#refuse([{ file: this.#shownName, line: 0, column: 0, path: '', message: `cannot be read (${code})` }]);
+      return;
+    }
+    this.#take(text);
+  }
+
+  #take(text: string): void {
+    const reading = this.#read(text, this.#shownName);
+    if ('problems' in reading) {
+      this.#refuse(reading.problems);
+      return;
+    }
+    const snapshot = this.#table.install(reading.document, 'file');
+    this.#log.info({ table: snapshot.version, file: this.#shownName }, 'table installed');
+    const trouble = this.#lastGood?.keep(text) ?? null;
+    if (trouble !== null) this.#log.warn(trouble);
+  }
+
+  #refuse(problems: readonly Problem[]): void {
+    this.#table.refuse(problems, `the newest ${this.#shownName} was refused: ${problems.length} problem${problems.length === 1 ? '' : 's'}`);
+    this.#log.error({ problems: problems.slice(0, 10).map(wordsOfProblem) }, 'table refused; the one in force stays');
+  }
+
+  #startFromLastGood(): void {
+    const text = this.#lastGood?.read() ?? null;
+    if (text === null) return;
+    const reading = this.#read(text, 'last good copy');
+    if ('problems' in reading) return;
+    const why = this.#table.staleBecause;
+    const problems = this.#table.problems;
+    this.#table.install(reading.document, 'last good copy');
+    this.#table.staleBecause = why;
+    this.#table.problems = problems;
+    this.#log.warn({ file: this.#lastGood?.file }, 'started from the last good table');
+  }
+
+  /** Changes whenever the file's content may have changed; 'absent' when there is none. */
+  #stamp(): string {
+    try {
+      const stat = statSync(this.#file, { bigint: true });
+      return `${stat.ino} ${stat.size} ${stat.mtimeNs} ${stat.ctimeNs}`;
+    } catch {
+      return 'absent';
+    }
+  }
+}
+
+/** `team.yaml:12:5 /contracts/0/acl: …` */
+export function wordsOfProblem(problem: Problem): string {
+  const place = problem.line > 0 ? `:${problem.line}:${problem.column}` : '';
+  return `${problem.file}${place} ${problem.path === '' ? '' : `${problem.path}: `}${problem.message}`;
+}

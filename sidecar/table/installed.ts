@@ -1,0 +1,60 @@
+/**
+ * The table in force and what is known about it: which version, how old, and whether a newer one was refused. One place
+ * that every source (file, registry) installs into, and that calls, readiness and metrics read.
+ */
+import type { Clock } from '../../base/clock.ts';
+import type { Problem, TableDocument } from '../../proto/language/types.ts';
+import type { Health } from '../health/health.ts';
+import { compile, type Standpoint } from './compile.ts';
+import { Snapshot, type Table } from './snapshot.ts';
+
+const NOTHING: TableDocument = Object.freeze({ contracts: [], providers: [], policies: [], overrides: [], sidecars: [] });
+
+export class InstalledTable implements Table {
+  readonly #clock: Clock;
+  readonly #health: Health;
+  readonly #here: Standpoint;
+  #snapshot: Snapshot = new Snapshot(0, NOTHING, new Map(), new Map(), new Map());
+  /** `clock.now()` of the last installation. */
+  installedAt = 0;
+  /** Where the table in force came from: `file`, `last good copy`, … */
+  source = '';
+  /** The table in force is not the newest that was offered, or its source cannot be reached; '' = it is fresh. */
+  staleBecause = '';
+  /** Refused tables since start. */
+  refusals = 0;
+  problems: readonly Problem[] = [];
+
+  constructor(clock: Clock, health: Health, here: Standpoint) {
+    this.#clock = clock;
+    this.#health = health;
+    this.#here = here;
+  }
+
+  current(): Snapshot {
+    return this.#snapshot;
+  }
+
+  /** A table has been installed: calls can be answered. */
+  get ready(): boolean {
+    return this.#snapshot.version > 0;
+  }
+
+  install(document: TableDocument, source: string): Snapshot {
+    const first = !this.ready;
+    this.#snapshot = compile(document, this.#health, this.#here, this.#snapshot.version + 1);
+    if (first) this.#health.warm();
+    this.installedAt = this.#clock.now();
+    this.source = source;
+    this.staleBecause = '';
+    this.problems = [];
+    return this.#snapshot;
+  }
+
+  /** A newer table was offered and is not believed; the one in force stays. */
+  refuse(problems: readonly Problem[], why: string): void {
+    this.refusals++;
+    this.problems = problems;
+    this.staleBecause = why;
+  }
+}

@@ -1,0 +1,146 @@
+/**
+ * The route table as one sidecar uses it: compiled once per change, read once per call, never written after it is
+ * installed (but for the caches marked as such). `compile.ts` makes it from a TableDocument.
+ */
+import type { SemVer } from 'semver';
+import type { Validator } from '../../base/json-schema.ts';
+import type { Settings } from '../../proto/language/settings.ts';
+import type { Acl, Contract, Override, ProviderRecord, TableDocument } from '../../proto/language/types.ts';
+import type { HealthCell, ProviderHealth } from '../health/health.ts';
+
+/** How this sidecar reaches a provider: itself, over the mesh port of the sidecar that hosts it, or through its own inbound end. */
+export type Reach = 'direct' | 'mesh' | 'self';
+
+export class Provider {
+  readonly agentId: string;
+  readonly record: ProviderRecord;
+  readonly reach: Reach;
+  /** Base URL of the host's mesh port when `reach` is `mesh`; '' otherwise. */
+  readonly meshUrl: string;
+  /** 0 same zone, 1 same region, 2 elsewhere or unknown. */
+  readonly distance: 0 | 1 | 2;
+  /** Drained by its record or by policy. */
+  readonly drain: boolean;
+  readonly health: ProviderHealth;
+
+  constructor(record: ProviderRecord, reach: Reach, meshUrl: string, distance: 0 | 1 | 2, drain: boolean, health: ProviderHealth) {
+    this.agentId = record.agentId;
+    this.record = record;
+    this.reach = reach;
+    this.meshUrl = meshUrl;
+    this.distance = distance;
+    this.drain = drain;
+    this.health = health;
+  }
+}
+
+/** One provider offering one version of one capability. */
+export class Candidate {
+  readonly provider: Provider;
+  readonly version: Version;
+  /** Settings of the version with the operator's settings for this provider on top. */
+  readonly settings: Settings;
+  /** After the operator's policy. */
+  readonly weight: number;
+  readonly health: HealthCell;
+  /** Whatever the transport prepared for this target (URL parts, header arrays); owned by the transport, made once. */
+  prepared: unknown = null;
+
+  constructor(provider: Provider, version: Version, settings: Settings, weight: number, health: HealthCell) {
+    this.provider = provider;
+    this.version = version;
+    this.settings = settings;
+    this.weight = weight;
+    this.health = health;
+  }
+}
+
+export class Version {
+  readonly capability: Capability;
+  readonly text: string;
+  readonly semver: SemVer;
+  readonly contract: Contract;
+  readonly settings: Settings;
+  readonly input: Validator | null;
+  readonly output: Validator | null;
+  /** Filled by the compiler; stable order (agent id). */
+  readonly candidates: Candidate[] = [];
+  /** Cache of `choose`: who is eligible at which health version. Owned by choose. */
+  eligible: unknown = null;
+
+  constructor(capability: Capability, semver: SemVer, contract: Contract, settings: Settings, input: Validator | null, output: Validator | null) {
+    this.capability = capability;
+    this.text = semver.version;
+    this.semver = semver;
+    this.contract = contract;
+    this.settings = settings;
+    this.input = input;
+    this.output = output;
+  }
+}
+
+export class Capability {
+  readonly name: string;
+  /** Newest first. */
+  readonly versions: Version[] = [];
+  /** Operator's range for calls that name none. */
+  readonly defaultRange: string | null;
+  /** Exact version → share 0–1. */
+  readonly canary: ReadonlyMap<string, number> | null;
+  /** True when every version has the same ACL: one check answers for all. Set by the compiler. */
+  sameAcl = true;
+  /** Cache of `resolve`, keyed by range and tags. Owned by resolve; bounded there. */
+  readonly resolved = new Map<string, unknown>();
+
+  constructor(name: string, defaultRange: string | null, canary: ReadonlyMap<string, number> | null) {
+    this.name = name;
+    this.defaultRange = defaultRange;
+    this.canary = canary;
+  }
+}
+
+export class Snapshot {
+  /** Increases by one with every table that is installed. */
+  readonly version: number;
+  readonly document: TableDocument;
+  /** Canonical name → capability. */
+  readonly capabilities: ReadonlyMap<string, Capability>;
+  /** Alias → capability. */
+  readonly aliases: ReadonlyMap<string, Capability>;
+  readonly providers: ReadonlyMap<string, Provider>;
+  readonly overrides: readonly Override[];
+
+  constructor(
+    version: number,
+    document: TableDocument,
+    capabilities: ReadonlyMap<string, Capability>,
+    aliases: ReadonlyMap<string, Capability>,
+    providers: ReadonlyMap<string, Provider>,
+  ) {
+    this.version = version;
+    this.document = document;
+    this.capabilities = capabilities;
+    this.aliases = aliases;
+    this.providers = providers;
+    this.overrides = document.overrides;
+  }
+}
+
+/** Whether an ACL lets a caller in; null = no, else the words of the pattern that did. */
+export function admittedBy(acl: Acl, team: string, role: string, id: string): string | null {
+  if (acl.isPublic) return 'public';
+  for (const pattern of acl.patterns) {
+    if (
+      (pattern.team === null || pattern.team === team) &&
+      (pattern.role === null || pattern.role === role) &&
+      (pattern.id === null || pattern.id === id)
+    )
+      return pattern.text;
+  }
+  return null;
+}
+
+/** The table in force, behind one reference: a call reads it once and keeps what it read. */
+export interface Table {
+  current(): Snapshot;
+}

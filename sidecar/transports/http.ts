@@ -1,0 +1,117 @@
+/**
+ * The way out over HTTP/1.1, to a provider that is reached directly: an agent of this sidecar's host, an old service, a
+ * third party behind a mapping. It follows no redirect (a provider's address is a decision of its registration, not of
+ * an answer), asks for no compression, and never sends the caller's credentials on.
+ */
+import type { Dispatcher } from 'undici';
+import { Code } from '../../proto/wire/codes.ts';
+import { OWN_PREFIX } from '../../proto/wire/headers.ts';
+import { failed, NO_BODY, type Reply } from '../call/reply.ts';
+import type { Candidate } from '../table/snapshot.ts';
+import { HttpExchange, type Mode } from './http-exchange.ts';
+import { HttpTarget } from './http-target.ts';
+import { forwardRequestHeaders } from './hygiene.ts';
+import { applyMapping } from './mapping.ts';
+import type { Pool } from './pool.ts';
+import { Pools } from './pools.ts';
+import type { Exchange, Transport, TransportContext } from './transport.ts';
+
+export class HttpTransport implements Transport {
+  readonly pools: Pools;
+  readonly #context: TransportContext;
+
+  constructor(context: TransportContext) {
+    this.#context = context;
+    this.pools = new Pools(context);
+  }
+
+  invoke(exchange: Exchange): Promise<Reply> {
+    return this.#send(exchange, 'whole');
+  }
+
+  cast(exchange: Exchange): Promise<Reply> {
+    return this.#send(exchange, 'head');
+  }
+
+  invokeStream(exchange: Exchange): Promise<Reply> {
+    return this.#send(exchange, 'stream');
+  }
+
+  close(): Promise<void> {
+    return this.pools.close();
+  }
+
+  #send(exchange: Exchange, mode: Mode): Promise<Reply> {
+    const target = this.#target(exchange.candidate);
+    if (typeof target === 'string') return Promise.resolve(failed(Code.internal, 'not_started', target));
+    const headers = target.head.slice();
+    if (target.secret !== null) {
+      const secret = target.secret.value();
+      if (secret === null)
+        return Promise.resolve(failed(Code.internal, 'not_started', `the credential of ${exchange.candidate.provider.agentId} (header ${target.secret.name}) cannot be read`));
+      headers.push(target.secret.name, secret);
+    }
+    const refusal = forwardRequestHeaders(exchange.incoming, exchange.own, target.fixed, headers);
+    if (refusal !== '') return Promise.resolve(failed(Code.invalid_request, 'not_started', refusal));
+    const pool = this.pools.use(target.pool, target.url);
+    if (target.mapping !== null) return sendMapped(exchange, target, pool, headers, mode);
+    if (exchange.contentType !== '') headers.push('content-type', exchange.contentType);
+    const own = exchange.own;
+    for (let i = 0; i < own.length; i++) headers.push(own[i] as string);
+    return run(exchange, pool, { method: 'POST', path: target.path, headers, body: exchange.body }, mode);
+  }
+
+  /** What was prepared for a candidate, or the words why it cannot be. */
+  #target(candidate: Candidate): HttpTarget | string {
+    const prepared = candidate.prepared;
+    if (prepared instanceof HttpTarget && prepared.owner === this) return prepared;
+    try {
+      const target = new HttpTarget(this, candidate, this.pools, this.#context.clock, this.#context.secret);
+      candidate.prepared = target;
+      return target;
+    } catch (error) {
+      return `the endpoint of ${candidate.provider.agentId} cannot be used: ${(error as Error).message}`;
+    }
+  }
+}
+
+/** Starts an exchange on a pool; the only place where one is made, so that `abort` is set for all. */
+export function run(exchange: Exchange, pool: Pool, options: Dispatcher.DispatchOptions, mode: Mode): Promise<Reply> {
+  return new Promise((resolve) => {
+    const running = new HttpExchange(options, mode, exchange.maxResponseBytes, pool, resolve);
+    exchange.abort = () => running.stop();
+    pool.run(running);
+  });
+}
+
+function sendMapped(exchange: Exchange, target: HttpTarget, pool: Pool, headers: string[], mode: Mode): Promise<Reply> {
+  const mapping = target.mapping;
+  if (mapping === null) throw new Error('sendMapped needs a mapping');
+  const payload = mapping.isStatic ? undefined : payloadOf(exchange);
+  if (payload === NOT_JSON) return Promise.resolve(failed(Code.invalid_request, 'not_started', 'the payload is not JSON, which the mapping of this provider needs'));
+  const request = applyMapping(mapping, payload);
+  if (typeof request === 'string') return Promise.resolve(failed(Code.invalid_request, 'not_started', request));
+  for (const part of request.headers) headers.push(part);
+  const body = mapping.method === 'GET' && mapping.body === 'payload' ? NO_BODY : (request.body ?? exchange.body);
+  if (body.length > 0 && !request.headers.includes('content-type'))
+    headers.push('content-type', request.body === null && exchange.contentType !== '' ? exchange.contentType : 'application/json');
+  // A third party sees the trace and the key of the work, not the names of our agents and the way the call has come.
+  const own = exchange.own;
+  for (let i = 0; i + 1 < own.length; i += 2) {
+    const name = own[i] as string;
+    if (!name.startsWith(OWN_PREFIX)) headers.push(name, own[i + 1] as string);
+  }
+  return run(exchange, pool, { method: mapping.method, path: target.basePath + request.path, headers, body }, mode);
+}
+
+const NOT_JSON = Symbol('not JSON');
+
+function payloadOf(exchange: Exchange): unknown {
+  if (exchange.json !== undefined) return exchange.json;
+  if (exchange.body.length === 0) return null;
+  try {
+    return JSON.parse(exchange.body.toString('utf8'));
+  } catch {
+    return NOT_JSON;
+  }
+}

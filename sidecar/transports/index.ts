@@ -1,0 +1,92 @@
+/** Which adapter serves which endpoint type: one line each. Everything else about adapters is in their own files. */
+import { Code } from '../../proto/wire/codes.ts';
+import { failed, type Reply } from '../call/reply.ts';
+import type { Candidate } from '../table/snapshot.ts';
+import { HttpTransport } from './http.ts';
+import { MeshTransport } from './mesh.ts';
+import { MockTransport } from './mock.ts';
+import type { Exchange, Transport, TransportContext } from './transport.ts';
+
+export type TransportFactory = (context: TransportContext) => Transport;
+export type TransportFactories = Readonly<Record<string, TransportFactory>>;
+
+/** The name of the adapter that reaches another sidecar; not an endpoint type that people may write. */
+const MESH = 'mesh';
+
+/** @param meshToken what the other sidecars know this one by; null = the mesh port is not used. */
+export function registerTransports(meshToken: string | null): TransportFactories {
+  return {
+    http: (context) => new HttpTransport(context),
+    [MESH]: (context) => new MeshTransport(context, meshToken),
+    mock: (context) => new MockTransport(context),
+  };
+}
+
+/** The endpoint types that a provider record may name. */
+export function endpointTypes(factories: TransportFactories): string[] {
+  return Object.keys(factories).filter((type) => type !== MESH);
+}
+
+export class Transports {
+  readonly #byType = new Map<string, Transport>();
+  #mesh: Transport;
+  #self: Transport;
+
+  constructor(context: TransportContext, factories: TransportFactories) {
+    for (const [type, make] of Object.entries(factories)) this.#byType.set(type, make(context));
+    this.#mesh = this.#byType.get(MESH) ?? new NoTransport('no adapter reaches other sidecars here');
+    this.#self = new NoTransport('this sidecar hosts no agent');
+  }
+
+  /** The inbound end of this very sidecar: for providers that it hosts itself. */
+  set self(transport: Transport) {
+    this.#self = transport;
+  }
+
+  /** Always an adapter; a type that nobody registered gets one that refuses. */
+  for(candidate: Candidate): Transport {
+    const provider = candidate.provider;
+    if (provider.reach === 'mesh') return this.#mesh;
+    if (provider.reach === 'self') return this.#self;
+    return this.direct(candidate);
+  }
+
+  /** The adapter of the provider's own endpoint: what the inbound end uses for the agents that it hosts. */
+  direct(candidate: Candidate): Transport {
+    const type = candidate.provider.record.endpoint.type;
+    return this.#byType.get(type) ?? this.#unknown(type);
+  }
+
+  /** The adapter of a type; null when none is registered. */
+  of(type: string): Transport | null {
+    return this.#byType.get(type) ?? null;
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([...this.#byType.values(), this.#self].map((transport) => transport.close()));
+  }
+
+  #unknown(type: string): Transport {
+    return new NoTransport(`no transport adapter is called ${JSON.stringify(type.slice(0, 40))}; there are: ${[...this.#byType.keys()].filter((name) => name !== MESH).join(', ')}`);
+  }
+}
+
+/** Refuses every exchange with the same words. */
+class NoTransport implements Transport {
+  readonly #words: string;
+  constructor(words: string) {
+    this.#words = words;
+  }
+  invoke(_exchange: Exchange): Promise<Reply> {
+    return Promise.resolve(failed(Code.internal, 'not_started', this.#words));
+  }
+  cast(exchange: Exchange): Promise<Reply> {
+    return this.invoke(exchange);
+  }
+  invokeStream(exchange: Exchange): Promise<Reply> {
+    return this.invoke(exchange);
+  }
+  close(): Promise<void> {
+    return Promise.resolve();
+  }
+}

@@ -1,0 +1,266 @@
+/**
+ * Connections to one origin: a fixed number of undici Clients (one connection each, one request at a time), handed out
+ * most recently used first, so that a quiet origin keeps few sockets warm and the rest fall idle and close.
+ *
+ * Why not undici's own Pool: it drops a Client from its list after a failed connect while that Client may still serve,
+ * so `close` could leave sockets behind; a request that waits in it cannot be withdrawn; and a failed request cannot
+ * learn whether its socket had served before. Here a slot knows all three.
+ *
+ * It decides nothing about time but the connect timeout: the attempt stage owns the clock of a request.
+ */
+import { buildConnector, Client, type Dispatcher } from 'undici';
+import type { Socket } from 'node:net';
+import type { Clock, Timer } from '../../base/clock.ts';
+import { Code } from '../../proto/wire/codes.ts';
+
+/** How long an idle connection is kept when the provider says nothing, milliseconds. */
+const KEEP_ALIVE_MS = 4000;
+/** At most this long when the provider's `keep-alive: timeout=` hint says more. */
+const KEEP_ALIVE_MAX_MS = 60_000;
+
+/** A reset that struck while the reader held the body back; see `Slot`. */
+export const RESET_WHILE_PAUSED = 'REACH_RESET_WHILE_PAUSED';
+
+/** A request that runs in a slot. The pool tells it where it runs; it must give the slot back exactly once. */
+export interface Tenant extends Dispatcher.DispatchHandler {
+  slot: Slot | null;
+  readonly options: Dispatcher.DispatchOptions;
+  /** True once nobody waits for it any more: it is then not started at all. */
+  readonly isSettled: boolean;
+  /** Its reader holds the body back. */
+  readonly isPaused: boolean;
+  /** The connection has ended while the body was held back. */
+  unpause(): void;
+  /** It was refused before it got a slot, since the pool is closing. */
+  refused(): void;
+  /** Link of the waiting list; owned by the pool. */
+  next: Tenant | null;
+}
+
+/** No connection came to be. Carries the code and words of the Reply; undici passes it on untouched. */
+export class ConnectFailure extends Error {
+  readonly reachCode: Code;
+  constructor(reachCode: Code, words: string) {
+    super(words);
+    this.reachCode = reachCode;
+  }
+}
+
+const NOT_WANTED = new ConnectFailure(Code.cancelled, 'nobody waits for this connection');
+
+export class Slot {
+  readonly pool: Pool;
+  readonly client: Client;
+  tenant: Tenant | null = null;
+  /** Whether the present connection has carried a whole answer before. */
+  hasServed = false;
+
+  constructor(pool: Pool, settings: PoolSettings) {
+    this.pool = pool;
+    this.client = new Client(pool.origin, {
+      pipelining: 1,
+      keepAliveTimeout: KEEP_ALIVE_MS,
+      keepAliveMaxTimeout: KEEP_ALIVE_MAX_MS,
+      maxHeaderSize: settings.maxResponseHeaderBytes,
+      headersTimeout: 0,
+      bodyTimeout: 0,
+      connect: (options: buildConnector.Options, callback: buildConnector.Callback) => this.#connect(options, callback),
+    });
+  }
+
+  /**
+   * undici asserts that its parser is not paused when it finishes an answer that the end of the connection may end; a
+   * provider that closes while our reader holds the stream back would so end this process. Before undici hears of the
+   * end, the parser is therefore let go (nothing is left to read then) …
+   */
+  readonly #onEnd = (): void => {
+    this.tenant?.unpause();
+  };
+
+  /** … and a reset, after which it cannot be let go, gets a code for which undici does not try to finish the answer. */
+  readonly #onError = (error: NodeJS.ErrnoException): void => {
+    if (error.code === 'ECONNRESET' && this.tenant?.isPaused === true) error.code = RESET_WHILE_PAUSED;
+  };
+
+  #connect(options: buildConnector.Options, callback: buildConnector.Callback): void {
+    this.hasServed = false;
+    // After an aborted request undici connects anew although nothing waits for it: a connection that nobody asked for.
+    if (this.tenant === null || this.tenant.isSettled) {
+      callback(NOT_WANTED, null);
+      return;
+    }
+    const attempt = new Connecting(this.pool, options.protocol === 'https:', callback);
+    // Although its type says otherwise, the connector gives the socket at once: our listeners come before undici's.
+    const socket = this.pool.connector(options, (error, connected) => {
+      if (error === null) attempt.succeeded(connected);
+      else attempt.failed(error);
+    }) as unknown as Socket;
+    attempt.watch(socket);
+    socket.on('end', this.#onEnd);
+    socket.on('error', this.#onError);
+  }
+}
+
+export interface PoolSettings {
+  readonly clock: Clock;
+  readonly connectTimeoutMs: number;
+  readonly connectionsPerOrigin: number;
+  readonly maxResponseHeaderBytes: number;
+}
+
+export class Pool {
+  readonly origin: string;
+  /** For messages: host and port, never credentials. */
+  readonly host: string;
+  readonly settings: PoolSettings;
+  readonly connector: buildConnector.connector;
+  readonly sockets = new Set<Socket>();
+  /** When it was last used, in the owner's own count; for eviction. */
+  usedAt = 0;
+  closed = false;
+  #slots: Slot[] = [];
+  #free: Slot[] = [];
+  #firstWaiting: Tenant | null = null;
+  #lastWaiting: Tenant | null = null;
+  #whenEmpty: (() => void) | null = null;
+
+  constructor(origin: string, host: string, settings: PoolSettings) {
+    this.origin = origin;
+    this.host = host;
+    this.settings = settings;
+    // timeout 0: undici's connect timer has a resolution of a second, ours is the Clock's.
+    this.connector = buildConnector({ timeout: 0, allowH2: false });
+  }
+
+  get isIdle(): boolean {
+    return this.#free.length === this.#slots.length && this.#firstWaiting === null;
+  }
+
+  /** Starts it in a free slot, or lets it wait for one in the order of arrival. */
+  run(tenant: Tenant): void {
+    if (this.closed) {
+      tenant.refused();
+      return;
+    }
+    const slot = this.#free.pop() ?? this.#newSlot();
+    if (slot === null) {
+      if (this.#lastWaiting === null) this.#firstWaiting = tenant;
+      else this.#lastWaiting.next = tenant;
+      this.#lastWaiting = tenant;
+      return;
+    }
+    this.#start(slot, tenant);
+  }
+
+  /** A request ended well: its connection can be used again at once. */
+  release(slot: Slot): void {
+    slot.tenant = null;
+    const next = this.closed ? null : this.#takeWaiting();
+    if (next === null) this.#free.push(slot);
+    else this.#start(slot, next);
+  }
+
+  /** As `release`, but after the present turn: undici forbids a new request on a Client from inside its failure paths. */
+  releaseLater(slot: Slot): void {
+    slot.tenant = null;
+    queueMicrotask(() => this.release(slot));
+  }
+
+  /** Ends every connection, whatever runs on it; resolves when none is left. */
+  async close(): Promise<void> {
+    this.closed = true;
+    for (let tenant = this.#takeWaiting(); tenant !== null; tenant = this.#takeWaiting()) tenant.refused();
+    const why = new ConnectFailure(Code.connection_lost, 'the sidecar is closing its connections');
+    await Promise.all(this.#slots.map((slot) => slot.client.destroy(why)));
+    this.#slots = [];
+    this.#free = [];
+    for (const socket of this.sockets) socket.destroy();
+    if (this.sockets.size > 0) await new Promise<void>((resolve) => (this.#whenEmpty = resolve));
+  }
+
+  socketClosed(socket: Socket): void {
+    this.sockets.delete(socket);
+    if (this.sockets.size === 0) this.#whenEmpty?.();
+  }
+
+  #newSlot(): Slot | null {
+    if (this.#slots.length >= this.settings.connectionsPerOrigin) return null;
+    const slot = new Slot(this, this.settings);
+    this.#slots.push(slot);
+    return slot;
+  }
+
+  #start(slot: Slot, tenant: Tenant): void {
+    slot.tenant = tenant;
+    tenant.slot = slot;
+    slot.client.dispatch(tenant.options, tenant);
+  }
+
+  #takeWaiting(): Tenant | null {
+    for (let tenant = this.#firstWaiting; tenant !== null; tenant = this.#firstWaiting) {
+      this.#firstWaiting = tenant.next;
+      if (this.#firstWaiting === null) this.#lastWaiting = null;
+      tenant.next = null;
+      if (!tenant.isSettled) return tenant;
+    }
+    return null;
+  }
+}
+
+/** One connection in the making: its timer, and the translation of what goes wrong. */
+class Connecting {
+  readonly #pool: Pool;
+  readonly #isTls: boolean;
+  readonly #callback: buildConnector.Callback;
+  #timer: Timer | null = null;
+  #reachedHost = false;
+
+  constructor(pool: Pool, isTls: boolean, callback: buildConnector.Callback) {
+    this.#pool = pool;
+    this.#isTls = isTls;
+    this.#callback = callback;
+  }
+
+  watch(socket: Socket): void {
+    const pool = this.#pool;
+    pool.sockets.add(socket);
+    socket.once('connect', () => {
+      this.#reachedHost = true;
+    });
+    socket.once('close', () => {
+      this.#timer?.cancel();
+      pool.socketClosed(socket);
+    });
+    const limitMs = pool.settings.connectTimeoutMs;
+    this.#timer = pool.settings.clock.after(limitMs, () => {
+      socket.destroy(new ConnectFailure(Code.connect_timeout, `no connection to ${pool.host} within ${limitMs} ms`));
+    });
+  }
+
+  succeeded(socket: Socket): void {
+    this.#timer?.cancel();
+    this.#callback(null, socket);
+  }
+
+  failed(error: Error): void {
+    this.#timer?.cancel();
+    this.#callback(this.#translated(error), null);
+  }
+
+  #translated(error: Error): ConnectFailure {
+    if (error instanceof ConnectFailure) return error;
+    const why = (error as NodeJS.ErrnoException).code ?? error.message;
+    if (this.#isTls && this.#reachedHost) return new ConnectFailure(Code.tls_failed, `the TLS handshake with ${this.#pool.host} failed: ${why}`);
+    return new ConnectFailure(Code.connect_timeout, `no connection to ${this.#pool.host}: ${CONNECT_WORDS[why] ?? why}`);
+  }
+}
+
+const CONNECT_WORDS: Readonly<Record<string, string>> = {
+  ECONNREFUSED: 'refused, nothing listens there',
+  ENOTFOUND: 'the name does not resolve',
+  EAI_AGAIN: 'the name server does not answer',
+  EHOSTUNREACH: 'the host cannot be reached',
+  ENETUNREACH: 'the network cannot be reached',
+  ECONNRESET: 'reset while connecting',
+  EMFILE: 'this sidecar has no file descriptor left',
+};

@@ -1,0 +1,72 @@
+/**
+ * The pools of one adapter, by origin, bounded: an origin that no candidate names any more keeps no socket (idle ones
+ * close by themselves) and its pool goes when room is needed. `prepare` asks for a pool once per candidate; per call
+ * only `use` is paid.
+ */
+import { Pool, type PoolSettings } from './pool.ts';
+
+/** Origins kept at most, as long as some are idle. */
+const MAX_POOLS = 512;
+
+export class Pools {
+  readonly #settings: PoolSettings;
+  readonly #maxPools: number;
+  readonly #byOrigin = new Map<string, Pool>();
+  readonly #closing = new Set<Promise<void>>();
+  #uses = 0;
+  #closed = false;
+
+  constructor(settings: PoolSettings, maxPools = MAX_POOLS) {
+    this.#settings = settings;
+    this.#maxPools = maxPools;
+  }
+
+  get size(): number {
+    return this.#byOrigin.size;
+  }
+
+  /** Connections open or being opened, over all origins. */
+  get openSockets(): number {
+    let open = 0;
+    for (const pool of this.#byOrigin.values()) open += pool.sockets.size;
+    return open;
+  }
+
+  for(url: URL): Pool {
+    const known = this.#byOrigin.get(url.origin);
+    if (known !== undefined) return known;
+    const pool = new Pool(url.origin, url.host, this.#settings);
+    if (this.#closed) pool.closed = true;
+    else {
+      if (this.#byOrigin.size >= this.#maxPools) this.#evict();
+      this.#byOrigin.set(url.origin, pool);
+    }
+    return pool;
+  }
+
+  /** Marks a use; an evicted pool is replaced by the one in force (a candidate may outlive its pool). */
+  use(pool: Pool, url: URL): Pool {
+    const current = pool.closed && !this.#closed ? this.for(url) : pool;
+    current.usedAt = ++this.#uses;
+    return current;
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true;
+    const pools = [...this.#byOrigin.values()];
+    this.#byOrigin.clear();
+    await Promise.all([...this.#closing, ...pools.map((pool) => pool.close())]);
+  }
+
+  #evict(): void {
+    let oldest: Pool | null = null;
+    for (const pool of this.#byOrigin.values()) {
+      if (pool.isIdle && (oldest === null || pool.usedAt < oldest.usedAt)) oldest = pool;
+    }
+    if (oldest === null) return;
+    this.#byOrigin.delete(oldest.origin);
+    const closing = oldest.close();
+    this.#closing.add(closing);
+    void closing.then(() => this.#closing.delete(closing));
+  }
+}

@@ -1,0 +1,70 @@
+/**
+ * The way out: one interface, three methods. An adapter speaks one protocol and owns its pools, limits, header hygiene,
+ * cancellation and error mapping; it decides nothing about retry, health or policy. Adding one is one file here and one
+ * line in `index.ts`.
+ */
+import type { HeaderView } from '../call/call.ts';
+import type { Reply } from '../call/reply.ts';
+import type { Candidate } from '../table/snapshot.ts';
+
+/** One attempt on the wire. The attempt stage makes it; the adapter sets `abort` while it can still stop something. */
+export class Exchange {
+  readonly candidate: Candidate;
+  readonly body: Buffer;
+  readonly contentType: string;
+  /** The caller's headers; the adapter forwards only what `hygiene` lets through, and adds `own` after that. */
+  readonly incoming: HeaderView;
+  /** Flat name, value, name, value …: identity, deadline, trace, path. Cannot be removed or replaced by the caller's. */
+  readonly own: readonly string[];
+  /** What is left for this attempt, milliseconds. */
+  readonly timeoutMs: number;
+  readonly maxResponseBytes: number;
+  /** The payload parsed, when somebody needed it already; undefined otherwise (mapping templates parse it themselves). */
+  readonly json: unknown;
+  /** Set by the adapter, called at most once by the attempt stage (deadline, caller gone). The adapter then settles at once. */
+  abort: (() => void) | null = null;
+
+  constructor(
+    candidate: Candidate,
+    body: Buffer,
+    contentType: string,
+    incoming: HeaderView,
+    own: readonly string[],
+    timeoutMs: number,
+    maxResponseBytes: number,
+    json: unknown,
+  ) {
+    this.candidate = candidate;
+    this.body = body;
+    this.contentType = contentType;
+    this.incoming = incoming;
+    this.own = own;
+    this.timeoutMs = timeoutMs;
+    this.maxResponseBytes = maxResponseBytes;
+    this.json = json;
+  }
+}
+
+/** Receives the one Reply of an exchange. A plain callback: the attempt stage is the only implementer. */
+export interface Transport {
+  /** Collects the whole answer, up to `maxResponseBytes`. Resolves always; never rejects for what a peer does. */
+  invoke(exchange: Exchange): Promise<Reply>;
+  /** Hands over without waiting for an answer body. */
+  cast(exchange: Exchange): Promise<Reply>;
+  /** Resolves with head and a BodySource once the head is there. */
+  invokeStream(exchange: Exchange): Promise<Reply>;
+  /** Closes every connection; resolves when none is left. */
+  close(): Promise<void>;
+}
+
+/** Makes an adapter; the options are the sidecar's settings that concern every adapter. */
+export interface TransportContext {
+  readonly clock: import('../../base/clock.ts').Clock;
+  readonly random: import('../../base/random.ts').Random;
+  /** Reads a secret by reference; throws with a clear sentence when it is not there. */
+  readonly secret: (ref: import('../../proto/language/types.ts').SecretRef) => string;
+  readonly connectTimeoutMs: number;
+  /** Connections per origin. */
+  readonly connectionsPerOrigin: number;
+  readonly maxResponseHeaderBytes: number;
+}

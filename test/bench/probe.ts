@@ -1,0 +1,51 @@
+/**
+ * Loaded before a measured program (`node --import`): answers what the process has used so far, from its own accounting
+ * (user and system time of all its threads, in microseconds, wherever Node runs), and takes a CPU profile on demand. The
+ * program itself knows nothing of it. When whoever asked is gone, the program is told to stop: no bench leaves a server behind.
+ */
+import { writeFileSync } from 'node:fs';
+import { Session } from 'node:inspector/promises';
+
+/** What can be asked. `profile` names the file that `unprofile` will write. */
+export type Ask = { readonly ask: 'usage' } | { readonly ask: 'profile' } | { readonly ask: 'unprofile'; readonly file: string };
+
+export interface Usage {
+  readonly cpuUs: number;
+  readonly rssBytes: number;
+}
+
+let session: Session | null = null;
+
+function usage(): Usage {
+  const { user, system } = process.cpuUsage();
+  return { cpuUs: user + system, rssBytes: process.memoryUsage.rss() };
+}
+
+async function profile(): Promise<void> {
+  session = new Session();
+  session.connect();
+  await session.post('Profiler.enable');
+  await session.post('Profiler.setSamplingInterval', { interval: 200 });
+  await session.post('Profiler.start');
+}
+
+async function unprofile(file: string): Promise<void> {
+  if (session === null) return;
+  const { profile: taken } = await session.post('Profiler.stop');
+  session.disconnect();
+  session = null;
+  writeFileSync(file, JSON.stringify(taken));
+}
+
+async function answer(message: Ask): Promise<void> {
+  if (message.ask === 'profile') await profile();
+  else if (message.ask === 'unprofile') await unprofile(message.file);
+  process.send?.(usage());
+}
+
+if (process.channel !== undefined) {
+  process.on('message', (message: Ask) => void answer(message));
+  process.on('disconnect', () => process.kill(process.pid, 'SIGTERM'));
+  // The channel must not keep a program alive that has come to its end.
+  process.channel?.unref();
+}

@@ -1,0 +1,3 @@
+import type { Grant } from '../proto/grant.ts';
+
+export type Climbs = Grant;

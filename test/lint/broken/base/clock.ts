@@ -1,0 +1,4 @@
+/** The one place that may. */
+export function now(): number {
+  return Date.now() + performance.now() + new Date().getTime();
+}

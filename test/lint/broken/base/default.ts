@@ -1,0 +1,3 @@
+export default function nameless(): number {
+  return 1;
+}

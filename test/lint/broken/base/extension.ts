@@ -1,0 +1,3 @@
+import { now } from './clock';
+
+export const at: number = now();

@@ -1,0 +1,7 @@
+async function work(): Promise<number> {
+  return await Promise.resolve(1);
+}
+
+export function forgets(): void {
+  work();
+}

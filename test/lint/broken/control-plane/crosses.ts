@@ -1,0 +1,3 @@
+import { choose } from '../sidecar/choose/choose.ts';
+
+export const borrowed = choose;

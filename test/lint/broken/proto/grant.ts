@@ -1,0 +1,3 @@
+export interface Grant {
+  readonly who: string;
+}

@@ -1,0 +1,5 @@
+import { choose } from '../choose/choose.ts';
+
+export function acl(): number {
+  return choose();
+}

@@ -1,0 +1,3 @@
+import { choose } from '../choose/choose.ts';
+
+export const call = choose;

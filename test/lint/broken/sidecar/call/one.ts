@@ -1,0 +1,5 @@
+import { two } from './two.ts';
+
+export function one(): number {
+  return two();
+}

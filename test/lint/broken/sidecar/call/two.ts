@@ -1,0 +1,5 @@
+import { one } from './one.ts';
+
+export function two(): number {
+  return one();
+}

@@ -1,0 +1,3 @@
+export function choose(): number {
+  return 1;
+}

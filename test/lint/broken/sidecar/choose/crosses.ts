@@ -1,0 +1,3 @@
+import { borrowed } from '../../control-plane/crosses.ts';
+
+export const back = borrowed;
