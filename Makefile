@@ -79,7 +79,7 @@ lint: build ## Lint: types, cycles, layers, banned globals
 .PHONY: unused
 unused: install
 	@echo "== unused code"
-	@knip
+	@knip --treat-config-hints-as-errors
 
 .PHONY: docs-check
 docs-check: build

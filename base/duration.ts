@@ -31,7 +31,12 @@ export function parseDuration(value: unknown): number | string {
 /** The shortest exact text: "250ms", "10s", "1500ms", "24h". */
 export function formatDuration(ms: number): string {
   if (ms === 0) return '0s';
-  for (const [unit, size] of [['d', 86_400_000], ['h', 3_600_000], ['m', 60_000], ['s', 1_000]] as const) {
+  for (const [unit, size] of [
+    ['d', 86_400_000],
+    ['h', 3_600_000],
+    ['m', 60_000],
+    ['s', 1_000],
+  ] as const) {
     // 90s is easier to read than 1.5m, 24h than 1d
     if (ms % size === 0 && (ms / size >= 2 || unit !== 'd')) return `${ms / size}${unit}`;
   }
@@ -86,7 +91,11 @@ export function parseSize(value: unknown): number | string {
 }
 
 export function formatSize(bytes: number): string {
-  for (const [unit, size] of [['GiB', 1_073_741_824], ['MiB', 1_048_576], ['KiB', 1_024]] as const) {
+  for (const [unit, size] of [
+    ['GiB', 1_073_741_824],
+    ['MiB', 1_048_576],
+    ['KiB', 1_024],
+  ] as const) {
     if (bytes >= size && bytes % size === 0) return `${bytes / size}${unit}`;
   }
   return `${bytes}B`;
@@ -98,12 +107,13 @@ export function describe(value: unknown): string {
   if (typeof value === 'string') return value === '' ? 'an empty text' : quote(value);
   if (Array.isArray(value)) return 'a list';
   if (typeof value === 'object') return 'a map';
-  return String(value);
+  if (typeof value === 'number' || typeof value === 'boolean') return String(value);
+  return `a ${typeof value}`;
 }
 
-/** Quoted, cut to 80 characters, control characters escaped: safe in a log line and in a terminal. */
-export function quote(text: string): string {
-  const cut = text.length > 80 ? `${text.slice(0, 77)}...` : text;
+/** Quoted, cut (to 80 characters unless told), control characters escaped: safe in a log line and in a terminal. */
+export function quote(text: string, maxLength = 80): string {
+  const cut = text.length > maxLength ? `${text.slice(0, maxLength - 3)}...` : text;
   let safe = '';
   for (const character of cut) {
     const c = character.codePointAt(0) ?? 0;

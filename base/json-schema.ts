@@ -3,11 +3,11 @@
  * judged before it is compiled: unknown keywords, remote references, endless recursion, blown-up size and patterns that
  * can be driven into exponential time are refused. Validation never changes the data (no coercion, no defaults).
  */
-import { Ajv2020, type ErrorObject, type ValidateFunction } from 'ajv/dist/2020.js';
+import { Ajv2020, type AnySchema, type ErrorObject, type ValidateFunction } from 'ajv/dist/2020.js';
 import addFormats from 'ajv-formats';
 import { quote } from './duration.ts';
 import { guardedRegExp } from './pattern-safety.ts';
-import { schemaProblem } from './schema-safety.ts';
+import { isRecursive, schemaProblem } from './schema-safety.ts';
 
 export interface Validator {
   /** null = valid; else up to 20 sentences, each with the JSON pointer of its place and nothing of the data but names. */
@@ -17,6 +17,8 @@ export interface Validator {
 const MAX_ERRORS = 20;
 /** Above this many values only the first error is looked for, since a list of all would grow with the data. */
 const MAX_VALUES_FOR_ALL_ERRORS = 2_000;
+/** Levels that data may have under a recursive schema. */
+const MAX_DATA_DEPTH = 256;
 /** Compiled schemas kept: a table that is read again compiles only what changed. */
 const KEPT = 2_048;
 
@@ -60,7 +62,7 @@ export function compileSchema(schema: unknown): { readonly validator: Validator 
   } catch (error) {
     return { problem: compileProblem(error) };
   }
-  const validator = new SchemaValidator(text, validate);
+  const validator = isRecursive(schema) ? new RecursiveValidator(text, validate) : new SchemaValidator(text, validate);
   if (kept.size >= KEPT) kept.delete(kept.keys().next().value as string);
   kept.set(text, validator);
   return { validator };
@@ -73,8 +75,8 @@ function compileWith(ajv: Ajv2020, text: string): ValidateFunction {
     delete copy.$id;
     delete copy.$schema;
   }
-  const validate = ajv.compile(copy);
-  ajv.removeSchema(copy as object);
+  const validate = ajv.compile(copy as AnySchema);
+  if (typeof copy === 'object') ajv.removeSchema(copy);
   return validate;
 }
 
@@ -89,13 +91,7 @@ class SchemaValidator implements Validator {
   }
 
   validate(value: unknown): readonly string[] | null {
-    try {
-      return this.#validate(value) === true ? null : this.#explain(value);
-    } catch (error) {
-      // a recursive schema follows the data down: data that is deep beyond the stack ends here
-      if (error instanceof RangeError) return ['(the whole): nested too deeply to be checked'];
-      throw error;
-    }
+    return this.#validate(value) === true ? null : this.#explain(value);
   }
 
   #explain(value: unknown): readonly string[] {
@@ -117,6 +113,23 @@ class SchemaValidator implements Validator {
   }
 }
 
+/**
+ * A recursive schema follows the data down, so the data's depth is bounded first: what runs out of stack inside a regular
+ * expression ends the whole process, not the call alone.
+ */
+class RecursiveValidator extends SchemaValidator {
+  override validate(value: unknown): readonly string[] | null {
+    return isDeeper(value, MAX_DATA_DEPTH) ? [`(the whole): nested more than ${MAX_DATA_DEPTH} levels deep`] : super.validate(value);
+  }
+}
+
+function isDeeper(value: unknown, levels: number): boolean {
+  if (typeof value !== 'object' || value === null) return false;
+  if (levels === 0) return true;
+  for (const key in value) if (isDeeper((value as Record<string, unknown>)[key], levels - 1)) return true;
+  return false;
+}
+
 function isSmall(value: unknown): boolean {
   let left = MAX_VALUES_FOR_ALL_ERRORS;
   const open: unknown[] = [value];
@@ -136,8 +149,13 @@ function wordsOf(error: ErrorObject): string {
   const place = error.instancePath === '' ? '(the whole)' : quote(error.instancePath).slice(1, -1);
   const params = error.params as Readonly<Record<string, unknown>>;
   const extra = params['additionalProperty'] ?? params['unevaluatedProperty'] ?? params['propertyName'];
-  if (typeof extra === 'string') return `${place}: ${error.keyword === 'propertyNames' ? 'has a property with a name that is not allowed' : 'has a property that is not allowed'}: ${quote(extra)}`;
-  if (error.keyword === 'enum') return `${place}: must be one of ${(params['allowedValues'] as unknown[]).map((each) => JSON.stringify(each)).join(', ').slice(0, 200)}`;
+  if (typeof extra === 'string')
+    return `${place}: ${error.keyword === 'propertyNames' ? 'has a property with a name that is not allowed' : 'has a property that is not allowed'}: ${quote(extra)}`;
+  if (error.keyword === 'enum')
+    return `${place}: must be one of ${(params['allowedValues'] as unknown[])
+      .map((each) => JSON.stringify(each))
+      .join(', ')
+      .slice(0, 200)}`;
   if (error.keyword === 'const') return `${place}: must be ${JSON.stringify(params['allowedValue']).slice(0, 200)}`;
   if (error.keyword === 'false schema') return `${place}: nothing is allowed here`;
   return `${place}: ${error.message ?? 'is not valid'}`;
@@ -146,9 +164,9 @@ function wordsOf(error: ErrorObject): string {
 function compileProblem(error: unknown): string {
   const message = error instanceof Error ? error.message : String(error);
   const unknown = /unknown keyword: "([^"]*)"/.exec(message);
-  if (unknown !== null) return `unknown keyword ${quote(unknown[1] as string)} (is it misspelt, or of another draft? JSON Schema 2020-12 is spoken here)`;
+  if (unknown !== null)
+    return `unknown keyword ${quote(unknown[1] as string)} (is it misspelt, or of another draft? JSON Schema 2020-12 is spoken here)`;
   const format = /unknown format "([^"]*)"/.exec(message);
   if (format !== null) return `unknown format ${quote(format[1] as string)}`;
-  return quote(message.replace(/^schema is invalid: /, 'not valid: ').replaceAll('data/', '/')).slice(1, -1);
+  return quote(message.replace(/^schema is invalid: /, 'not valid: ').replaceAll('data/', '/'), 300).slice(1, -1);
 }
-

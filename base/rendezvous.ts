@@ -48,6 +48,8 @@ export class Owners {
   readonly #order: Int32Array;
   /** The inverse of `#order`. */
   readonly #position: Int32Array;
+  /** 1 / weight, by index as given. */
+  readonly #inverse: Float64Array;
   /** Where each class ends, and 1 / weight in it. */
   readonly #ends: number[] = [];
   readonly #scales: number[] = [];
@@ -59,6 +61,7 @@ export class Owners {
     order.forEach((index, position) => {
       this.#position[index] = position;
     });
+    this.#inverse = Float64Array.from(order, (_, index) => 1 / (weights[index] as number));
     this.#a = Int32Array.from(order, (index) => hash32(ids[index] as string, SEED_A));
     this.#b = Int32Array.from(order, (index) => hash32(ids[index] as string, SEED_B));
     for (let position = 1; position <= order.length; position++) {
@@ -94,8 +97,7 @@ export class Owners {
   /** Lower is nearer: sorting by it gives the order in which the owners stand in for one another. */
   costOf(key: number, index: number): number {
     const position = this.#position[index] as number;
-    const at = this.#ends.findIndex((end) => position < end);
-    return -Math.log(this.#draw(key, position)) * (this.#scales[at] as number);
+    return -Math.log(this.#draw(key, position)) * (this.#inverse[index] as number);
   }
 
   /** In (0, 1), uniform over keys. */

@@ -15,7 +15,15 @@ const MAX_WORK = 10_000;
 /** Keywords that hold one schema, by whether they look at the same value or go down into it. */
 const SAME_ONE = ['not', 'if', 'then', 'else'];
 const SAME_LIST = ['allOf', 'anyOf', 'oneOf'];
-const DOWN_ONE = ['additionalProperties', 'propertyNames', 'items', 'contains', 'unevaluatedItems', 'unevaluatedProperties', 'contentSchema'];
+const DOWN_ONE = [
+  'additionalProperties',
+  'propertyNames',
+  'items',
+  'contains',
+  'unevaluatedItems',
+  'unevaluatedProperties',
+  'contentSchema',
+];
 const DOWN_LIST = ['prefixItems'];
 const SAME_MAP = ['dependentSchemas'];
 const DOWN_MAP = ['properties', 'patternProperties'];
@@ -31,13 +39,19 @@ export function schemaProblem(schema: unknown): string | null {
   if (typeof schema === 'boolean') return null;
   if (!isMap(schema)) return 'a schema is a map, true or false';
   const draft = schema['$schema'];
-  if (draft !== undefined && (typeof draft !== 'string' || draft.replace(/#$/, '') !== DRAFT)) return `$schema names another draft: JSON Schema 2020-12 is spoken here (${DRAFT})`;
+  if (draft !== undefined && (typeof draft !== 'string' || draft.replace(/#$/, '') !== DRAFT))
+    return `$schema names another draft: JSON Schema 2020-12 is spoken here (${DRAFT})`;
   const inspection = new Inspection(schema);
   return inspection.problem();
 }
 
 function isMap(value: unknown): value is SchemaMap {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+/** Whether the schema comes back to itself as it goes down into the data: then the data decides how deep the check goes. */
+export function isRecursive(schema: unknown): boolean {
+  return isMap(schema) && new Inspection(schema).isRecursive();
 }
 
 class Inspection {
@@ -54,6 +68,23 @@ class Inspection {
     return this.#look(this.#root, '', 0);
   }
 
+  isRecursive(): boolean {
+    const open = new Set<SchemaMap>();
+    const done = new Set<SchemaMap>();
+    const visit = (schema: unknown): boolean => {
+      if (!isMap(schema) || done.has(schema)) return false;
+      if (open.has(schema)) return true;
+      open.add(schema);
+      const found =
+        (typeof schema['$ref'] === 'string' && visit(this.#follow(schema['$ref']))) ||
+        [...children(schema)].some(([, part]) => visit(part));
+      open.delete(schema);
+      done.add(schema);
+      return found;
+    };
+    return visit(this.#root);
+  }
+
   /** Every node of the schema's own text. */
   #look(schema: unknown, at: string, depth: number): string | null {
     if (typeof schema === 'boolean') return null;
@@ -61,13 +92,16 @@ class Inspection {
     if (!isMap(schema)) return null;
     if (depth > MAX_DEPTH) return `it is nested more than ${MAX_DEPTH} levels deep`;
     if (++this.#nodes > MAX_NODES) return `it has more than ${MAX_NODES} parts`;
-    for (const key of NOT_SPOKEN) if (Object.hasOwn(schema, key) && !(key === '$id' && depth === 0)) return `${place(at)}: ${key} is not used here: refer with $ref to #/$defs/...`;
+    for (const key of NOT_SPOKEN)
+      if (Object.hasOwn(schema, key) && !(key === '$id' && depth === 0))
+        return `${place(at)}: ${key} is not used here: refer with $ref to #/$defs/...`;
     const ref = this.#refProblem(schema, at) ?? this.#patternsProblem(schema, at) ?? this.#valuesProblem(schema, at);
     if (ref !== null) return ref;
     const work = this.#workOf(schema, []);
     if (typeof work === 'string') return `${place(at)}: ${work}`;
     for (const [key, part] of children(schema)) {
-      if (DANGEROUS.has(key.split('/').at(-1) as string)) return `${place(at)}: a property must not be called ${quote(key.split('/').at(-1) as string)}`;
+      if (DANGEROUS.has(key.split('/').at(-1) as string))
+        return `${place(at)}: a property must not be called ${quote(key.split('/').at(-1) as string)}`;
       const problem = this.#look(part, `${at}/${key}`, depth + 1);
       if (problem !== null) return problem;
     }
@@ -77,7 +111,8 @@ class Inspection {
   #refProblem(schema: SchemaMap, at: string): string | null {
     const ref = schema['$ref'];
     if (ref === undefined) return null;
-    if (typeof ref !== 'string' || !(ref === '#' || ref.startsWith('#/'))) return `${place(at)}: $ref must lead into the schema itself (#/$defs/...), not to ${typeof ref === 'string' ? quote(ref) : 'something else'}`;
+    if (typeof ref !== 'string' || !(ref === '#' || ref.startsWith('#/')))
+      return `${place(at)}: $ref must lead into the schema itself (#/$defs/...), not to ${typeof ref === 'string' ? quote(ref) : 'something else'}`;
     return this.#follow(ref) === undefined ? `${place(at)}: $ref leads to ${quote(ref)}, which is not there` : null;
   }
 
@@ -117,8 +152,8 @@ class Inspection {
       if (this.#text > MAX_TEXT) return 'the values written in it are larger than 256 KiB';
     }
     const names = Array.isArray(schema['required']) ? (schema['required'] as unknown[]) : [];
-    const bad = names.find((name) => typeof name === 'string' && DANGEROUS.has(name));
-    return bad === undefined ? null : `${place(at)}: a property must not be called ${quote(String(bad))}`;
+    const bad = names.find((name): name is string => typeof name === 'string' && DANGEROUS.has(name));
+    return bad === undefined ? null : `${place(at)}: a property must not be called ${quote(bad)}`;
   }
 
   /** How many schemas are applied to one value from here on; a sentence when there is no end to it. */

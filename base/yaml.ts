@@ -23,7 +23,7 @@ export interface YamlProblem extends Position {
 }
 
 export interface ParsedYaml {
-  /** Undefined when there are problems. */
+  /** Undefined when the text could not be read at all; with problems of single values it is there, so that the rest can be judged too. */
   readonly value: unknown;
   /** Where the value at `path` stands, or the nearest thing around it that exists. */
   locate(path: Path): Position;
@@ -55,12 +55,19 @@ export function parseYaml(text: string, fileName: string): ParsedYaml {
   scan(text, reading);
   if (reading.problems.length > 0) return reading.result(null, undefined);
   try {
-    const document = parseDocument(text, { version: '1.2', schema: 'core', merge: false, uniqueKeys: false, prettyErrors: false, logLevel: 'silent' });
+    const document = parseDocument(text, {
+      version: '1.2',
+      schema: 'core',
+      merge: false,
+      uniqueKeys: false,
+      prettyErrors: false,
+      logLevel: 'error',
+    });
     for (const error of [...document.errors, ...document.warnings]) reading.refuse(error.pos[0], [], sentence(error.message));
     if (reading.problems.length > 0) return reading.result(null, undefined);
     const root = document.contents as Node | null;
     const value = reading.build(root, []);
-    return reading.result(root, reading.problems.length > 0 ? undefined : value);
+    return reading.result(root, value);
   } catch (error) {
     // the composer recurses: a text that is deep beyond the stack ends here
     if (!(error instanceof RangeError)) throw error;
@@ -76,14 +83,18 @@ const REFUSED_TOKENS: Readonly<Record<string, string>> = Object.freeze({
   'directive-line': 'directives (%) are not used here',
 });
 
-/** Looks at the tokens alone: linear, nothing is expanded. */
+/**
+ * Looks at the tokens alone: linear, nothing is expanded. It also bounds the depth before the composer sees the text: the
+ * composer recurses, and a regular expression that is compiled near the end of the stack takes the whole process down.
+ */
 function scan(text: string, reading: Reading): void {
+  const blocks = new BlockDepth();
   let offset = 0;
-  let depth = 0;
+  let flowDepth = 0;
   let isScalarNext = false;
   for (const lexeme of new Lexer().lex(text)) {
     const at = offset;
-    const type: string | null = isScalarNext ? null : CST.tokenType(lexeme);
+    const type: string | null = isScalarNext ? 'scalar-text' : CST.tokenType(lexeme);
     if (type === 'doc-mode' || type === 'scalar' || type === 'flow-error-end') {
       // control characters that the lexer adds, not part of the text
       isScalarNext = type === 'scalar';
@@ -91,19 +102,44 @@ function scan(text: string, reading: Reading): void {
     }
     isScalarNext = false;
     offset += lexeme.length;
-    if (type === null) continue;
-    const message = REFUSED_TOKENS[type];
+    const message = type === null ? undefined : REFUSED_TOKENS[type];
     if (message !== undefined) reading.refuse(at, [], message);
-    else if (type === 'flow-map-start' || type === 'flow-seq-start') depth++;
-    else if (type === 'flow-map-end' || type === 'flow-seq-end') depth = Math.max(0, depth - 1);
-    else if (type === 'space' && depth === 0 && lexeme.includes('\t')) {
+    else if (type === 'flow-map-start' || type === 'flow-seq-start') flowDepth++;
+    else if (type === 'flow-map-end' || type === 'flow-seq-end') flowDepth = Math.max(0, flowDepth - 1);
+    else if (type === 'space' && flowDepth === 0 && lexeme.includes('\t')) {
       reading.refuse(at + lexeme.indexOf('\t'), [], 'a tab is used as white space: use spaces');
     }
-    if (depth > MAX_DEPTH) {
+    if (flowDepth === 0) blocks.see(type, lexeme, at);
+    if (flowDepth > MAX_DEPTH || blocks.depth > 2 * MAX_DEPTH) {
       reading.refuse(at, [], `nested more than ${MAX_DEPTH} levels deep`);
       return;
     }
     if (reading.problems.length >= MAX_PROBLEMS) return;
+  }
+}
+
+const OPENS_COMPACT: ReadonlySet<string | null> = new Set(['seq-item-ind', 'explicit-key-ind', 'map-value-ind']);
+
+/** How many block collections may be open at most, from the columns in which things begin. */
+class BlockDepth {
+  readonly #columns: number[] = [];
+  #lineStart = 0;
+  #isAtBegin = true;
+
+  get depth(): number {
+    return this.#columns.length;
+  }
+
+  see(type: string | null, lexeme: string, at: number): void {
+    if (type === 'space' || type === 'comment') return;
+    if (type !== 'newline' && this.#isAtBegin) {
+      const column = at - this.#lineStart;
+      while (this.#columns.length > 0 && (this.#columns.at(-1) as number) >= column) this.#columns.pop();
+      this.#columns.push(column);
+    }
+    const lastLine = lexeme.lastIndexOf('\n');
+    if (lastLine >= 0) this.#lineStart = at + lastLine + 1;
+    this.#isAtBegin = lastLine >= 0 || OPENS_COMPACT.has(type);
   }
 }
 
@@ -158,10 +194,12 @@ class Reading {
         this.refuse(offset, path, 'a key must be a word, not a list, a map or nothing');
         continue;
       }
-      if (key === '<<' && (pair.key as Scalar).type === Scalar.PLAIN) this.refuse(offset, [...path, key], 'merge keys (<<) are not used here: write the values out');
+      if (key === '<<' && (pair.key as Scalar).type === Scalar.PLAIN)
+        this.refuse(offset, [...path, key], 'merge keys (<<) are not used here: write the values out');
       if (DANGEROUS_KEYS.has(key)) this.refuse(offset, [...path, key], `"${key}" is not allowed as a key`);
       const before = seen.get(key);
-      if (before !== undefined) this.refuse(offset, [...path, key], `the key ${quote(key)} stands here twice (first at line ${this.position(before).line})`);
+      if (before !== undefined)
+        this.refuse(offset, [...path, key], `the key ${quote(key)} stands here twice (first at line ${this.position(before).line})`);
       seen.set(key, offset);
       map[key] = this.build(pair.value, [...path, key]);
     }
@@ -173,13 +211,29 @@ class Reading {
     const source = node.source ?? '';
     if (node.type !== Scalar.PLAIN) return value;
     if (typeof value === 'string') {
-      if (WORDS_OF_1_1.test(value)) this.refuse(startOf(node), path, `the unquoted word ${value} is a boolean to some tools and a text to others: write true or false, or quote it: "${value}"`);
-      else if (SEXAGESIMAL.test(value)) this.refuse(startOf(node), path, `the unquoted ${quote(value).slice(1, -1)} is a number in base 60 to some tools: quote it, or write a duration with its unit`);
+      if (WORDS_OF_1_1.test(value))
+        this.refuse(
+          startOf(node),
+          path,
+          `the unquoted word ${value} is a boolean to some tools and a text to others: write true or false, or quote it: "${value}"`,
+        );
+      else if (SEXAGESIMAL.test(value))
+        this.refuse(
+          startOf(node),
+          path,
+          `the unquoted ${quote(value).slice(1, -1)} is a number in base 60 to some tools: quote it, or write a duration with its unit`,
+        );
       return value;
     }
     if (typeof value === 'number') {
-      if (OLD_OCTAL.test(source)) this.refuse(startOf(node), path, `${source} is octal to some tools and decimal to others: drop the leading zero, or quote it if it is text`);
-      else if (WHOLE_NUMBER.test(source) && !Number.isSafeInteger(value)) this.refuse(startOf(node), path, `${quote(source).slice(1, -1)} cannot be held exactly as a number: quote it`);
+      if (OLD_OCTAL.test(source))
+        this.refuse(
+          startOf(node),
+          path,
+          `${source} is octal to some tools and decimal to others: drop the leading zero, or quote it if it is text`,
+        );
+      else if (WHOLE_NUMBER.test(source) && !Number.isSafeInteger(value))
+        this.refuse(startOf(node), path, `${quote(source).slice(1, -1)} cannot be held exactly as a number: quote it`);
       else if (source.length > 1 && Object.is(value, -0) && WHOLE_NUMBER.test(source)) return 0;
     }
     return value;
@@ -232,5 +286,5 @@ export function pointerOf(path: Path): string {
 function sentence(message: string): string {
   const line = (message.split('\n')[0] as string).replace(/ at line \d+, column \d+:?$/, '').replace(/\.$/, '');
   if (line.includes('multiple documents')) return 'the file holds several documents (---): one is read, so write one';
-  return quote(line).slice(1, -1);
+  return quote(line, 300).slice(1, -1);
 }

@@ -4,9 +4,13 @@
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { configPage } from './generate-config.ts';
 import { errorsPage } from './generate-errors.ts';
 
-const PAGES: readonly (readonly [file: string, page: () => string])[] = [['docs/errors.md', errorsPage]];
+const PAGES: readonly (readonly [file: string, page: () => string])[] = [
+  ['docs/errors.md', errorsPage],
+  ['docs/config.md', configPage],
+];
 
 /** make and npm run programs from the top of the tree. */
 const top = process.cwd();

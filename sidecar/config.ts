@@ -1,4 +1,27 @@
-/** Signatures first; the body follows. */
+/**
+ * The sidecar's own settings: one file, read by the same kit as the table, which may stand in it or beside it. Every
+ * default stands here once, in the field that has it. Reading files and secrets is left to `main`.
+ */
+import { describe, quote } from '../base/duration.ts';
+import { explainStrays, readSections, tableFields, deepFreeze } from '../proto/language/document.ts';
+import { secretRef } from '../proto/language/endpoint.ts';
+import { locality, sidecarName } from '../proto/language/provider.ts';
+import {
+  BAD,
+  type Bad,
+  mapped,
+  object,
+  openSource,
+  optional,
+  Place,
+  readPresent,
+  refuseUnknown,
+  required,
+  type SchemaNode,
+  type Shape,
+} from '../proto/language/reader.ts';
+import { agentId } from '../proto/language/settings-fields.ts';
+import { choice, count, duration, isPlainMap, isText, list, number, oneOf, ratio, size, text } from '../proto/language/shapes.ts';
 import type { Problem, SecretRef, TableDocument } from '../proto/language/types.ts';
 
 /** A secret: by reference, or written in the file itself (fine for a laptop, not for production). */
@@ -28,6 +51,8 @@ export interface SidecarConfig {
   readonly region: string | null;
   readonly zone: string | null;
   readonly callers: readonly CallerToken[];
+  /** Directory for what must outlive a restart (the last good table), relative to the config file; null = nothing is kept. */
+  readonly stateDir: string | null;
   /** Unauthenticated local calls act as this agent; null = 401. */
   readonly anonymous: string | null;
   /** Extra Host names, lower case, without port. */
@@ -55,4 +80,287 @@ export type SidecarReading =
     }
   | { readonly problems: readonly Problem[] };
 
-export declare function readSidecarConfig(text: string, fileName: string): SidecarReading;
+/** `127.0.0.1:7700`, `[::1]:7700` or `localhost:7700`. */
+const listen: Shape<Listen> = mapped(text('a host and a port such as 127.0.0.1:7700'), (source, place) => {
+  const match = /^(?:\[([0-9a-fA-F:.]+)\]|([A-Za-z0-9][A-Za-z0-9.-]*)):(\d{1,5})$/.exec(source.trim());
+  const port = Number(match?.[3]);
+  if (match === null || port > 65_535)
+    return place.bad(`${place.name} must be a host and a port such as 127.0.0.1:7700 (or [::1]:7700), not ${quote(source)}`);
+  return { host: (match[1] ?? match[2]) as string, port };
+});
+
+function isLoopback(host: string): boolean {
+  return host === 'localhost' || host === '::1' || host.startsWith('127.');
+}
+
+const TOKEN = /^[!-~]{8,512}$/;
+
+const secret: Shape<SecretSource> = choice<SecretSource>('a token, {env: NAME} or {file: path}', [
+  {
+    accepts: isText,
+    // the value is never repeated: a problem is printed and logged
+    shape: mapped(text('a token'), (literal, place): SecretSource | Bad =>
+      TOKEN.test(literal) ? { literal } : place.bad(`${place.name} must have 8 to 512 printable characters without spaces`),
+    ),
+  },
+  { accepts: isPlainMap, shape: secretRef },
+]);
+
+const host: Shape<string> = mapped(
+  text('a host name', (value) =>
+    /^(?:\[[0-9a-fA-F:.]+\]|[A-Za-z0-9][A-Za-z0-9.-]{0,252})$/.test(value)
+      ? null
+      : `${quote(value)} is not a host name: write it without scheme and port`,
+  ),
+  (value) => value.toLowerCase(),
+);
+
+const callers: Shape<readonly CallerToken[]> = mapped(
+  list(
+    object('caller', {
+      agent: required(agentId, 'the agent that this token stands for'),
+      token: required(secret, 'its token: {env: NAME}, {file: path}, or the text itself'),
+    }),
+    10_000,
+  ),
+  (read, place) => {
+    const seen = new Set<string>();
+    for (const [i, caller] of read.entries()) {
+      const key = JSON.stringify(caller.token);
+      if (seen.has(key)) return place.at(i, 'token').bad('this token stands here twice: each caller needs its own');
+      seen.add(key);
+    }
+    return read;
+  },
+);
+
+/** Fields whose absence leaves every default inside in force. */
+function group<T>(shape: Shape<T>): T {
+  const nowhere = openSource('{}', 'defaults');
+  const read = shape.read({}, new Place(nowhere.source));
+  if (read === BAD) throw new Error(`a default is missing: ${nowhere.source.problems[0]?.message ?? ''}`);
+  return Object.freeze(read);
+}
+
+const limitsShape = object('map', {
+  body: optional(
+    size(1_024, 1_073_741_824),
+    'Largest request body that is read at all, whatever a contract allows. Every call in flight may hold this much.',
+    8_388_608,
+    '8MiB',
+  ),
+  header_bytes: optional(
+    size(4_096, 262_144),
+    'Largest block of headers, in and out. What Node itself allows; tokens and trace state need a good part of it.',
+    16_384,
+    '16KiB',
+  ),
+  connections: optional(
+    count(1, 1_000_000),
+    "Open connections on one port. Above what one machine's agents need, below what its file handles bear.",
+    10_000,
+    '10000',
+  ),
+});
+
+const retryBudgetShape = object('map', {
+  ratio: optional(
+    ratio(true),
+    'Retries as a share of the recent calls of this sidecar; above it nothing is retried. A fifth repairs single failures and cannot double the load of an outage.',
+    0.2,
+    '20%',
+  ),
+  min_per_sec: optional(
+    number(0, 100_000),
+    'Retries per second that are always allowed: below a few calls a second a share says nothing.',
+    10,
+    '10',
+  ),
+});
+
+const affinityShape = object('map', {
+  entries: optional(
+    count(100, 10_000_000),
+    'Conversations whose agent is remembered; the oldest are forgotten first. About 200 bytes each.',
+    100_000,
+    '100000',
+  ),
+  ttl: optional(duration(1_000), 'How long a conversation that rests keeps its agent: people come back after a break.', 1_800_000, '30m'),
+});
+
+const logShape = object('map', {
+  level: optional(
+    oneOf(['trace', 'debug', 'info', 'warn', 'error', 'silent']),
+    'Least severe lines that are written.',
+    'info' as const,
+    'info',
+  ),
+  access: optional(
+    oneOf(['all', 'errors', 'off']),
+    'Which calls get a line: a line for each can cost as much as the call, and the good ones are in metrics and traces.',
+    'errors' as const,
+    'errors',
+  ),
+});
+
+const ejectionShape = object('map', {
+  consecutive: optional(
+    count(1, 1_000),
+    'Connect failures or time-outs in a row after which this sidecar leaves a provider alone: one may be chance, three are not.',
+    3,
+    '3',
+  ),
+  for: optional(
+    duration(100, 3_600_000),
+    "How long: short, since it is one caller's view; the breaker at the provider's own sidecar judges all traffic.",
+    5_000,
+    '5s',
+  ),
+});
+
+const meshShape = object('map', {
+  listen: optional(listen, 'Host and port for the other sidecars.', Object.freeze({ host: '127.0.0.1', port: 7701 }), '127.0.0.1:7701'),
+  token: required(secret, 'the token that the sidecars of one mesh share: {env: NAME}, {file: path}, or the text itself'),
+});
+
+/** What stands under `sidecar`. */
+export const sidecarFields = {
+  name: required(sidecarName, 'its name, unique in the mesh; providers that it hosts say `via: <name>`'),
+  listen: optional(
+    listen,
+    'Host and port for the agents. A loopback address, unless the agents are in other containers.',
+    Object.freeze({ host: '127.0.0.1', port: 7700 }),
+    '127.0.0.1:7700',
+  ),
+  mesh: optional(meshShape, 'The port for other sidecars. Absent: none; then it hosts providers for its own callers only.', null, 'none'),
+  locality: optional<{ readonly region: string | null; readonly zone: string | null }, { readonly region: null; readonly zone: null }>(
+    locality,
+    'Where it stands; near providers are preferred.',
+    Object.freeze({ region: null, zone: null }),
+    'unknown',
+  ),
+  callers: optional(
+    callers,
+    'Who may call, by token (`Authorization: Bearer ...`).',
+    Object.freeze([]) as readonly CallerToken[],
+    'nobody',
+  ),
+  anonymous: optional(
+    agentId,
+    'For a laptop only: calls without a token act as this agent. Absent: they are refused (401).',
+    null,
+    'refused',
+  ),
+  table: optional(
+    text('a file name'),
+    'The file with contracts, providers and policies, relative to this one. Absent: they stand in this file.',
+    null,
+    'this file',
+  ),
+  state_dir: optional(
+    text('a directory'),
+    'Where the last good table is kept, so that a restart with a broken file still serves; relative to this file. `none`: nothing is kept.',
+    '.reach',
+    '.reach',
+  ),
+  allowed_hosts: optional(
+    list(host, 100),
+    'Host names that requests may carry beside localhost, 127.0.0.1 and [::1]; others are refused, since a web page could use them.',
+    Object.freeze([]) as readonly string[],
+    'none',
+  ),
+  limits: optional(limitsShape, 'How much is taken in.', group(limitsShape)),
+  max_deadline: optional(
+    duration(100),
+    'Longest total time of a task, whoever asks for it: what runs longer belongs in a message.',
+    600_000,
+    '10m',
+  ),
+  max_hops: optional(count(1, 64), 'Longest chain of agents calling agents. Real ones have a handful; more is a loop.', 16, '16'),
+  retry_budget: optional(retryBudgetShape, 'Bounds the retries of the whole sidecar.', group(retryBudgetShape)),
+  affinity: optional(affinityShape, 'What is remembered of conversations.', group(affinityShape)),
+  connect_timeout: optional(
+    duration(10, 60_000),
+    'Longest wait for a connection. In one data centre it takes a millisecond; a second covers a lost packet.',
+    1_000,
+    '1s',
+  ),
+  connections_per_origin: optional(count(1, 10_000), 'Connections to one address; as many calls can be under way there.', 128, '128'),
+  log: optional(logShape, 'What is written to the log.', group(logShape)),
+  ejection: optional(ejectionShape, 'When this sidecar leaves a provider alone by its own experience.', group(ejectionShape)),
+};
+
+const section = object('sidecar', sidecarFields);
+
+/** The settings alone, without the file around them. */
+export const sidecarShape: Shape<{ readonly config: SidecarConfig; readonly tableFile: string | null }> = mapped(section, (read, place) => {
+  if (read.anonymous !== null && !isLoopback(read.listen.host))
+    return place.at('anonymous').badKey(`anonymous calls are for a loopback address only, and listen is ${quote(read.listen.host)}`);
+  const isSamePort =
+    read.mesh !== null &&
+    read.mesh.listen.port !== 0 &&
+    read.mesh.listen.port === read.listen.port &&
+    read.mesh.listen.host === read.listen.host;
+  if (isSamePort) return place.at('mesh', 'listen').bad("the mesh port must be another one than the agents' port");
+  const config: SidecarConfig = {
+    name: read.name,
+    listen: read.listen,
+    mesh: read.mesh,
+    region: read.locality.region,
+    zone: read.locality.zone,
+    callers: read.callers,
+    stateDir: read.state_dir === 'none' ? null : read.state_dir,
+    anonymous: read.anonymous,
+    allowedHosts: read.allowed_hosts,
+    limits: { bodyBytes: read.limits.body, headerBytes: read.limits.header_bytes, connections: read.limits.connections },
+    maxDeadlineMs: read.max_deadline,
+    maxHops: read.max_hops,
+    retryBudget: { ratio: read.retry_budget.ratio, minPerSec: read.retry_budget.min_per_sec },
+    affinity: { maxEntries: read.affinity.entries, ttlMs: read.affinity.ttl },
+    connectTimeoutMs: read.connect_timeout,
+    connectionsPerOrigin: read.connections_per_origin,
+    log: read.log,
+    ejection: { consecutive: read.ejection.consecutive, forMs: read.ejection.for },
+  };
+  return { config: deepFreeze(config), tableFile: read.table };
+});
+
+const fileFields = { sidecar: required(sidecarShape, "the sidecar's own settings: at least {name: ...}"), ...tableFields };
+
+/** Reads a configuration file; a table inside it is checked with it. */
+export function readSidecarConfig(content: string, fileName: string): SidecarReading {
+  const { source, value } = openSource(content, fileName);
+  if (value === undefined) return { problems: source.problems };
+  const place = new Place(source);
+  if (!isPlainMap(value)) {
+    place.bad(
+      value === null
+        ? 'the file is empty: it needs sidecar, and a table in it or beside it'
+        : `the file must be a map with sidecar, not ${describe(value)}`,
+    );
+    return { problems: source.problems };
+  }
+  const map = value as Readonly<Record<string, unknown>>;
+  explainStrays(source);
+  refuseUnknown(map, fileFields, place);
+  const own =
+    'sidecar' in map
+      ? readPresent(sidecarShape, map['sidecar'], place.at('sidecar'))
+      : place.bad(`sidecar is missing: ${fileFields.sidecar.doc}`);
+  const inline = Object.keys(tableFields).filter((key) => key in map);
+  const name = (map['sidecar'] as { name?: unknown } | null | undefined)?.name;
+  const document = inline.length > 0 ? readSections(map, place, typeof name === 'string' ? name : null) : null;
+  if (own !== BAD) {
+    if (own.tableFile !== null && inline.length > 0)
+      place.at('sidecar', 'table').badKey(`the table stands in this file already (${inline.join(', ')}): leave one of the two out`);
+    if (own.tableFile === null && inline.length === 0)
+      place.at('sidecar').badKey('there is no table: write sidecar.table, or contracts and providers in this file');
+  }
+  if (own === BAD || source.problems.length > 0) return { problems: source.problems };
+  return { config: own.config, document, tableFile: own.tableFile };
+}
+
+/** JSON Schema of the file for editors. */
+export function configSchema(): SchemaNode {
+  return { $schema: 'https://json-schema.org/draft/2020-12/schema', title: 'Agent-Reach sidecar', ...object('file', fileFields).schema() };
+}

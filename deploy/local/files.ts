@@ -18,6 +18,12 @@ export interface Place {
   readonly token: string;
 }
 
+/** A policy as people write it. */
+export interface PolicyText {
+  readonly capability: string;
+  readonly [key: string]: unknown;
+}
+
 export const TABLE_FILE = 'team.yaml';
 const REGION = 'local';
 /** They hold tokens. */
@@ -26,7 +32,7 @@ const OWNER_ONLY = 0o600;
 const WRITTEN_BY_PEOPLE = readFileSync(join(dirname(fileURLToPath(import.meta.url)), TABLE_FILE), 'utf8');
 
 /** Contracts and policies as they stand in `team.yaml`, then who serves them and where. `policies` are added to the list there. */
-export function tableText(places: readonly Place[], policies: readonly Readonly<Record<string, unknown>>[]): string {
+export function tableText(places: readonly Place[], policies: readonly PolicyText[]): string {
   const providers = places.filter((place) => place.agent !== '').map((place) => ({
     agent_id: place.member.agentId,
     offers: [...place.member.offers],

@@ -3,12 +3,17 @@ import type { Result } from './client.ts';
 
 export class Storyteller {
   readonly #startedAt = performance.now();
-  readonly #out: (line: string) => void;
+  #out: (line: string) => void;
   /** Everything that did not come out as expected, one sentence each. */
   readonly failures: string[] = [];
 
   constructor(out: (line: string) => void) {
     this.#out = out;
+  }
+
+  /** Says no more: the team is being taken down, and what breaks off now is no news. */
+  fallSilent(): void {
+    this.#out = () => {};
   }
 
   get elapsedMs(): number {
@@ -33,7 +38,7 @@ export class Storyteller {
   /** A measured fact that must hold; gives whether it does, and prints expected and got when it does not. */
   check(what: string, got: unknown, expected: string, holds: boolean): boolean {
     if (!holds) {
-      const words = `${what}: expected ${expected}, got ${JSON.stringify(got)}`;
+      const words = `${what}: expected ${expected}, got ${short(JSON.stringify(got) ?? 'nothing')}`;
       this.failures.push(words);
       this.#out(`   !!     ${words}`);
     }
@@ -44,4 +49,10 @@ export class Storyteller {
   equal(what: string, got: unknown, expected: unknown): boolean {
     return this.check(what, got, JSON.stringify(expected), JSON.stringify(got) === JSON.stringify(expected));
   }
+}
+
+const SHOWN_CHARS = 400;
+
+function short(text: string): string {
+  return text.length <= SHOWN_CHARS ? text : `${text.slice(0, SHOWN_CHARS)}… (${text.length} characters)`;
 }

@@ -9,7 +9,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Client } from './client.ts';
-import { type Place, put, sidecarText, TABLE_FILE, tableText } from './files.ts';
+import { type Place, type PolicyText, put, sidecarText, TABLE_FILE, tableText } from './files.ts';
 import { Port } from './ports.ts';
 import { type Process, Processes } from './processes.ts';
 import type { Member } from './roster.ts';
@@ -40,7 +40,7 @@ export class Team {
   readonly #meshToken = secret();
   /** In the table; a member that is started may not be in it yet. */
   readonly #listed: Place[] = [];
-  readonly #policies: Readonly<Record<string, unknown>>[] = [];
+  readonly #policies = new Map<string, PolicyText>();
   #stopped: Promise<string[]> | null = null;
 
   constructor() {
@@ -70,7 +70,7 @@ export class Team {
     const ports = await Promise.all(members.map(reservePorts));
     const places = members.map((member, i) => placeOf(member, ports[i] as Ports));
     this.#listed.push(...places);
-    put(this.tableFile, tableText(this.#listed, this.#policies));
+    this.#writeTable();
     await Promise.all(places.map((place, i) => this.#launch(place, ports[i] as Ports)));
   }
 
@@ -80,14 +80,25 @@ export class Team {
     await this.#launch(placeOf(member, ports), ports);
   }
 
-  /** Puts members (and policies) into the table, in one edit of the file; resolves when every sidecar has it in force. */
-  async list(members: readonly Member[], policies: readonly Readonly<Record<string, unknown>>[] = []): Promise<void> {
+  /** Puts members and policies (one each capability) into the table, in one edit of the file; resolves when every sidecar has it in force. */
+  async list(members: readonly Member[], policies: readonly PolicyText[] = []): Promise<void> {
     this.#listed.push(...members.map((member) => this.seat(member).place));
-    this.#policies.push(...policies);
+    for (const policy of policies) this.#policies.set(policy.capability, policy);
     const seats = [...this.#seats.values()].filter((seat) => !seat.sidecar.ended);
     const before = await Promise.all(seats.map(versionOf));
-    put(this.tableFile, tableText(this.#listed, this.#policies));
+    this.#writeTable();
     await Promise.all(seats.map((seat, i) => this.#hasNewTable(seat, before[i] as number)));
+  }
+
+  /** Sends a signal to an agent's process alone. */
+  signal(member: Member, signal: NodeJS.Signals): void {
+    this.seat(member).agent?.signal(signal);
+  }
+
+  /** Ends an agent as a crash would; its sidecar lives on. */
+  async kill(member: Member): Promise<void> {
+    this.signal(member, 'SIGKILL');
+    await this.seat(member).agent?.end;
   }
 
   /** What an agent has counted: executions by capability. */
@@ -118,6 +129,10 @@ export class Team {
   stop(): Promise<string[]> {
     this.#stopped ??= this.#stop();
     return this.#stopped;
+  }
+
+  #writeTable(): void {
+    put(this.tableFile, tableText(this.#listed, [...this.#policies.values()]));
   }
 
   async #stop(): Promise<string[]> {

@@ -18,13 +18,16 @@ export function parseAgentPattern(source: string): AclPattern | { readonly probl
     const value = source.slice(colon + 1);
     if (kind === 'agent') return isAgentId(value) ? exact(source, value) : { problem: agentIdProblem(value) as string };
     if (kind !== 'team' && kind !== 'role') return { problem: `${quote(source)} is not a pattern of agents: ${FORM}` };
-    if (!isAgentSegment(value)) return { problem: `${quote(value)} is not a ${kind}: lower-case letters, digits, _ and -, beginning with a letter` };
+    if (!isAgentSegment(value))
+      return { problem: `${quote(value)} is not a ${kind}: lower-case letters, digits, _ and -, beginning with a letter` };
     return { text: source, team: kind === 'team' ? value : null, role: kind === 'role' ? value : null, id: null };
   }
   const parts = source.split('.');
   const [team, role, id] = parts;
-  if (parts.length !== 3 || team === undefined || role === undefined || id === undefined) return { problem: `${quote(source)} is not a pattern of agents: ${FORM}` };
-  if (!(isStar(team) || isAgentSegment(team)) || !(isStar(role) || isAgentSegment(role)) || !(isStar(id) || isAgentShortId(id))) return { problem: `${quote(source)} is not a pattern of agents: ${FORM}` };
+  if (parts.length !== 3 || team === undefined || role === undefined || id === undefined)
+    return { problem: `${quote(source)} is not a pattern of agents: ${FORM}` };
+  if (!(isStar(team) || isAgentSegment(team)) || !(isStar(role) || isAgentSegment(role)) || !(isStar(id) || isAgentShortId(id)))
+    return { problem: `${quote(source)} is not a pattern of agents: ${FORM}` };
   return { text: source, team: isStar(team) ? null : team, role: isStar(role) ? null : role, id: isStar(id) ? null : id };
 }
 
@@ -43,7 +46,11 @@ export const agentPattern: Shape<AclPattern> = mapped(text('a pattern of agents'
 export const acl: Shape<Acl> = choice<Acl>('public, or a list of patterns of agents (team.role.id with *, team:crm, role:planner)', [
   {
     accepts: isText,
-    shape: mapped(text('public or a list'), (word, place) => (word === 'public' ? { isPublic: true, patterns: Object.freeze([]) } : place.bad(`acl must be the word public or a list of patterns, not ${quote(word)}`))),
+    shape: mapped(text('public or a list'), (word, place) =>
+      word === 'public'
+        ? { isPublic: true, patterns: Object.freeze([]) }
+        : place.bad(`acl must be the word public or a list of patterns, not ${quote(word)}`),
+    ),
   },
   // an empty list would be a capability that nobody can call: a slip
   { accepts: Array.isArray, shape: mapped(list(agentPattern, 1_000, 1), (patterns) => ({ isPublic: false, patterns })) },

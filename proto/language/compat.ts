@@ -12,8 +12,10 @@ import type { Contract } from './types.ts';
 export function breaks(earlier: Contract, later: Contract): string[] {
   if (!owes(parseVersion(earlier.version), parseVersion(later.version))) return [];
   const found = [...schemaBreaks('input', earlier.input, later.input), ...schemaBreaks('output', earlier.output, later.output)];
-  if (earlier.execution !== 'once' && later.execution === 'once') found.push(`execution was ${earlier.execution} and is once: callers that count on retries lose them`);
-  if (later.affinity?.required === true && earlier.affinity?.required !== true) found.push('affinity is newly required: callers without the key are refused');
+  if (earlier.execution !== 'once' && later.execution === 'once')
+    found.push(`execution was ${earlier.execution} and is once: callers that count on retries lose them`);
+  if (later.affinity?.required === true && earlier.affinity?.required !== true)
+    found.push('affinity is newly required: callers without the key are refused');
   if (earlier.streaming && !later.streaming) found.push('streaming is no longer offered');
   return found;
 }

@@ -11,9 +11,13 @@ import { sharedFields, sharedSettings } from './settings-fields.ts';
 import { anyJson, choice, count, dictionary, flag, isPlainMap, list, number, oneOf, text, versionText } from './shapes.ts';
 import type { AffinityRule, AnswerCondition, Contract, JsonSchema, SuccessRule } from './types.ts';
 
-export const capabilityName: Shape<string> = text('a capability name', capabilityNameProblem, '^[a-z][a-z0-9_]{0,62}(\\.[a-z][a-z0-9_]{0,62}){2}$');
+export const capabilityName: Shape<string> = text(
+  'a capability name',
+  capabilityNameProblem,
+  '^[a-z][a-z0-9_]{0,62}(\\.[a-z][a-z0-9_]{0,62}){2}$',
+);
 export const version: Shape<string> = versionText(exactVersionProblem);
-export const tags: Shape<Readonly<Record<string, string>>> = dictionary('tag', tagKeyProblem, text('a tag\'s value', tagValueProblem), 64);
+export const tags: Shape<Readonly<Record<string, string>>> = dictionary('tag', tagKeyProblem, text("a tag's value", tagValueProblem), 64);
 
 const jsonSchema: Shape<JsonSchema> = mapped(
   choice<unknown>('a JSON Schema (a map, true or false)', [
@@ -37,18 +41,26 @@ const affinitySource: Shape<AffinityRule['from']> = mapped(text('header:<name> o
 });
 
 const affinity: Shape<AffinityRule> = object('map', {
-  required: optional(flag, 'true: a call without the key is refused (4009).', false, 'false'),
-  from: required(affinitySource, 'where the key of the conversation is read: header:x-session, or a JSON pointer into the payload such as /session/id'),
-  mode: optional(oneOf(['soft', 'strict']), '`soft` moves on when the owner is gone, `strict` fails with affinity_lost (2004).', 'soft' as const, 'soft'),
+  required: optional(flag, '`true`: a call without the key is refused (4009).', false, 'false'),
+  from: required(
+    affinitySource,
+    'where the key of the conversation is read: header:x-session, or a JSON pointer into the payload such as /session/id',
+  ),
+  mode: optional(
+    oneOf(['soft', 'strict']),
+    '`soft` moves on when the owner is gone, `strict` fails with affinity_lost (2004).',
+    'soft' as const,
+    'soft',
+  ),
 });
 
 const pointer: Shape<string> = text('a JSON pointer', pointerProblem);
 
 const condition: Shape<AnswerCondition> = mapped(
   object('condition', {
-    status: optional(count(100, 599), 'The answer\'s HTTP status.', null),
+    status: optional(count(100, 599), "The answer's HTTP status.", null),
     pointer: optional(pointer, 'Which part of the answer `empty`, `equals`, `below` and `above` look at; absent: the whole.', null),
-    empty: optional(flag, 'true: null, "", [], {} or absent; false: none of these.', null),
+    empty: optional(flag, '`true`: null, "", [], {} or absent; false: none of these.', null),
     equals: optional(anyJson, 'Exactly this value.', undefined),
     below: optional(number(-Number.MAX_VALUE, Number.MAX_VALUE), 'A number below this one.', null),
     above: optional(number(-Number.MAX_VALUE, Number.MAX_VALUE), 'A number above this one.', null),
@@ -57,7 +69,7 @@ const condition: Shape<AnswerCondition> = mapped(
     const looks = read.empty !== null || read.equals !== undefined || read.below !== null || read.above !== null;
     if (read.pointer !== null && !looks) return place.bad('a condition with a pointer needs one of empty, equals, below, above');
     if (!looks && read.status === null) return place.bad('a condition needs at least one of status, empty, equals, below, above');
-    return read as AnswerCondition;
+    return read;
   },
 );
 
@@ -65,14 +77,18 @@ const NO_CONDITIONS: readonly AnswerCondition[] = Object.freeze([]);
 
 const success: Shape<SuccessRule> = mapped(
   object('map', {
-    definitely: optional(list(condition, 16), 'An answer that meets any of these is a definite success: never retried, never held against the provider.', NO_CONDITIONS),
+    definitely: optional(
+      list(condition, 16),
+      'An answer that meets any of these is a definite success: never retried, never held against the provider.',
+      NO_CONDITIONS,
+    ),
     unless: optional(list(condition, 16), 'A 2xx answer that meets any of these is a failure (1004) all the same.', NO_CONDITIONS),
   }),
   (read) => read,
 );
 
 export const contractFields = {
-  name: required(capabilityName, 'domain.object.action, such as crm.order.query'),
+  name: required(capabilityName, 'its name, domain.object.action, such as crm.order.query'),
   version: required(version, 'the exact version, such as "2.0.0"'),
   description: optional(text('text'), 'What it does, for people and for models that choose among capabilities.', ''),
   examples: optional(list(anyJson, 50), 'Example payloads.', Object.freeze([]) as readonly unknown[]),
@@ -80,7 +96,12 @@ export const contractFields = {
   tags: optional(tags, 'Words to select by (`Reach-Tags`).', Object.freeze({}) as Readonly<Record<string, string>>),
   input: optional(jsonSchema, 'JSON Schema (2020-12) of the payload; absent: anything.', null),
   output: optional(jsonSchema, 'JSON Schema (2020-12) of the answer; absent: anything.', null),
-  execution: optional(oneOf(['once', 'idempotent', 'keyed']), '`once`: never started twice. `idempotent`: may start again. `keyed`: the agent commits our key together with its effect.', 'once' as const, 'once'),
+  execution: optional(
+    oneOf(['once', 'idempotent', 'keyed']),
+    '`once`: never started twice. `idempotent`: may start again. `keyed`: the agent commits our key together with its effect.',
+    'once' as const,
+    'once',
+  ),
   affinity: optional(affinity, 'Keeps a conversation on one agent.', null),
   ...sharedFields,
   acl: required(acl, 'who may call: the word public, or a list such as ["role:planner", "crm.*.*"]'),
@@ -89,7 +110,8 @@ export const contractFields = {
 };
 
 export const contract: Shape<Contract> = mapped(object('contract', contractFields), (read, place) => {
-  if (read.aliases.includes(read.name)) return place.at('aliases', read.aliases.indexOf(read.name)).bad(`${read.name} is the contract's own name`);
+  if (read.aliases.includes(read.name))
+    return place.at('aliases', read.aliases.indexOf(read.name)).bad(`${read.name} is the contract's own name`);
   return {
     name: read.name,
     version: read.version,

@@ -28,11 +28,15 @@ function checkContracts(sections: Sections, place: Place, known: Known): void {
     const at = place.at('contracts', i);
     const key = `${contract.name}@${contract.version}`;
     const before = first.get(key);
-    if (before !== undefined) at.at('version').bad(`${key} is defined twice (first at line ${place.source.lineOf(place.at('contracts', before).path)}): give it another version`);
+    if (before !== undefined)
+      at.at('version').bad(
+        `${key} is defined twice (first at line ${place.source.lineOf(place.at('contracts', before).path)}): give it another version`,
+      );
     else first.set(key, i);
     for (const [j, alias] of contract.aliases.entries()) {
       const owner = aliasOwner.get(alias);
-      if (known.hasName(alias)) at.at('aliases', j).bad(`the alias ${alias} is the name of another contract: an alias must not stand for two things`);
+      if (known.hasName(alias))
+        at.at('aliases', j).bad(`the alias ${alias} is the name of another contract: an alias must not stand for two things`);
       else if (owner !== undefined && owner !== contract.name) at.at('aliases', j).bad(`the alias ${alias} belongs to ${owner} already`);
       else aliasOwner.set(alias, contract.name);
     }
@@ -47,10 +51,18 @@ function checkCompatibility(sections: Sections, place: Place): void {
   for (const versions of byName.values()) {
     versions.sort((a, b) => parseVersion(a[1].version).compare(parseVersion(b[1].version)));
     for (const [rank, [i, later]] of versions.entries()) {
-      const earlier = versions.slice(0, rank).reverse().find(([, each]) => parseVersion(each.version).prerelease.length === 0);
+      const earlier = versions
+        .slice(0, rank)
+        .reverse()
+        .find(([, each]) => parseVersion(each.version).prerelease.length === 0);
       if (earlier === undefined) continue;
       const found = breaks(earlier[1], later);
-      if (found.length > 0) place.at('contracts', i, 'version').bad(`${later.name}@${later.version} breaks ${earlier[1].version} of the same major: ${found.join('; ')}. Give it a new major, or take these back`);
+      if (found.length > 0)
+        place
+          .at('contracts', i, 'version')
+          .bad(
+            `${later.name}@${later.version} breaks ${earlier[1].version} of the same major: ${found.join('; ')}. Give it a new major, or take these back`,
+          );
     }
   }
 }
@@ -70,18 +82,24 @@ function checkProviders(sections: Sections, place: Place, known: Known, ownSidec
   for (const [i, provider] of good(sections.providers)) {
     const at = place.at('providers', i);
     const before = seen.get(provider.agentId);
-    if (before !== undefined) at.at('agent_id').bad(`the agent ${provider.agentId} is listed twice (first at line ${place.source.lineOf(place.at('providers', before).path)}): put its offers together`);
+    if (before !== undefined)
+      at.at('agent_id').bad(
+        `the agent ${provider.agentId} is listed twice (first at line ${place.source.lineOf(place.at('providers', before).path)}): put its offers together`,
+      );
     else seen.set(provider.agentId, i);
     for (const [j, offer] of provider.offers.entries()) {
       const problem = known.versionProblem(offer.name, offer.version);
       if (problem !== null) at.at('offers', j).bad(problem);
     }
     for (const name of Object.keys(provider.endpoint.mapping)) {
-      if (name !== '*' && !provider.offers.some((offer) => offer.name === name)) at.at('endpoint', 'mapping', name).badKey(`a mapping for ${name}, which this provider does not offer`);
+      if (name !== '*' && !provider.offers.some((offer) => offer.name === name))
+        at.at('endpoint', 'mapping', name).badKey(`a mapping for ${name}, which this provider does not offer`);
     }
     if (provider.via !== null && !hosts.has(provider.via) && !sections.sidecars.entries.includes(BAD)) {
       const near = nearest(provider.via, hosts);
-      at.at('via').bad(`the sidecar ${quote(provider.via)} is not listed under sidecars${near !== null ? `; did you mean ${near}?` : hosts.size > 0 ? `; listed are ${[...hosts].join(', ')}` : ''}`);
+      at.at('via').bad(
+        `the sidecar ${quote(provider.via)} is not listed under sidecars${near !== null ? `; did you mean ${near}?` : hosts.size > 0 ? `; listed are ${[...hosts].join(', ')}` : ''}`,
+      );
     }
   }
 }
@@ -91,7 +109,10 @@ function checkPolicies(sections: Sections, place: Place, known: Known): void {
   for (const [i, policy] of good(sections.policies)) {
     const at = place.at('policies', i);
     const before = seen.get(policy.capability);
-    if (before !== undefined) at.at('capability').bad(`there is a policy for ${policy.capability} already (line ${place.source.lineOf(place.at('policies', before).path)}): put the two together`);
+    if (before !== undefined)
+      at.at('capability').bad(
+        `there is a policy for ${policy.capability} already (line ${place.source.lineOf(place.at('policies', before).path)}): put the two together`,
+      );
     else seen.set(policy.capability, i);
     for (const agent of Object.keys(policy.providers)) {
       const problem = known.agentProblem(agent);
@@ -139,5 +160,7 @@ function checkOverrides(sections: Sections, place: Place, known: Known): void {
 function selfProblem(rule: Override, known: Known): string | null {
   const target = parseTarget(rule.to ?? '');
   if ('problem' in target || target.range !== null || rule.capability === null) return null;
-  return known.canonical(target.name) === rule.capability ? `${rule.capability} would be sent to itself: name another capability, or a range of its versions` : null;
+  return known.canonical(target.name) === rule.capability
+    ? `${rule.capability} would be sent to itself: name another capability, or a range of its versions`
+    : null;
 }

@@ -9,7 +9,21 @@ import { addressProblem, tidyAddress } from './http-text.ts';
 import { override, overrideFields } from './override.ts';
 import { policy, policyFields } from './policy.ts';
 import { provider, providerFields, sidecarName } from './provider.ts';
-import { BAD, type FieldTable, mapped, object, openSource, optional, Place, readPresent, refuseUnknown, required, type SchemaNode, type Shape, type Source } from './reader.ts';
+import {
+  BAD,
+  type FieldTable,
+  mapped,
+  object,
+  openSource,
+  optional,
+  Place,
+  readPresent,
+  refuseUnknown,
+  required,
+  type SchemaNode,
+  type Shape,
+  type Source,
+} from './reader.ts';
 import type { Section } from './sections.ts';
 import { breaker, limits, retry } from './settings-fields.ts';
 import { list, listEach, text } from './shapes.ts';
@@ -19,7 +33,13 @@ export type TableReading = { readonly document: TableDocument } | { readonly pro
 
 const sidecarFields = {
   name: required(sidecarName, 'its name, as in `via`'),
-  mesh: required(mapped(text('an http or https address', (value) => addressProblem(value, false)), tidyAddress), 'the address of its mesh port, such as http://127.0.0.1:9001'),
+  mesh: required(
+    mapped(
+      text('an http or https address', (value) => addressProblem(value, false)),
+      tidyAddress,
+    ),
+    'the address of its mesh port, such as http://127.0.0.1:9001',
+  ),
 };
 
 const sidecar: Shape<SidecarAddress> = object('sidecar', sidecarFields);
@@ -42,10 +62,14 @@ export const tableFields = {
  */
 export function readTable(text: string, fileName: string, ownSidecar: string | null = null): TableReading {
   const { source, value } = openSource(text, fileName);
-  if (source.problems.length > 0) return { problems: source.problems };
+  if (value === undefined) return { problems: source.problems };
   const place = new Place(source);
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
-    place.bad(value === null ? 'the file is empty: a table names contracts, providers, policies, overrides, sidecars' : `a table is a map with contracts, providers, policies, overrides, sidecars, not ${describe(value)}`);
+    place.bad(
+      value === null
+        ? 'the file is empty: a table names contracts, providers, policies, overrides, sidecars'
+        : `a table is a map with contracts, providers, policies, overrides, sidecars, not ${describe(value)}`,
+    );
     return { problems: source.problems };
   }
   const map = value as Readonly<Record<string, unknown>>;
@@ -76,7 +100,11 @@ export function readSections(map: Readonly<Record<string, unknown>>, place: Plac
 function section<T>(map: Readonly<Record<string, unknown>>, key: keyof typeof tableFields, shape: Shape<T>, place: Place): Section<T> {
   const raw = map[key];
   if (!(key in map)) return { entries: [], raw: [] };
-  const entries = readPresent({ ...tableFields[key].shape, read: (value, at) => listEach(shape, value, at, MAX_ENTRIES) } as Shape<Section<T>['entries']>, raw, place.at(key));
+  const entries = readPresent<Section<T>['entries']>(
+    { ...list(shape, MAX_ENTRIES), read: (value, at) => listEach(shape, value, at, MAX_ENTRIES) },
+    raw,
+    place.at(key),
+  );
   return entries === BAD ? { entries: [], raw: [] } : { entries, raw: raw as readonly unknown[] };
 }
 

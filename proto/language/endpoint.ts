@@ -2,20 +2,31 @@
 import { quote } from '../../base/duration.ts';
 import { addressProblem, headerNameProblem, headerValueProblem, pathProblem, templateProblem, tidyAddress } from './http-text.ts';
 import { capabilityNameProblem } from './names.ts';
-import { BAD, type FieldTable, mapped, object, optional, readPresent, required, type Shape } from './reader.ts';
+import { BAD, type FieldTable, mapped, object, optional, type Place, readPresent, required, type Shape } from './reader.ts';
 import { anyJson, choice, dictionary, hasKey, isPlainMap, isText, oneOf, text } from './shapes.ts';
 import type { Credential, Endpoint, HttpMapping, SecretRef } from './types.ts';
 
 const ENV_NAME = /^[A-Za-z_][A-Za-z0-9_]{0,127}$/;
 
 /** A secret by reference; the secret itself is refused here, since such a file is read by many. */
-export const secretRef: Shape<SecretRef> = choice<SecretRef>('a reference to a secret, {env: NAME} or {file: path}; the secret itself does not stand in this file', [
-  {
-    accepts: hasKey('env'),
-    shape: object('map', { env: optional(text('the name of an environment variable', (name) => (ENV_NAME.test(name) ? null : `${quote(name)} is not the name of an environment variable`)), 'Name of an environment variable.', '') }),
-  },
-  { accepts: hasKey('file'), shape: object('map', { file: optional(text('a path'), 'Path of a file that holds the secret.', '') }) },
-]);
+export const secretRef: Shape<SecretRef> = choice<SecretRef>(
+  'a reference to a secret, {env: NAME} or {file: path}; the secret itself does not stand in this file',
+  [
+    {
+      accepts: hasKey('env'),
+      shape: object('map', {
+        env: optional(
+          text('the name of an environment variable', (name) =>
+            ENV_NAME.test(name) ? null : `${quote(name)} is not the name of an environment variable`,
+          ),
+          'Name of an environment variable.',
+          '',
+        ),
+      }),
+    },
+    { accepts: hasKey('file'), shape: object('map', { file: optional(text('a path'), 'Path of a file that holds the secret.', '') }) },
+  ],
+);
 
 const headerName: Shape<string> = mapped(text('a header name', headerNameProblem), (name) => name.toLowerCase());
 
@@ -28,7 +39,12 @@ const credential: Shape<Credential> = object('map', {
 const templateText: Shape<string> = text('a text, perhaps with {/json/pointer} parts', (value) => templateProblem(value));
 
 const headers: Shape<Readonly<Record<string, string>>> = mapped(
-  dictionary('header', headerNameProblem, text('a header\'s value', (value) => headerValueProblem(value) ?? templateProblem(value)), 64),
+  dictionary(
+    'header',
+    headerNameProblem,
+    text("a header's value", (value) => headerValueProblem(value) ?? templateProblem(value)),
+    64,
+  ),
   (read, place) => {
     const lower = Object.create(null) as Record<string, string>;
     for (const [name, value] of Object.entries(read)) {
@@ -68,14 +84,31 @@ const NO_WORDS: Readonly<Record<string, string>> = Object.freeze(Object.create(n
 const mapping: Shape<HttpMapping> = mapped(
   object('mapping', {
     method: optional(oneOf(['GET', 'POST', 'PUT', 'PATCH', 'DELETE']), 'HTTP method.', 'POST' as const, 'POST'),
-    path: required(text('a path template', (value) => pathProblem(value, ['capability', 'version'], true)), 'the path, with {/json/pointer} parts filled from the payload, such as /orders/{/order/id}'),
-    query: optional(dictionary('query parameter', (key) => (key.length > 128 ? 'a query parameter\'s name has at most 128 characters' : null), templateText, 64), 'Query parameters.', NO_WORDS),
+    path: required(
+      text('a path template', (value) => pathProblem(value, ['capability', 'version'], true)),
+      'the path, with {/json/pointer} parts filled from the payload, such as /orders/{/order/id}',
+    ),
+    query: optional(
+      dictionary(
+        'query parameter',
+        (key) => (key.length > 128 ? "a query parameter's name has at most 128 characters" : null),
+        templateText,
+        64,
+      ),
+      'Query parameters.',
+      NO_WORDS,
+    ),
     headers: optional(headers, 'Extra request headers.', NO_WORDS),
-    body: optional<HttpMapping['body'], null>(body, '`payload` sends the payload as it came, `none` sends nothing; a map is a template. Default: `none` for GET and DELETE, else `payload`.', null),
+    body: optional<HttpMapping['body'], null>(
+      body,
+      '`payload` sends the payload as it came, `none` sends nothing; a map is a template. Default: `none` for GET and DELETE, else `payload`.',
+      null,
+    ),
   }),
   (read, place) => {
     const isBodyless = read.method === 'GET' || read.method === 'DELETE';
-    if (read.method === 'GET' && read.body !== null && read.body !== 'none') return place.at('body').bad('a GET request has no body: use query, or another method');
+    if (read.method === 'GET' && read.body !== null && read.body !== 'none')
+      return place.at('body').bad('a GET request has no body: use query, or another method');
     return { ...read, body: read.body ?? (isBodyless ? 'none' : 'payload') };
   },
 );
@@ -85,10 +118,15 @@ const mappingKey = (key: string): string | null => (key === '*' ? null : capabil
 const NO_MAPPING: Readonly<Record<string, HttpMapping>> = Object.freeze(Object.create(null) as Record<string, HttpMapping>);
 const NO_OPTIONS: Readonly<Record<string, unknown>> = Object.freeze(Object.create(null) as Record<string, unknown>);
 
-const address: Shape<string> = mapped(text('an http or https address', (value) => addressProblem(value)), tidyAddress);
+const address: Shape<string> = mapped(
+  text('an http or https address', (value) => addressProblem(value)),
+  tidyAddress,
+);
 
 const typeField = required(
-  text('the name of a transport', (value) => (/^[a-z][a-z0-9_-]{0,30}$/.test(value) ? null : `${quote(value)} is not the name of a transport: write one such as http or mock`)),
+  text('the name of a transport', (value) =>
+    /^[a-z][a-z0-9_-]{0,30}$/.test(value) ? null : `${quote(value)} is not the name of a transport: write one such as http or mock`,
+  ),
   'the transport: http, or mock in the sandbox',
 );
 const credentialField = optional(credential, 'A secret that the sidecar puts into every request, so that no agent holds it.', null);
@@ -96,8 +134,17 @@ const credentialField = optional(credential, 'A secret that the sidecar puts int
 export const httpFields = {
   type: typeField,
   address: required(address, 'the base address, such as http://127.0.0.1:8080'),
-  path: optional(text('a path template', (value) => pathProblem(value, ['capability', 'version'], false)), 'Path of every capability; {capability} and {version} are filled.', null, '/{capability}'),
-  mapping: optional(dictionary('capability', mappingKey, mapping, 256), 'How to call a third party\'s API, by capability name (`*` for all).', NO_MAPPING),
+  path: optional(
+    text('a path template', (value) => pathProblem(value, ['capability', 'version'], false)),
+    'Path of every capability; {capability} and {version} are filled.',
+    null,
+    '/{capability}',
+  ),
+  mapping: optional(
+    dictionary('capability', mappingKey, mapping, 256),
+    "How to call a third party's API, by capability name (`*` for all).",
+    NO_MAPPING,
+  ),
   credential: credentialField,
 };
 
@@ -110,7 +157,7 @@ const otherFields = {
 } satisfies FieldTable;
 
 /** Keys that the transport itself reads and checks go to `options`. */
-function readOther(value: Readonly<Record<string, unknown>>, place: import('./reader.ts').Place): Endpoint | typeof BAD {
+function readOther(value: Readonly<Record<string, unknown>>, place: Place): Endpoint | typeof BAD {
   const known: Record<string, unknown> = {};
   const options = Object.create(null) as Record<string, unknown>;
   let isWhole = true;
@@ -124,7 +171,14 @@ function readOther(value: Readonly<Record<string, unknown>>, place: import('./re
   }
   const read = object('endpoint', otherFields).read(known, place);
   if (read === BAD || !isWhole) return BAD;
-  return { type: read.type, address: read.address, path: null, mapping: NO_MAPPING, credential: read.credential, options: Object.freeze(options) };
+  return {
+    type: read.type,
+    address: read.address,
+    path: null,
+    mapping: NO_MAPPING,
+    credential: read.credential,
+    options: Object.freeze(options),
+  };
 }
 
 export const endpoint: Shape<Endpoint> = {

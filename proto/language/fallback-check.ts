@@ -7,8 +7,10 @@ import { good, type Sections } from './sections.ts';
 import type { Contract, FallbackPolicy } from './types.ts';
 
 export function checkFallbacks(sections: Sections, place: Place, known: Known): void {
-  for (const [i, contract] of good(sections.contracts)) checkSteps(contract.fallback, contract.name, place.at('contracts', i, 'fallback'), known);
-  for (const [i, policy] of good(sections.policies)) checkSteps(policy.fallback, isCapabilityName(policy.capability) ? policy.capability : null, place.at('policies', i, 'fallback'), known);
+  for (const [i, contract] of good(sections.contracts))
+    checkSteps(contract.fallback, contract.name, place.at('contracts', i, 'fallback'), known);
+  for (const [i, policy] of good(sections.policies))
+    checkSteps(policy.fallback, isCapabilityName(policy.capability) ? policy.capability : null, place.at('policies', i, 'fallback'), known);
   new Circles(sections, place, known).check();
 }
 
@@ -20,7 +22,8 @@ function checkSteps(fallback: FallbackPolicy | null, capability: string | null, 
     } else if (step.kind === 'provider') {
       const problem = known.agentProblem(step.agentId);
       if (problem !== null) place.at(i, 'provider').bad(problem);
-      else if (capability !== null && !known.offers(step.agentId, capability)) place.at(i, 'provider').bad(`${step.agentId} does not offer ${capability}`);
+      else if (capability !== null && !known.offers(step.agentId, capability))
+        place.at(i, 'provider').bad(`${step.agentId} does not offer ${capability}`);
     }
   }
 }

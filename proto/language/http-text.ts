@@ -11,7 +11,20 @@ export function isHeaderName(text: string): boolean {
 
 /** Headers that belong to the connection or to Agent-Reach: a mapping must not set them. */
 const RESERVED: ReadonlySet<string> = new Set([
-  'connection', 'content-length', 'expect', 'host', 'keep-alive', 'proxy-authenticate', 'proxy-authorization', 'proxy-connection', 'te', 'trailer', 'transfer-encoding', 'upgrade', 'traceparent', 'tracestate',
+  'connection',
+  'content-length',
+  'expect',
+  'host',
+  'keep-alive',
+  'proxy-authenticate',
+  'proxy-authorization',
+  'proxy-connection',
+  'te',
+  'trailer',
+  'transfer-encoding',
+  'upgrade',
+  'traceparent',
+  'tracestate',
 ]);
 
 /** Why a header of this name may not be set by a file; null when it may. Any case is taken. */
@@ -26,7 +39,7 @@ export function headerNameProblem(text: string): string | null {
 export function headerValueProblem(text: string): string | null {
   for (let i = 0; i < text.length; i++) {
     const c = text.charCodeAt(i);
-    if ((c < 32 && c !== 9) || c === 127 || c > 255) return 'a header\'s value holds printable Latin characters only, on one line';
+    if ((c < 32 && c !== 9) || c === 127 || c > 255) return "a header's value holds printable Latin characters only, on one line";
   }
   return null;
 }
@@ -39,8 +52,10 @@ export function addressProblem(text: string, isPathAllowed = true): string | nul
   } catch {
     return `${quote(hideUserInfo(text))} is not an address: write one such as http://127.0.0.1:8080`;
   }
-  if (url.username !== '' || url.password !== '') return 'an address must not hold a user name or password: name the secret under credential';
-  if (url.protocol !== 'http:' && url.protocol !== 'https:') return `an address begins with http:// or https://, not ${quote(url.protocol)}`;
+  if (url.username !== '' || url.password !== '')
+    return 'an address must not hold a user name or password: name the secret under credential';
+  if (url.protocol !== 'http:' && url.protocol !== 'https:')
+    return `an address begins with http:// or https://, not ${quote(url.protocol)}`;
   if (url.search !== '' || url.hash !== '' || /[?#]/.test(text)) return 'an address has no query and no fragment (? or #)';
   if (/[\s\\]/.test(text)) return 'an address has no spaces and no backslashes';
   if (!isPathAllowed && url.pathname !== '/') return 'this address is a host and a port only, without a path';
@@ -67,7 +82,8 @@ export function templateProblem(text: string, words: readonly string[] = []): st
     const inner = text.slice(open + 1, close);
     if (inner.includes('{')) return `${quote(text)} has a { inside a { }`;
     if (!words.includes(inner)) {
-      if (!inner.startsWith('/')) return `${quote(`{${inner}}`)} cannot be filled: write a JSON pointer into the payload such as {/order/id}${words.length > 0 ? `, or one of ${words.map((word) => `{${word}}`).join(', ')}` : ''}`;
+      if (!inner.startsWith('/'))
+        return `${quote(`{${inner}}`)} cannot be filled: write a JSON pointer into the payload such as {/order/id}${words.length > 0 ? `, or one of ${words.map((word) => `{${word}}`).join(', ')}` : ''}`;
       const problem = pointerProblem(inner);
       if (problem !== null) return problem;
     }

@@ -25,17 +25,18 @@ export class Known {
     let isAnyNameDoubtful = false;
     for (const [i, entry] of sections.contracts.entries.entries()) {
       if (entry !== BAD) {
-        const { name, version } = entry as Contract;
+        const { name, version } = entry;
         const versions = this.#contracts.get(name) ?? new Map<string, Contract>();
-        this.#contracts.set(name, versions.set(version, entry as Contract));
-        for (const alias of (entry as Contract).aliases) this.#aliases.set(alias, name);
+        this.#contracts.set(name, versions.set(version, entry));
+        for (const alias of entry.aliases) this.#aliases.set(alias, name);
         continue;
       }
       const name = (sections.contracts.raw[i] as { name?: unknown } | null)?.name;
       if (typeof name === 'string') this.#doubtfulNames.add(name);
       else isAnyNameDoubtful = true;
     }
-    for (const [, provider] of good(sections.providers)) this.#agents.set(provider.agentId, new Set(provider.offers.map((offer) => offer.name)));
+    for (const [, provider] of good(sections.providers))
+      this.#agents.set(provider.agentId, new Set(provider.offers.map((offer) => offer.name)));
     this.#isAnyNameDoubtful = isAnyNameDoubtful;
     this.#areAgentsDoubtful = sections.providers.entries.includes(BAD);
     this.#policies = [...good(sections.policies)].map(([, policy]) => policy);

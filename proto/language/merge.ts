@@ -97,4 +97,3 @@ function said<W extends object, S extends { readonly [K in keyof W]: W[K] | null
   }
   return merged;
 }
-

@@ -80,7 +80,8 @@ function isShortId(text: string, start: number): boolean {
   if (!isBetween(text.length - start, 1, AGENT_ID_MAX)) return false;
   for (let i = start; i < text.length; i++) {
     const c = text.charCodeAt(i);
-    const ok = isBetween(c, LOWER_A, LOWER_Z) || isBetween(c, UPPER_A, UPPER_Z) || isBetween(c, DIGIT_0, DIGIT_9) || c === UNDERSCORE || c === DASH;
+    const ok =
+      isBetween(c, LOWER_A, LOWER_Z) || isBetween(c, UPPER_A, UPPER_Z) || isBetween(c, DIGIT_0, DIGIT_9) || c === UNDERSCORE || c === DASH;
     if (!ok) return false;
   }
   return true;
@@ -120,11 +121,11 @@ export function parseTarget(text: string): Target | Refusal {
   if (!isAlias(name)) return { problem: `${quote(name)} is not a capability name: ${NAME_RULE}` };
   if (at < 0) return { name, range: null };
   const range = text.slice(at + 1).trim();
-  if (range === '') return { problem: `${quote(text)} has an empty range: write a range after the @ as in crm.order.query@^2.0, or leave the @ out` };
+  if (range === '')
+    return { problem: `${quote(text)} has an empty range: write a range after the @ as in crm.order.query@^2.0, or leave the @ out` };
   const compiled = compileRange(range);
   return 'problem' in compiled ? compiled : { name, range };
 }
-
 
 /** A tag selector: every pair must be met. */
 export interface TagSelector {
@@ -136,8 +137,8 @@ export interface TagSelector {
 const TAG_KEY = /^[A-Za-z0-9][A-Za-z0-9_./-]{0,62}$/;
 const TAG_VALUE = /^[A-Za-z0-9][A-Za-z0-9_.:/@+-]{0,127}$/;
 const MAX_TAGS = 32;
-const TAG_KEY_RULE = 'a tag\'s key is 1 to 63 of letters, digits, _ . / and -, beginning with a letter or digit';
-const TAG_VALUE_RULE = 'a tag\'s value is 1 to 128 of letters, digits, _ . : / @ + and -, beginning with a letter or digit';
+const TAG_KEY_RULE = "a tag's key is 1 to 63 of letters, digits, _ . / and -, beginning with a letter or digit";
+const TAG_VALUE_RULE = "a tag's value is 1 to 128 of letters, digits, _ . : / @ + and -, beginning with a letter or digit";
 
 export function tagKeyProblem(key: string): string | null {
   return TAG_KEY.test(key) && !(key in Object.prototype) ? null : `${quote(key)} is not a tag: ${TAG_KEY_RULE}`;
@@ -154,7 +155,10 @@ export function parseTagSelector(text: string): TagSelector | Refusal {
   if (parts.length > MAX_TAGS) return { problem: `a tag selector has at most ${MAX_TAGS} tags` };
   for (const part of parts) {
     const at = part.indexOf('=');
-    if (at < 0) return { problem: `${quote(part.trim())} is not a tag selector: write key=value pairs with commas between, such as lang=de,tier=gold` };
+    if (at < 0)
+      return {
+        problem: `${quote(part.trim())} is not a tag selector: write key=value pairs with commas between, such as lang=de,tier=gold`,
+      };
     const key = part.slice(0, at).trim();
     const value = part.slice(at + 1).trim();
     const problem = tagKeyProblem(key) ?? tagValueProblem(value);

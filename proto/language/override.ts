@@ -11,7 +11,8 @@ import type { Override } from './types.ts';
 const INSTANT = /^\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:[Zz]|[+-]\d\d:\d\d)$/;
 
 const instant: Shape<number> = mapped(text('a time such as 2030-01-31T18:00:00Z'), (source, place) => {
-  if (!INSTANT.test(source)) return place.bad(`${place.name} must be a time with its zone such as 2030-01-31T18:00:00Z, not ${quote(source)}`);
+  if (!INSTANT.test(source))
+    return place.bad(`${place.name} must be a time with its zone such as 2030-01-31T18:00:00Z, not ${quote(source)}`);
   const ms = Date.parse(source.replace(' ', 'T'));
   return Number.isNaN(ms) ? place.bad(`${quote(source)} is not a day and time that exists`) : ms;
 });
@@ -21,16 +22,21 @@ const agents: Shape<string> = text('a pattern of agents', (value) => {
   return 'problem' in pattern ? pattern.problem : null;
 });
 
-const name: Shape<string> = text('a name', (value) => (/^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$/.test(value) ? null : `${quote(value)} is not a name: letters, digits, _ . and -, at most 63`));
+const name: Shape<string> = text('a name', (value) =>
+  /^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$/.test(value) ? null : `${quote(value)} is not a name: letters, digits, _ . and -, at most 63`,
+);
 
 export const overrideFields = {
   name: required(name, 'a name for it, unique'),
-  action: required(oneOf(['block', 'drain', 'reroute', 'degrade']), 'block (refuse), drain (no new calls, those under way end), reroute (serve by another capability), degrade (answer with the fallback)'),
+  action: required(
+    oneOf(['block', 'drain', 'reroute', 'degrade']),
+    'block (refuse), drain (no new calls, those under way end), reroute (serve by another capability), degrade (answer with the fallback)',
+  ),
   capability: optional(capabilityPattern, 'Which capabilities: a name, crm.order.*, crm.* or *. Absent: all.', null),
   provider: optional(agents, 'For block and drain, which providers: an agent id or a pattern. Absent: the whole capability.', null),
-  caller: optional(agents, 'Whose calls: an agent id or a pattern such as team:crm. Absent: everybody\'s.', null),
+  caller: optional(agents, "Whose calls: an agent id or a pattern such as team:crm. Absent: everybody's.", null),
   to: optional(target, 'For reroute: the capability that serves instead.', null),
-  data: optional<unknown, null>(anyJson, 'For degrade: the static answer. Absent: the capability\'s own fallback.', null),
+  data: optional<unknown, null>(anyJson, "For degrade: the static answer. Absent: the capability's own fallback.", null),
   reason: required(text('text'), 'why, in words that callers and colleagues will read'),
   author: optional(text('text'), 'Who made it.', ''),
   expires: optional(instant, 'When it ends, with its zone: 2030-01-31T18:00:00Z. Absent: when it is removed.', null),
@@ -64,10 +70,13 @@ interface Selectors {
 
 /** Parts that do not go together. */
 function selectorProblem(read: Selectors, place: Place): Bad | null {
-  if (read.capability === null && read.provider === null && read.caller === null) return place.bad('an override needs at least one of capability, provider, caller; to mean everything write capability: "*"');
+  if (read.capability === null && read.provider === null && read.caller === null)
+    return place.bad('an override needs at least one of capability, provider, caller; to mean everything write capability: "*"');
   if (read.action === 'reroute' && read.to === null) return place.bad('a reroute needs to: the capability that serves instead');
   if (read.action !== 'reroute' && read.to !== null) return place.at('to').badKey(`to belongs to reroute, and this is a ${read.action}`);
-  if (read.action !== 'degrade' && read.data !== null) return place.at('data').badKey(`data belongs to degrade, and this is a ${read.action}`);
-  if (read.provider !== null && (read.action === 'reroute' || read.action === 'degrade')) return place.at('provider').badKey(`provider goes with block and drain; a ${read.action} names a capability or a caller`);
+  if (read.action !== 'degrade' && read.data !== null)
+    return place.at('data').badKey(`data belongs to degrade, and this is a ${read.action}`);
+  if (read.provider !== null && (read.action === 'reroute' || read.action === 'degrade'))
+    return place.at('provider').badKey(`provider goes with block and drain; a ${read.action} names a capability or a caller`);
   return null;
 }

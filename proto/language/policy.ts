@@ -15,7 +15,11 @@ const SEGMENT = /^[a-z][a-z0-9_]{0,62}$/;
 export function capabilityPatternProblem(pattern: string): string | null {
   if (pattern === '*' || isCapabilityName(pattern)) return null;
   const segments = pattern.split('.');
-  const isPrefix = segments.length >= 2 && segments.length <= 3 && segments.at(-1) === '*' && segments.slice(0, -1).every((segment) => SEGMENT.test(segment));
+  const isPrefix =
+    segments.length >= 2 &&
+    segments.length <= 3 &&
+    segments.at(-1) === '*' &&
+    segments.slice(0, -1).every((segment) => SEGMENT.test(segment));
   return isPrefix ? null : `${quote(pattern)} is not a pattern of capabilities: write a name (crm.order.query), crm.order.*, crm.* or *`;
 }
 
@@ -30,11 +34,14 @@ const rangeText: Shape<string> = mapped(
   (value) => value.trim(),
 );
 
-const canary: Shape<Readonly<Record<string, number>>> = mapped(dictionary('exact version', exactVersionProblem, ratio(true), 32), (shares, place) => {
-  const total = Object.values(shares).reduce((sum, share) => sum + share, 0);
-  if (total > 1 + 1e-9) return place.bad(`the shares add up to ${Number((total * 100).toPrecision(6))}%, which is more than 100%`);
-  return shares;
-});
+const canary: Shape<Readonly<Record<string, number>>> = mapped(
+  dictionary('exact version', exactVersionProblem, ratio(true), 32),
+  (shares, place) => {
+    const total = Object.values(shares).reduce((sum, share) => sum + share, 0);
+    if (total > 1 + 1e-9) return place.bad(`the shares add up to ${Number((total * 100).toPrecision(6))}%, which is more than 100%`);
+    return shares;
+  },
+);
 
 const ofProvider: Shape<Policy['providers'][string]> = mapped(
   object('map', {
@@ -42,7 +49,7 @@ const ofProvider: Shape<Policy['providers'][string]> = mapped(
     limits: settings(limits, 'As above, for this provider.', NO_LIMITS),
     timeout: optional(duration(1), 'Time of one attempt at this provider.', null),
     weight: optional(number(0, MAX_WEIGHT), 'Instead of the weight on its record. 0: takes no traffic.', null),
-    drain: optional(flag, 'true: no new calls to this provider.', null),
+    drain: optional(flag, '`true`: no new calls to this provider.', null),
   }),
   (read) => ({ breaker: read.breaker, limits: read.limits, timeoutMs: read.timeout, weight: read.weight, drain: read.drain }),
 );
@@ -52,17 +59,26 @@ const NO_PROVIDERS: Policy['providers'] = Object.freeze(Object.create(null) as R
 export const policyFields = {
   capability: required(capabilityPattern, 'which capabilities it covers: a name, crm.order.*, crm.* or *'),
   default_range: optional(rangeText, 'Range for calls that name none. Absent: the newest stable major.', null),
-  canary: optional(canary, 'Share of the calls by exact version, such as {"2.1.0": 5%}; what is not named shares the rest. Needs an exact capability name.', null),
+  canary: optional(
+    canary,
+    'Share of the calls by exact version, such as {"2.1.0": 5%}; what is not named shares the rest. Needs an exact capability name.',
+    null,
+  ),
   load: setting('load', oneOf(['primary_backup', 'round_robin', 'least_request', 'random', 'sticky'])),
   panic: setting('panic', flag),
   locality: optional(oneOf(['prefer', 'ignore']), adviceOf('locality'), null, shownDefault('locality')),
   slow_start: setting('slow_start', duration(0, 3_600_000)),
   ...sharedFields,
-  providers: optional(dictionary('agent id', agentIdProblem, ofProvider, 10_000), 'Settings for single providers, by agent id.', NO_PROVIDERS),
+  providers: optional(
+    dictionary('agent id', agentIdProblem, ofProvider, 10_000),
+    'Settings for single providers, by agent id.',
+    NO_PROVIDERS,
+  ),
 };
 
 export const policy: Shape<Policy> = mapped(object('policy', policyFields), (read, place) => {
-  if (read.canary !== null && !isCapabilityName(read.capability)) return place.at('canary').badKey('canary names versions of one capability: write its full name under capability, not a pattern');
+  if (read.canary !== null && !isCapabilityName(read.capability))
+    return place.at('canary').badKey('canary names versions of one capability: write its full name under capability, not a pattern');
   return {
     capability: read.capability,
     defaultRange: read.default_range,

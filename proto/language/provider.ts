@@ -12,7 +12,11 @@ import type { Offer, ProviderRecord } from './types.ts';
 
 const SIDECAR_NAME = /^[a-z0-9][a-z0-9_.-]{0,62}$/;
 
-export const sidecarName: Shape<string> = text('the name of a sidecar', (value) => (SIDECAR_NAME.test(value) ? null : `${quote(value)} is not the name of a sidecar: 1 to 63 of a-z, 0-9, _ . and -, beginning with a letter or digit`));
+export const sidecarName: Shape<string> = text('the name of a sidecar', (value) =>
+  SIDECAR_NAME.test(value)
+    ? null
+    : `${quote(value)} is not the name of a sidecar: 1 to 63 of a-z, 0-9, _ . and -, beginning with a letter or digit`,
+);
 
 /** Largest weight: beyond it the small ones vanish in the sum. */
 export const MAX_WEIGHT = 1_000_000;
@@ -24,7 +28,11 @@ const offer: Shape<Offer> = mapped(text('a capability with its exact version, su
   return problem === null ? { name: source.slice(0, at), version: source.slice(at + 1) } : place.bad(problem);
 });
 
-const word: Shape<string> = text('a word', (value) => (/^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$/.test(value) ? null : `${quote(value)} is not a name of a place: letters, digits, _ . and -, at most 63`));
+const word: Shape<string> = text('a word', (value) =>
+  /^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$/.test(value)
+    ? null
+    : `${quote(value)} is not a name of a place: letters, digits, _ . and -, at most 63`,
+);
 
 export const locality = object('map', {
   region: optional(word, 'The region.', null),
@@ -40,16 +48,27 @@ export const providerFields = {
   tags: optional(tags, 'Words to select by (`Reach-Tags`).', NO_TAGS),
   target: optional(tags, 'Which message tags it is fit for.', NO_TAGS),
   endpoint: required(endpoint, 'how it is reached: {type: http, address: "http://127.0.0.1:8080"}'),
-  locality: optional<{ readonly region: string | null; readonly zone: string | null }, typeof NOWHERE>(locality, 'Where it stands; the nearest providers are preferred.', NOWHERE),
+  locality: optional<{ readonly region: string | null; readonly zone: string | null }, typeof NOWHERE>(
+    locality,
+    'Where it stands; the nearest providers are preferred.',
+    NOWHERE,
+  ),
   weight: optional(number(0, MAX_WEIGHT), 'Its share beside the others of its tier; may be fractional. 0: takes no traffic.', 1, '1'),
   tier: optional(oneOf(['primary', 'backup']), '`backup` is used when no primary can be.', 'primary' as const, 'primary'),
-  via: optional(sidecarName, 'The sidecar that hosts it; everybody reaches it through that one. Absent: a third party, reached directly.', null),
+  via: optional(
+    sidecarName,
+    'The sidecar that hosts it; everybody reaches it through that one. Absent: a third party, reached directly.',
+    null,
+  ),
   limits: optional<typeof NO_LIMITS, typeof NO_LIMITS>(limits, 'Limits of this provider, all its capabilities together.', NO_LIMITS),
-  drain: optional(flag, 'true: no new calls; those under way end in peace.', false, 'false'),
+  drain: optional(flag, '`true`: no new calls; those under way end in peace.', false, 'false'),
   health_check: optional(
     mapped(
       object('map', {
-        path: required(text('a path', (value) => pathProblem(value, [], false)), 'the path that answers 2xx when it is well, such as /health'),
+        path: required(
+          text('a path', (value) => pathProblem(value, [], false)),
+          'the path that answers 2xx when it is well, such as /health',
+        ),
         interval: optional(duration(1_000, 3_600_000), 'How often it is asked.', 15_000, '15s'),
       }),
       (read) => ({ path: read.path, intervalMs: read.interval }),
@@ -85,4 +104,3 @@ export const provider: Shape<ProviderRecord> = mapped(object('provider', provide
     healthCheck: read.health_check,
   };
 });
-

@@ -35,8 +35,7 @@ export interface Field<T> {
   readonly shownDefault: string | null;
 }
 
-// biome-ignore lint/suspicious/noExplicitAny: a table holds fields of every type
-export type FieldTable = Readonly<Record<string, Field<any>>>;
+export type FieldTable = Readonly<Record<string, Field<unknown>>>;
 export type ReadFields<F extends FieldTable> = { readonly [K in keyof F]: F[K] extends Field<infer T> ? T : never };
 export type TypeOf<S> = S extends Shape<infer T> ? T : never;
 
@@ -48,18 +47,24 @@ export class Source {
   readonly problems: Problem[] = [];
   readonly #parsed: ParsedYaml;
   readonly #seen = new Set<string>();
+  /** Places that the parser has named already: one mistake, one problem. */
+  readonly #namedByParser = new Set<string>();
   /** Where a key that stands in the wrong map would be known; set by whoever knows the whole language. */
   homeOf: (key: string) => string | null = () => null;
 
   constructor(file: string, parsed: ParsedYaml) {
     this.file = file;
     this.#parsed = parsed;
-    for (const problem of parsed.problems) this.problems.push(problem);
+    for (const problem of parsed.problems) {
+      this.problems.push(problem);
+      this.#namedByParser.add(problem.path);
+    }
   }
 
   problem(path: Path, message: string, atKey: boolean): void {
     if (this.problems.length >= MAX_PROBLEMS) return;
     const pointer = pointerOf(path);
+    if (this.#namedByParser.has(pointer) && pointer !== '') return;
     const once = `${pointer}\n${message}`;
     if (this.#seen.has(once)) return;
     this.#seen.add(once);
@@ -104,7 +109,7 @@ export class Place {
   }
 }
 
-/** Parses text and opens it; `value` is undefined when it could not be parsed. */
+/** Parses text and opens it; `value` is undefined when it could not be read at all. */
 export function openSource(text: string, file: string): { readonly source: Source; readonly value: unknown } {
   const parsed = parseYaml(text, file);
   return { source: new Source(file, parsed), value: parsed.value };
@@ -117,7 +122,7 @@ export function required<T>(shape: Shape<T>, doc: string): Field<T> {
 
 /** A field that may be left out; `absent` stands for it then. */
 export function optional<T, A = null>(shape: Shape<T>, doc: string, absent: A, shownDefault: string | null = null): Field<T | A> {
-  return { shape: shape as Shape<T | A>, doc, required: false, absent, shownDefault };
+  return { shape, doc, required: false, absent, shownDefault };
 }
 
 function isMap(value: unknown): value is Readonly<Record<string, unknown>> {
@@ -159,7 +164,8 @@ export function object<F extends FieldTable>(kind: string, fields: F): Shape<Rea
 
 /** Reads a value whose key is there: an empty one is a slip (a forgotten value), except where any JSON may stand. */
 export function readPresent<T>(shape: Shape<T>, value: unknown, place: Place): T | Bad {
-  if (value === null && shape.kind !== ANY) return place.bad(`${place.name} is empty: give it a value (${shape.kind}) or leave the key out`);
+  if (value === null && shape.kind !== ANY)
+    return place.bad(`${place.name} is empty: give it a value (${shape.kind}) or leave the key out`);
   return shape.read(value, place);
 }
 
@@ -171,7 +177,12 @@ export function refuseUnknown(value: Readonly<Record<string, unknown>>, fields: 
     isClean = false;
     const near = nearest(key, Object.keys(fields));
     const elsewhere = near === null ? (nestedHome(key, fields) ?? place.source.homeOf(key)) : null;
-    const hint = near !== null ? `did you mean ${near}?` : elsewhere !== null ? `it belongs under ${elsewhere}` : `known are ${listOf(Object.keys(fields))}`;
+    const hint =
+      near !== null
+        ? `did you mean ${near}?`
+        : elsewhere !== null
+          ? `it belongs under ${elsewhere}`
+          : `known are ${listOf(Object.keys(fields))}`;
     place.at(key).badKey(`unknown key ${quote(key)}: ${hint}`);
   }
   return isClean;
@@ -180,7 +191,7 @@ export function refuseUnknown(value: Readonly<Record<string, unknown>>, fields: 
 /** A key that stands one level too high: the name of the map that it belongs to. */
 function nestedHome(key: string, fields: FieldTable): string | null {
   for (const [name, field] of Object.entries(fields)) {
-    const inner = (field as Field<unknown>).shape.fields;
+    const inner = field.shape.fields;
     if (inner !== undefined && Object.hasOwn(inner, key)) return name;
   }
   return null;

@@ -75,11 +75,19 @@ class Walk {
     const had = typesOf(from);
     const isInput = this.#side === 'input';
     if (had === null) {
-      if (!('enum' in from) && !('const' in from)) this.#note(at, isInput ? `took any type and takes only ${allowed.join(', ')} now` : `was always ${allowed.join(', ')} and can be any type now`);
+      if (!('enum' in from) && !('const' in from))
+        this.#note(
+          at,
+          isInput ? `took any type and takes only ${allowed.join(', ')} now` : `was always ${allowed.join(', ')} and can be any type now`,
+        );
       return;
     }
     const lost = had.filter((type) => !allowed.includes(type) && !(type === 'integer' && allowed.includes('number')));
-    if (lost.length > 0) this.#note(at, isInput ? `no longer takes the type ${lost.join(', ')}` : `can be of the type ${lost.join(', ')} now, which it never was`);
+    if (lost.length > 0)
+      this.#note(
+        at,
+        isInput ? `no longer takes the type ${lost.join(', ')}` : `can be of the type ${lost.join(', ')} now, which it never was`,
+      );
   }
 
   #values(from: SchemaMap, to: SchemaMap, at: string): void {
@@ -92,7 +100,14 @@ class Walk {
       return;
     }
     const lost = had.filter((value) => !allowed.some((each) => sameValue(each, value)));
-    if (lost.length > 0) this.#note(at, `${isInput ? 'no longer takes' : 'has new values'}: ${lost.map((value) => JSON.stringify(value)).join(', ').slice(0, 200)}`);
+    if (lost.length > 0)
+      this.#note(
+        at,
+        `${isInput ? 'no longer takes' : 'has new values'}: ${lost
+          .map((value) => JSON.stringify(value))
+          .join(', ')
+          .slice(0, 200)}`,
+      );
   }
 
   #bounds(from: SchemaMap, to: SchemaMap, at: string): void {
@@ -100,10 +115,16 @@ class Walk {
       const limit = to[key];
       if (typeof limit !== 'number') continue;
       const had = from[key];
-      if (typeof had !== 'number' || (had - limit) * sign < 0) this.#note(at, this.#side === 'input' ? `has a tighter ${key} (${String(had ?? 'none')} before, ${limit} now)` : `had the ${key} ${limit}, and ${String(had ?? 'none')} now`);
+      const before = typeof had === 'number' ? String(had) : 'none';
+      if (typeof had !== 'number' || (had - limit) * sign < 0)
+        this.#note(
+          at,
+          this.#side === 'input' ? `has a tighter ${key} (${before} before, ${limit} now)` : `had the ${key} ${limit}, and ${before} now`,
+        );
     }
     const step = to['multipleOf'];
-    if (typeof step === 'number' && !(typeof from['multipleOf'] === 'number' && from['multipleOf'] % step === 0)) this.#note(at, `has another multipleOf`);
+    if (typeof step === 'number' && !(typeof from['multipleOf'] === 'number' && from['multipleOf'] % step === 0))
+      this.#note(at, `has another multipleOf`);
   }
 
   /** Parts that are not looked into: the same, or (where the stricter side does not have them) no matter. */
@@ -114,7 +135,8 @@ class Walk {
     }
     const demands = Array.isArray(to['allOf']) ? (to['allOf'] as unknown[]) : [];
     const had = Array.isArray(from['allOf']) ? (from['allOf'] as unknown[]) : [];
-    if (demands.some((demand) => !had.some((each) => sameValue(each, demand)))) this.#note(at, 'has another allOf, which cannot be shown to be compatible');
+    if (demands.some((demand) => !had.some((each) => sameValue(each, demand))))
+      this.#note(at, 'has another allOf, which cannot be shown to be compatible');
   }
 
   #alternatives(from: SchemaMap, to: SchemaMap, at: string, depth: number): void {
@@ -129,7 +151,8 @@ class Walk {
           else inner.compare(other, each, at, depth + 1);
           return inner.breaks.length === 0;
         });
-        if (!fits) this.#note(at, this.#side === 'input' ? `no longer takes alternative ${i} of ${key}` : `has a new alternative ${i} of ${key}`);
+        if (!fits)
+          this.#note(at, this.#side === 'input' ? `no longer takes alternative ${i} of ${key}` : `has a new alternative ${i} of ${key}`);
       }
     }
   }
@@ -155,15 +178,18 @@ class Walk {
       else if (isSchemaMap(rest)) this.compare((earlier['additionalProperties'] ?? true) as JsonSchema, rest, `${at}/*`, depth + 1);
     } else {
       const wasRemoved = (name: string): boolean => Object.hasOwn(earlierParts, name) && !Object.hasOwn(laterParts, name);
-      for (const name of neededBefore) if (!needsNow.includes(name) && !wasRemoved(name)) this.#note(`${at}/${name}`, 'is no longer always there');
-      if (isSchemaMap(earlier['additionalProperties'])) this.compare(earlier['additionalProperties'], (rest ?? true) as JsonSchema, `${at}/*`, depth + 1);
+      for (const name of neededBefore)
+        if (!needsNow.includes(name) && !wasRemoved(name)) this.#note(`${at}/${name}`, 'is no longer always there');
+      if (isSchemaMap(earlier['additionalProperties']))
+        this.compare(earlier['additionalProperties'], (rest ?? true) as JsonSchema, `${at}/*`, depth + 1);
     }
   }
 
   #items(earlier: SchemaMap, later: SchemaMap, at: string, depth: number): void {
     const isItemSchema = (value: unknown): value is JsonSchema => typeof value === 'boolean' || isSchemaMap(value);
     const [had, has] = [earlier['items'], later['items']];
-    if (isItemSchema(had) || isItemSchema(has)) this.compare(isItemSchema(had) ? had : true, isItemSchema(has) ? has : true, `${at}/-`, depth + 1);
+    if (isItemSchema(had) || isItemSchema(has))
+      this.compare(isItemSchema(had) ? had : true, isItemSchema(has) ? has : true, `${at}/-`, depth + 1);
   }
 }
 
@@ -184,7 +210,21 @@ const BOUNDS: readonly (readonly [string, 1 | -1])[] = [
 ];
 
 const OPAQUE: readonly string[] = [
-  'pattern', 'format', 'uniqueItems', 'not', 'if', 'then', 'else', 'contains', 'prefixItems', 'propertyNames', 'patternProperties', 'dependentRequired', 'dependentSchemas', 'unevaluatedProperties', 'unevaluatedItems',
+  'pattern',
+  'format',
+  'uniqueItems',
+  'not',
+  'if',
+  'then',
+  'else',
+  'contains',
+  'prefixItems',
+  'propertyNames',
+  'patternProperties',
+  'dependentRequired',
+  'dependentSchemas',
+  'unevaluatedProperties',
+  'unevaluatedItems',
 ];
 
 function isSchemaMap(value: unknown): value is SchemaMap {

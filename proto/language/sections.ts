@@ -18,5 +18,5 @@ export interface Sections {
 
 /** Good entries with their index. */
 export function* good<T>(section: Section<T>): Generator<[number, T]> {
-  for (const [i, entry] of section.entries.entries()) if (entry !== BAD) yield [i, entry as T];
+  for (const [i, entry] of section.entries.entries()) if (entry !== BAD) yield [i, entry];
 }

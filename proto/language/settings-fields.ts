@@ -25,7 +25,8 @@ export const retry: Shape<RetryPolicy> = mapped(
     min_remaining: setting('retry.min_remaining', ratio(true)),
   }),
   (read, place) => {
-    if (read.backoff !== null && read.backoff_max !== null && read.backoff > read.backoff_max) return place.at('backoff_max').bad('backoff_max must not be shorter than backoff');
+    if (read.backoff !== null && read.backoff_max !== null && read.backoff > read.backoff_max)
+      return place.at('backoff_max').bad('backoff_max must not be shorter than backoff');
     return { max: read.max, backoffMs: read.backoff, backoffMaxMs: read.backoff_max, minRemainingRatio: read.min_remaining };
   },
 );
@@ -45,7 +46,9 @@ export const NO_BREAKER: BreakerPolicy = Object.freeze({
 });
 
 const ramp: Shape<readonly number[]> = mapped(list(count(1, 100_000), 16), (steps, place) => {
-  for (let i = 1; i < steps.length; i++) if ((steps[i] as number) < (steps[i - 1] as number)) return place.bad('ramp must not go down: each step allows at least as many calls as the one before');
+  for (let i = 1; i < steps.length; i++)
+    if ((steps[i] as number) < (steps[i - 1] as number))
+      return place.bad('ramp must not go down: each step allows at least as many calls as the one before');
   return steps;
 });
 
@@ -105,31 +108,46 @@ export const agentId: Shape<string> = text('an agent id (team.role.id)', agentId
 const step: Shape<FallbackStep> = choice<FallbackStep>('a map with one of the keys capability, provider, static', [
   {
     accepts: hasKey('capability'),
-    shape: mapped(object('capability step', { capability: optional(target, 'Ask this capability instead.', '') }), (read): FallbackStep => ({ kind: 'capability', target: read.capability })),
+    shape: mapped(
+      object('capability step', { capability: optional(target, 'Ask this capability instead.', '') }),
+      (read): FallbackStep => ({ kind: 'capability', target: read.capability }),
+    ),
   },
   {
     accepts: hasKey('provider'),
-    shape: mapped(object('provider step', { provider: optional(agentId, 'Ask this provider of the same capability.', '') }), (read): FallbackStep => ({ kind: 'provider', agentId: read.provider })),
+    shape: mapped(
+      object('provider step', { provider: optional(agentId, 'Ask this provider of the same capability.', '') }),
+      (read): FallbackStep => ({ kind: 'provider', agentId: read.provider }),
+    ),
   },
   {
     accepts: hasKey('static'),
-    shape: mapped(object('static step', { static: optional(anyJson, 'Answer with this, marked as degraded.', null) }), (read): FallbackStep => ({ kind: 'static', data: read.static })),
+    shape: mapped(
+      object('static step', { static: optional(anyJson, 'Answer with this, marked as degraded.', null) }),
+      (read): FallbackStep => ({ kind: 'static', data: read.static }),
+    ),
   },
 ]);
 
 const chain: Shape<FallbackPolicy> = mapped(list(step, 8, 1), (steps, place) => {
   const at = steps.findIndex((each) => each.kind === 'static');
-  if (at >= 0 && at < steps.length - 1) return place.at(at + 1).bad('this step is never reached: the static answer before it always succeeds');
+  if (at >= 0 && at < steps.length - 1)
+    return place.at(at + 1).bad('this step is never reached: the static answer before it always succeeds');
   return { chain: steps };
 });
 
-export const fallback: Shape<FallbackPolicy> = choice<FallbackPolicy>('none, or a list of steps such as {capability: crm.order.lookup}, {provider: crm.order.b1}, {static: {text: "try later"}}', [
-  {
-    accepts: isText,
-    shape: mapped(text('none or a list of steps'), (word, place) => (word === 'none' ? { chain: Object.freeze([]) } : place.bad(`fallback must be none or a list of steps, not "${word}"`))),
-  },
-  { accepts: Array.isArray, shape: chain },
-]);
+export const fallback: Shape<FallbackPolicy> = choice<FallbackPolicy>(
+  'none, or a list of steps such as {capability: crm.order.lookup}, {provider: crm.order.b1}, {static: {text: "try later"}}',
+  [
+    {
+      accepts: isText,
+      shape: mapped(text('none or a list of steps'), (word, place) =>
+        word === 'none' ? { chain: Object.freeze([]) } : place.bad(`fallback must be none or a list of steps, not "${word}"`),
+      ),
+    },
+    { accepts: Array.isArray, shape: chain },
+  ],
+);
 
 /** The settings that a contract and a policy spell alike. */
 export const sharedFields = {
@@ -151,6 +169,12 @@ export function sharedSettings(read: SharedFields): {
   readonly limits: LimitsPolicy;
   readonly fallback: FallbackPolicy | null;
 } {
-  return { timeoutMs: read.timeout, deadlineMs: read.deadline, retry: read.retry, breaker: read.breaker, limits: read.limits, fallback: read.fallback };
+  return {
+    timeoutMs: read.timeout,
+    deadlineMs: read.deadline,
+    retry: read.retry,
+    breaker: read.breaker,
+    limits: read.limits,
+    fallback: read.fallback,
+  };
 }
-

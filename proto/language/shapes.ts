@@ -1,5 +1,15 @@
 /** The small shapes that every language uses: text, numbers with their units, lists, free maps. */
-import { describe, formatDuration, formatRatio, formatSize, MAX_DURATION_MS, parseDuration, parseRatio, parseSize, quote } from '../../base/duration.ts';
+import {
+  describe,
+  formatDuration,
+  formatRatio,
+  formatSize,
+  MAX_DURATION_MS,
+  parseDuration,
+  parseRatio,
+  parseSize,
+  quote,
+} from '../../base/duration.ts';
 import { nearest } from '../../base/suggest.ts';
 import { ANY, BAD, type Bad, type Place, readPresent, type Shape } from './reader.ts';
 
@@ -136,7 +146,12 @@ export function size(minBytes: number, maxBytes: number): Shape<number> {
       if (bytes < minBytes || bytes > maxBytes) return place.bad(`${place.name} must be ${range}, not ${describe(value)}`);
       return bytes;
     },
-    schema: () => ({ anyOf: [{ type: 'integer', minimum: minBytes, maximum: maxBytes }, { type: 'string', pattern: '^[0-9]+(\\.[0-9]+)? ?(B|KB|MB|GB|KiB|MiB|GiB)$' }] }),
+    schema: () => ({
+      anyOf: [
+        { type: 'integer', minimum: minBytes, maximum: maxBytes },
+        { type: 'string', pattern: '^[0-9]+(\\.[0-9]+)? ?(B|KB|MB|GB|KiB|MiB|GiB)$' },
+      ],
+    }),
   };
 }
 
@@ -162,12 +177,18 @@ export function listEach<T>(inner: Shape<T>, value: unknown, place: Place, max: 
 }
 
 /** A map with free keys. The result has no prototype. */
-export function dictionary<T>(keyKind: string, checkKey: (key: string) => string | null, inner: Shape<T>, max: number): Shape<Readonly<Record<string, T>>> {
+export function dictionary<T>(
+  keyKind: string,
+  checkKey: (key: string) => string | null,
+  inner: Shape<T>,
+  max: number,
+): Shape<Readonly<Record<string, T>>> {
   return {
     kind: `map from ${keyKind} to ${inner.kind}`,
     inner,
     read(value, place) {
-      if (typeof value !== 'object' || value === null || Array.isArray(value)) return place.bad(`${place.name} must be a map from ${keyKind} to ${inner.kind}, not ${describe(value)}`);
+      if (typeof value !== 'object' || value === null || Array.isArray(value))
+        return place.bad(`${place.name} must be a map from ${keyKind} to ${inner.kind}, not ${describe(value)}`);
       const keys = Object.keys(value);
       if (keys.length > max) return place.bad(`${place.name} has ${keys.length} entries, and at most ${max} are allowed`);
       let isWhole = true;
@@ -192,7 +213,8 @@ export function dictionary<T>(keyKind: string, checkKey: (key: string) => string
 /** Whatever JSON can hold. */
 export const anyJson: Shape<unknown> = {
   kind: ANY,
-  read: (value, place) => (isFiniteAll(value) ? value : place.bad(`${place.name} holds a number that JSON cannot hold (infinite or not a number)`)),
+  read: (value, place) =>
+    isFiniteAll(value) ? value : place.bad(`${place.name} holds a number that JSON cannot hold (infinite or not a number)`),
   schema: () => ({}),
 };
 
@@ -203,7 +225,10 @@ function isFiniteAll(value: unknown): boolean {
 }
 
 /** The first shape whose `accepts` is true reads the value: the choice is by form, so that its message is the right one. */
-export function choice<T>(kind: string, branches: readonly { readonly accepts: (value: unknown) => boolean; readonly shape: Shape<T> }[]): Shape<T> {
+export function choice<T>(
+  kind: string,
+  branches: readonly { readonly accepts: (value: unknown) => boolean; readonly shape: Shape<T> }[],
+): Shape<T> {
   return {
     kind,
     read(value, place) {
@@ -216,4 +241,7 @@ export function choice<T>(kind: string, branches: readonly { readonly accepts: (
 
 export const isText = (value: unknown): boolean => typeof value === 'string';
 export const isPlainMap = (value: unknown): boolean => typeof value === 'object' && value !== null && !Array.isArray(value);
-export const hasKey = (key: string) => (value: unknown): boolean => isPlainMap(value) && Object.hasOwn(value as object, key);
+export const hasKey =
+  (key: string) =>
+  (value: unknown): boolean =>
+    isPlainMap(value) && Object.hasOwn(value as object, key);

@@ -77,7 +77,8 @@ export interface AnswerCondition {
   readonly pointer: string | null;
   /** null, "", [], {} or absent. */
   readonly empty: boolean | null;
-  readonly equals: unknown | undefined;
+  /** `undefined` = not asked. */
+  readonly equals: unknown;
   readonly below: number | null;
   readonly above: number | null;
 }
@@ -213,7 +214,18 @@ export interface Policy {
   readonly limits: LimitsPolicy;
   readonly fallback: FallbackPolicy | null;
   /** Settings for one provider, by agent id. */
-  readonly providers: Readonly<Record<string, { readonly breaker: BreakerPolicy; readonly limits: LimitsPolicy; readonly timeoutMs: number | null; readonly weight: number | null; readonly drain: boolean | null }>>;
+  readonly providers: Readonly<
+    Record<
+      string,
+      {
+        readonly breaker: BreakerPolicy;
+        readonly limits: LimitsPolicy;
+        readonly timeoutMs: number | null;
+        readonly weight: number | null;
+        readonly drain: boolean | null;
+      }
+    >
+  >;
 }
 
 /** An operator's emergency rule (SPEC R13.2). Unset selectors match everything. */

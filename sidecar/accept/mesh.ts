@@ -98,7 +98,7 @@ function answerHead(call: Call, reply: Reply): string[] {
 
 function fail(response: ServerResponse, call: Call): void {
   const last = call.attempts[call.attempts.length - 1];
-  tell(response, call.code === Code.ok ? Code.internal : (call.code as Code), last === undefined ? 'not_started' : last.started, detailOf(call), call.retryAfterMs);
+  tell(response, call.code === Code.ok ? Code.internal : call.code, last === undefined ? 'not_started' : last.started, detailOf(call), call.retryAfterMs);
 }
 
 function notStarted(response: ServerResponse, code: Code, detail: string, retryAfterMs: number): void {

@@ -52,7 +52,7 @@ function versionView(version: Version, now: number): unknown {
   let usable = 0;
   for (const candidate of version.candidates) {
     const state = candidate.health.usable(now);
-    if ((state === 'yes' || state === 'probe') && candidate.weight > 0 && !candidate.provider.drain) usable++;
+    if ((state === 'yes' || state === 'probe') && candidate.weight > 0 && !candidate.drain) usable++;
   }
   return {
     version: version.text,

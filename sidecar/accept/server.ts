@@ -6,6 +6,7 @@
 import { createServer, type IncomingMessage, type RequestListener, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import { type FastifyError, type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from 'fastify';
+import type { Timer } from '../../base/clock.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { plainProblem } from '../call/result.ts';
 import type { Listen } from '../config.ts';
@@ -22,6 +23,8 @@ const HEAD_MS = 10_000;
 const REQUEST_MS = 60_000;
 /** How often Node looks for heads and requests that take too long. */
 const CHECK_EVERY_MS = 1_000;
+/** While closing: how often to look for connections that have fallen idle. */
+const LOOK_EVERY_MS = 20;
 /** A target is at most three segments of 63 and a range; the router's own limit must lie above the name stage's. */
 const MAX_TARGET_CHARS = 8_192;
 
@@ -39,20 +42,23 @@ export class Port {
   readonly #sockets = new Set<Socket>();
   readonly #front: Front;
   readonly #listen: Listen;
+  #address: { readonly host: string; readonly port: number };
+  #whenEmpty: (() => void) | null = null;
 
   constructor(front: Front, options: PortOptions) {
     this.#front = front;
     this.#listen = options.listen;
+    this.#address = options.listen;
     const { limits } = front.engine.config;
     let made: Server | null = null;
     this.app = fastify({
       logger: false,
-      disableRequestLogging: true,
       requestIdHeader: false,
       exposeHeadRoutes: false,
       return503OnClosing: false,
       bodyLimit: limits.bodyBytes,
       routerOptions: { maxParamLength: MAX_TARGET_CHARS, caseSensitive: true },
+      clientErrorHandler: (error: NodeJS.ErrnoException, socket: Socket) => this.#garbled(error, socket),
       frameworkErrors: (error: FastifyError, _request: FastifyRequest, reply: FastifyReply) => this.#failed(error, reply),
       serverFactory: (handler: RequestListener) => {
         made = serverFor(handler, options.guard, limits.headerBytes, front);
@@ -62,7 +68,6 @@ export class Port {
     this.#server = made as unknown as Server;
     this.#server.maxConnections = limits.connections;
     this.#server.on('connection', (socket: Socket) => this.#opened(socket));
-    this.#server.on('clientError', (error: NodeJS.ErrnoException, socket: Socket) => this.#garbled(error, socket));
     this.app.addHook('onRoute', (route) => {
       for (const method of [route.method].flat()) this.routes.push(`${method} ${route.url}`);
     });
@@ -81,14 +86,16 @@ export class Port {
     const { host, port } = this.#listen;
     try {
       await this.app.listen({ host, port, backlog: 1_024, listenTextResolver: () => '' });
+      const bound = this.#server.address() as AddressInfo;
+      this.#address = { host: bound.address, port: bound.port };
     } catch (error) {
       throw new Error(whyNotBound(error as NodeJS.ErrnoException, host, port));
     }
   }
 
+  /** Where it listens; the configured place until it is open. */
   get address(): { readonly host: string; readonly port: number } {
-    const { address, port } = this.#server.address() as AddressInfo;
-    return { host: address, port };
+    return this.#address;
   }
 
   get connections(): number {
@@ -102,23 +109,31 @@ export class Port {
   async close(graceMs: number): Promise<void> {
     const { clock } = this.#front.engine;
     const closed = new Promise<void>((done) => this.#server.close(() => done()));
-    this.#closeIdle();
-    const timer = clock.after(graceMs, () => {
+    // A kept connection falls idle when its last answer has been written; nobody tells, so one looks.
+    let looking: Timer | null = null;
+    const look = (): void => {
+      for (const socket of this.#sockets) if (lineOf(socket).isIdle) socket.destroySoon();
+      looking = clock.after(LOOK_EVERY_MS, look);
+    };
+    look();
+    const grace = clock.after(graceMs, () => {
       for (const socket of this.#sockets) socket.destroy();
     });
     await closed;
-    timer.cancel();
+    // The server is closed a moment before its last socket says that it is.
+    if (this.#sockets.size > 0) await new Promise<void>((done) => (this.#whenEmpty = done));
+    (looking as Timer | null)?.cancel();
+    grace.cancel();
     await this.app.close();
-  }
-
-  #closeIdle(): void {
-    for (const socket of this.#sockets) if (lineOf(socket).isIdle) socket.destroySoon();
   }
 
   #opened(socket: Socket): void {
     openLine(socket);
     this.#sockets.add(socket);
-    socket.once('close', () => this.#sockets.delete(socket));
+    socket.once('close', () => {
+      this.#sockets.delete(socket);
+      if (this.#sockets.size === 0) this.#whenEmpty?.();
+    });
   }
 
   /** An error before a handler ran: an unreadable URL, a body that is too long or ended too soon. */

@@ -114,9 +114,9 @@ export class Chooser {
     return this.#exactly(call, view, now, mode, null);
   }
 
-  /** Place by place, leaving out who is busy, tried or held back from this caller; then probes; then panic. */
+  /** A probe, then place by place, leaving out who is busy, tried or held back from this caller; then whoever has room for a probe; then panic. */
   #exactly(call: Call, view: View, now: number, mode: Mode, holder: Candidate | null): Verdict {
-    if (view.probes.length > 0 && holder === null && view.byCaller && call.attempts.length === 0) {
+    if (view.probes.length > 0 && holder === null) {
       const probe = probeFor(call, view, now);
       if (probe !== null && standingOf(probe, call, view.rulesOf(probe), now, false) === 'probe') {
         return take(call, probe, new Verdict(Reasons.probe, probe.provider.agentId, view.usable));
@@ -164,16 +164,23 @@ export class Chooser {
     if (found.candidate !== null && found.verdict !== null) return take(call, found.candidate, found.verdict);
     if (found.verdict !== null) return found.verdict;
     const verdict = this.#exactly(call, view, now, mode, found.holder);
-    if (verdict.reason.passes && verdict.reason !== Reasons.panic && found.holder === null && !mode.dry) this.#affinity.begunAt(key, call.chosen as Candidate);
+    if (verdict.reason.passes && verdict.reason !== Reasons.panic && found.holder === null && !mode.dry)
+      this.#affinity.begunAt(key, call.chosen as Candidate);
     return verdict;
   }
 
   /** Everybody who is unfit but not gone, by weight; a conversation stays with its holder. Null when panic does not apply. */
   #panic(call: Call, view: View, now: number, mode: Mode, holder: Candidate | null): Verdict | null {
     if (!view.version.settings.panic || this.#anybodyFit(call, now)) return null;
-    const members = view.version.candidates.filter((candidate) => isUnfitOnly(standingOf(candidate, call, view.rulesOf(candidate), now, candidate === holder)));
+    const members = view.version.candidates.filter((candidate) =>
+      isUnfitOnly(standingOf(candidate, call, view.rulesOf(candidate), now, candidate === holder)),
+    );
     if (members.length === 0) return null;
-    const group = new Group(members, Float64Array.from(members, (candidate) => candidate.weight), 0);
+    const group = new Group(
+      members,
+      Float64Array.from(members, (candidate) => candidate.weight),
+      0,
+    );
     const candidate = holder !== null && members.includes(holder) ? holder : (members[draw(group, mode.random, null, -1)] as Candidate);
     call.panicked = true;
     return take(call, candidate, new Verdict(Reasons.panic, candidate.provider.agentId, members.length));
@@ -225,5 +232,10 @@ function take(call: Call, candidate: Candidate, verdict: Verdict): Verdict {
 function takeByLoad(call: Call, candidate: Candidate, group: Group, view: View): Verdict {
   const reasons = BY_LOAD[group.place > view.bestPlace ? 1 : 0][view.version.settings.load];
   call.chosen = candidate;
-  return new Verdict(reasons[group.place] as (typeof reasons)[number], candidate.provider.agentId, group.candidates.length, candidate.provider.health.inFlight);
+  return new Verdict(
+    reasons[group.place] as (typeof reasons)[number],
+    candidate.provider.agentId,
+    group.candidates.length,
+    candidate.provider.health.inFlight,
+  );
 }

@@ -81,7 +81,15 @@ function ranksIn(chooser: Chooser, call: Call, view: View | null): Ranks | null 
   return { holders: new Set(chooser.holdersOf(key).map((agent) => agent.agentId)), byAgent };
 }
 
-function reasonAgainst(call: Call, candidate: Candidate, view: View | null, line: number, chosen: Candidate | null, decision: TraceLine | undefined, now: number): string {
+function reasonAgainst(
+  call: Call,
+  candidate: Candidate,
+  view: View | null,
+  line: number,
+  chosen: Candidate | null,
+  decision: TraceLine | undefined,
+  now: number,
+): string {
   if (view === null) return versionReason(call, candidate.version);
   if (view.candidateOf(candidate.provider.agentId) === null) return `does not carry ${call.tags}`;
   const rules = view.rulesOf(candidate);
@@ -103,7 +111,9 @@ function usableBut(call: Call, candidate: Candidate, line: number, chosen: Candi
   const winner = chosen.provider.agentId;
   if (chosen.version.text !== candidate.version.text) {
     const first = call.lines.findIndex((one) => one.text === chosen.version.text) < line;
-    return first ? `stands by: ${candidate.version.text} is used when nobody of ${chosen.version.text} can be` : `the call stays with ${winner} in ${chosen.version.text}`;
+    return first
+      ? `stands by: ${candidate.version.text} is used when nobody of ${chosen.version.text} can be`
+      : `the call stays with ${winner} in ${chosen.version.text}`;
   }
   if (reason === 'pinned') return `usable, but ${winner} was asked for by name`;
   if (reason.startsWith('affinity')) return `usable, but the conversation key leads to ${winner}`;

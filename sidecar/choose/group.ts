@@ -122,4 +122,3 @@ export function primaryBackup(group: Group, allowed: Uint8Array | null): number 
   }
   return best;
 }
-

@@ -24,7 +24,8 @@ export class Lines {
   viewOf(call: Call, version: Version, now: number): View {
     const health = this.#health;
     const kept = version.eligible as View | null;
-    if (kept !== null && kept.healthVersion === health.version && now < kept.validUntil && kept.owner === this && kept.table === call.table) return kept;
+    if (kept !== null && kept.healthVersion === health.version && now < kept.validUntil && kept.owner === this && kept.table === call.table)
+      return kept;
     // What falls due with time happens first, so that the version read here is the one that the view is made from.
     health.advance(now);
     let view = kept;

@@ -13,7 +13,12 @@ export type ProviderRules = readonly Override[];
 /** By candidate of the version, in its order; null when no rule concerns any of them (the usual case). */
 export function rulesFor(table: Snapshot, version: Version): readonly ProviderRules[] | null {
   const relevant = table.overrides
-    .filter((rule) => rule.provider !== null && (rule.action === 'block' || rule.action === 'drain') && coversName(rule.capability, version.capability.name))
+    .filter(
+      (rule) =>
+        rule.provider !== null &&
+        (rule.action === 'block' || rule.action === 'drain') &&
+        coversName(rule.capability, version.capability.name),
+    )
     .sort((a, b) => (a.action === b.action ? 0 : a.action === 'block' ? -1 : 1));
   if (relevant.length === 0) return null;
   return version.candidates.map(({ provider }) => relevant.filter((rule) => coversAgent(rule.provider as string, provider.agentId)));
@@ -38,7 +43,8 @@ export function anyByCaller(rules: readonly ProviderRules[]): boolean {
 export function nextExpiry(rules: readonly ProviderRules[], wallMs: number): number {
   let next = Number.POSITIVE_INFINITY;
   for (const ofOne of rules) {
-    for (const rule of ofOne) if (rule.expiresAtMs !== null && rule.expiresAtMs > wallMs && rule.expiresAtMs < next) next = rule.expiresAtMs;
+    for (const rule of ofOne)
+      if (rule.expiresAtMs !== null && rule.expiresAtMs > wallMs && rule.expiresAtMs < next) next = rule.expiresAtMs;
   }
   return next;
 }
@@ -62,4 +68,3 @@ function coversAgent(pattern: string, agentId: string): boolean {
     (wantId === '*' || wantId === rest.join('.'))
   );
 }
-

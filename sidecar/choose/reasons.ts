@@ -27,7 +27,8 @@ const MODE_WORDS: Readonly<Record<LoadMode, string>> = {
 type ByPlace = Readonly<Record<LoadMode, readonly Reason[]>>;
 
 function byPlace(suffix: string): ByPlace {
-  const of = (mode: LoadMode): readonly Reason[] => PLACE_WORDS.map((place) => passing('choose', mode, `${MODE_WORDS[mode]} ${place}${suffix}`));
+  const of = (mode: LoadMode): readonly Reason[] =>
+    PLACE_WORDS.map((place) => passing('choose', mode, `${MODE_WORDS[mode]} ${place}${suffix}`));
   return {
     least_request: of('least_request'),
     round_robin: of('round_robin'),
@@ -56,13 +57,43 @@ export const Reasons = {
   breakerOpen: refusing('choose', 'breaker_open', Code.breaker_open, 'every breaker of {a} is open: {b}'),
   busy: refusing('choose', 'provider_busy', Code.provider_busy, 'everybody of {a} is busy: {b}'),
   blocked: refusing('choose', 'blocked', Code.blocked_by_operator, 'everybody of {a} is held back by an operator: {b}'),
-  held: refusing('choose', 'held_by_other_version', Code.none_healthy, '{a} holds this conversation and serves {b}, which is also allowed: the call stays with it'),
-  lost: refusing('choose', 'affinity_lost', Code.affinity_lost, '{a} held this conversation and {b}; the contract is strict, so nobody else may take it'),
-  heldBusy: refusing('choose', 'holder_busy', Code.provider_busy, '{a} holds this conversation and has {b} calls in flight, its limit; the contract is strict'),
-  heldBlocked: refusing('choose', 'holder_blocked', Code.blocked_by_operator, '{a} holds this conversation and is {b}; the contract is strict'),
+  held: refusing(
+    'choose',
+    'held_by_other_version',
+    Code.none_healthy,
+    '{a} holds this conversation and serves {b}, which is also allowed: the call stays with it',
+  ),
+  lost: refusing(
+    'choose',
+    'affinity_lost',
+    Code.affinity_lost,
+    '{a} held this conversation and {b}; the contract is strict, so nobody else may take it',
+  ),
+  heldBusy: refusing(
+    'choose',
+    'holder_busy',
+    Code.provider_busy,
+    '{a} holds this conversation and has {b} calls in flight, its limit; the contract is strict',
+  ),
+  heldBlocked: refusing(
+    'choose',
+    'holder_blocked',
+    Code.blocked_by_operator,
+    '{a} holds this conversation and is {b}; the contract is strict',
+  ),
   pinUnknown: refusing('choose', 'pin_unknown', Code.no_provider, '{a} was asked for by name, but no such provider is registered'),
-  pinElsewhere: refusing('choose', 'pin_elsewhere', Code.none_healthy, '{a} was asked for by name and does not serve {b}; it does serve {c}, which is tried next'),
-  pinUnfit: refusing('choose', 'pin_unfit', Code.no_provider, '{a} was asked for by name, but serves {b} in no version that this call may use ({c})'),
+  pinElsewhere: refusing(
+    'choose',
+    'pin_elsewhere',
+    Code.none_healthy,
+    '{a} was asked for by name and does not serve {b}; it does serve {c}, which is tried next',
+  ),
+  pinUnfit: refusing(
+    'choose',
+    'pin_unfit',
+    Code.no_provider,
+    '{a} was asked for by name, but serves {b} in no version that this call may use ({c})',
+  ),
   pinUnusable: refusing('choose', 'pin_unusable', Code.none_healthy, '{a} was asked for by name and cannot be used: {b}'),
   pinBreaker: refusing('choose', 'pin_breaker_open', Code.breaker_open, '{a} was asked for by name: {b}'),
   pinBusy: refusing('choose', 'pin_busy', Code.provider_busy, '{a} was asked for by name: {b}'),

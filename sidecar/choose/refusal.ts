@@ -38,7 +38,8 @@ export function refusal(call: Call, views: readonly View[], now: number): Verdic
       const standing = standingOf(candidate, call, rules, now, false);
       // A weight of 0 is nobody's failure: it says nothing about what is wrong with the others.
       if (standing !== 'weight_zero') families.add(FAMILY[standing]);
-      if (words.length < NAMED_MAX) words.push(`${nameIn(candidate, views.length > 1)}: ${wordsFor(standing, candidate, call, rules, now)}`);
+      if (words.length < NAMED_MAX)
+        words.push(`${nameIn(candidate, views.length > 1)}: ${wordsFor(standing, candidate, call, rules, now)}`);
       else more.set(standing, (more.get(standing) ?? 0) + 1);
     }
   }
@@ -62,6 +63,12 @@ function reasonFor(families: ReadonlySet<Family>): Reason {
 export function pinRefusal(standing: Standing, candidate: Candidate, words: string): Verdict {
   const family = FAMILY[standing];
   const reason =
-    family === 'breaker' ? Reasons.pinBreaker : family === 'busy' ? Reasons.pinBusy : family === 'operator' ? Reasons.pinBlocked : Reasons.pinUnusable;
+    family === 'breaker'
+      ? Reasons.pinBreaker
+      : family === 'busy'
+        ? Reasons.pinBusy
+        : family === 'operator'
+          ? Reasons.pinBlocked
+          : Reasons.pinUnusable;
   return new Verdict(reason, candidate.provider.agentId, words);
 }

@@ -42,7 +42,7 @@ function wishOf(candidate: Candidate, rules: ProviderRules | null, call: Call, h
     if (rule?.action === 'block') return 'blocked';
     if (rule !== null && !held) return 'drained_by_override';
   }
-  return candidate.provider.drain && !held ? 'draining' : null;
+  return candidate.drain && !held ? 'draining' : null;
 }
 
 /** At this capability: an earlier one of the fallback chain does not count. */
@@ -50,7 +50,8 @@ export function wasTried(call: Call, provider: Provider): boolean {
   const attempts = call.attempts;
   for (let i = 0; i < attempts.length; i++) {
     const tried = (attempts[i] as (typeof attempts)[number]).candidate;
-    if (tried.provider.agentId === provider.agentId && (i >= call.attemptsFrom || tried.version.capability === call.capability)) return true;
+    if (tried.provider.agentId === provider.agentId && (i >= call.attemptsFrom || tried.version.capability === call.capability))
+      return true;
   }
   return false;
 }

@@ -78,7 +78,7 @@ export class View {
     const { candidates } = this.version;
     for (let i = 0; i < candidates.length; i++) {
       const candidate = candidates[i] as Candidate;
-      if (candidate.weight <= 0 || candidate.provider.drain) continue;
+      if (candidate.weight <= 0 || candidate.drain) continue;
       // A rule for one caller only is looked at per call.
       if (this.rules !== null && ruleInForce(this.rules[i] as ProviderRules, wallMs, null) !== null) continue;
       const usable = candidate.health.usable(now);
@@ -91,7 +91,13 @@ export class View {
       const members = byPlace[place];
       if (members === undefined) continue;
       this.usable += members.length;
-      this.groups.push(new Group(members, Float64Array.from(members, (one) => one.weight * one.health.weightFactor(now)), place));
+      this.groups.push(
+        new Group(
+          members,
+          Float64Array.from(members, (one) => one.weight * one.health.weightFactor(now)),
+          place,
+        ),
+      );
     }
   }
 

@@ -23,7 +23,8 @@ export function deadline(call: Call, version: Version, maxMs: number): Verdict {
   if (typeof left === 'string') return new Verdict(malformed, left);
   const total = parseDeadlineMs('Reach-Deadline-Total-Ms', call.headers[Header.deadlineTotalMs], maxMs);
   if (typeof total === 'string') return new Verdict(malformed, total);
-  const remaining = left ?? total ?? version.settings.deadlineMs;
+  // What was given first holds for the whole task: a fallback or another version brings no time of its own.
+  const remaining = left ?? total ?? (call.totalMs > 0 ? call.totalMs : version.settings.deadlineMs);
   call.totalMs = Math.max(total ?? remaining, remaining);
   call.deadlineAt = call.startedAt + remaining;
   call.stepEndsAt = call.deadlineAt;

@@ -43,7 +43,8 @@ export function fallback(call: Call, find: (table: Snapshot, target: string) => 
   if (!mendable(call)) return new Verdict(notForThis, call.code);
   const now = call.clock.now();
   if (call.cancelled || now >= call.deadlineAt) return new Verdict(noTime);
-  const version = (call.fallbackFrom === null ? call.lines[call.lineIndex] : undefined) ?? from.versions[0];
+  // The first line is the version that was asked for; `lineIndex` has run past the last one when nobody could serve.
+  const version = (call.fallbackFrom === null ? call.lines[0] : undefined) ?? from.versions[0];
   const chain = (call.fallbackChain ??= (version as Version).settings.fallback?.chain ?? null);
   if (chain === null && call.degradedBy?.data == null) return new Verdict(none, from.name);
   call.cause ??= call.refusal === null ? null : `${call.refusal.reason.code} ${wordsOf(call.refusal.reason, call.refusal.a, call.refusal.b, call.refusal.c)}`;

@@ -15,6 +15,8 @@ export interface Outcome {
   readonly n: number;
   readonly result: Result;
   readonly startedAtMs: number;
+  /** What a stream brought; null when it was no stream, or nobody asks for it. */
+  readonly streamed: Buffer | null;
 }
 
 /** What all calls of a step have in common, prepared once. */
@@ -44,9 +46,9 @@ export class CallMaker {
     const leaving = step.cancelAfterMs === null ? null : clock.after(step.cancelAfterMs, () => call.cancel());
     await outbound(engine, call);
     const stream = call.bodyOpen ? (call.reply?.stream ?? null) : null;
-    if (stream !== null) await read(stream);
+    const streamed = stream === null ? null : await read(stream, step.expect?.data !== undefined);
     leaving?.cancel();
-    return { n, result: resultOf(call, true), startedAtMs: call.startedAt };
+    return { n, result: resultOf(call, true), startedAtMs: call.startedAt, streamed };
   }
 
   #headersOf(n: number): HeaderView {
@@ -59,8 +61,14 @@ export class CallMaker {
 }
 
 /** Takes a streamed body to its end, however it ends: what became of it stands in the call. */
-function read(stream: BodySource): Promise<void> {
-  return new Promise((done) => {
-    stream.pipe({ chunk: () => true, end: () => done(), cut: () => done() });
+function read(stream: BodySource, isKept: boolean): Promise<Buffer | null> {
+  const chunks: Buffer[] = [];
+  return new Promise((resolve) => {
+    const over = (): void => resolve(isKept ? Buffer.concat(chunks) : null);
+    const chunk = (data: Buffer): boolean => {
+      if (isKept) chunks.push(data);
+      return true;
+    };
+    stream.pipe({ chunk, end: over, cut: over });
   });
 }

@@ -6,7 +6,7 @@ import { dirname } from 'node:path';
 import { describe, quote } from '../../base/duration.ts';
 import { nearest } from '../../base/suggest.ts';
 import { explainStrays, tableFields } from '../../proto/language/document.ts';
-import { BAD, type Bad, type Field, object, openSource, optional, Place, readPresent, refuseUnknown, required, type Shape, type TypeOf } from '../../proto/language/reader.ts';
+import { BAD, type Bad, type Field, openSource, optional, Place, readPresent, refuseUnknown, type ReadFields, required, type Shape } from '../../proto/language/reader.ts';
 import { agentId } from '../../proto/language/settings-fields.ts';
 import { anyJson, count, dictionary, isPlainMap, text } from '../../proto/language/shapes.ts';
 import type { Problem } from '../../proto/language/types.ts';
@@ -39,8 +39,7 @@ const headFields = {
   expect: optional(stateExpectation, 'What must be true of the whole run at its end.', null),
 } satisfies Record<string, Field<unknown>>;
 
-const head = object('scenario', headFields);
-type Head = Exclude<TypeOf<typeof head>, symbol>;
+type Head = ReadFields<typeof headFields>;
 
 /** @param file as it shall be named in problems; files that it names are looked for beside it. */
 export function readScenario(content: string, file: string): ScenarioReading {
@@ -55,12 +54,23 @@ export function readScenario(content: string, file: string): ScenarioReading {
   explainStrays(source);
   refuseUnknown(map, { ...headFields, ...tableFields }, root);
   if ('sidecars' in map) root.at('sidecars').badKey('the lab has one sidecar, which stands for all of them: leave sidecars out');
-  const read = head.read(Object.fromEntries(Object.entries(map).filter(([key]) => key in headFields)), root);
   const draft = new Draft(root);
-  const scenario = read === BAD ? BAD : whole(map, read, root, draft, file);
+  const scenario = whole(map, readHead(map, root), root, draft, file);
   const problems: Problem[] = [...source.problems, ...draft.sources.flatMap((each) => each.problems)];
-  if (scenario === BAD || problems.length > 0) return { problems };
+  if (scenario === BAD || problems.length > 0) return { problems: problems.sort((a, b) => (a.file === b.file ? a.line - b.line : 0)) };
   return { scenario };
+}
+
+/** Field by field: one that is bad counts as absent, so that the rest is looked at all the same. */
+function readHead(map: RawMap, root: Place): Head {
+  const parts: Record<string, unknown> = {};
+  for (const [key, field] of Object.entries(headFields)) {
+    if (!(key in map) && field.required) root.bad(`${key} is missing: ${field.doc}`);
+    const part = key in map ? readPresent(field.shape as Shape<unknown>, map[key], root.at(key)) : BAD;
+    // A caller who is written but bad is not also missing, step by step.
+    parts[key] = part !== BAD ? part : key === 'as' && key in map ? 'in.doubt.0' : field.absent;
+  }
+  return parts as Head;
 }
 
 function whole(map: RawMap, read: Head, root: Place, draft: Draft, file: string) {
@@ -94,6 +104,7 @@ function budgetText(budget: Readonly<Record<string, number>> | null): string {
 
 function stepsOf(read: Head, root: Place, draft: Draft, tasks: ReadonlyMap<string, TaskSetting>): readonly Step[] | Bad {
   const place = root.at('steps');
+  if (read.steps === undefined) return BAD;
   if (!Array.isArray(read.steps)) return place.bad(`steps must be a list (lines that begin with "- "), not ${describe(read.steps)}`);
   if (read.steps.length === 0) return place.bad('steps needs at least one entry');
   const reader = new StepReader(draft, tasks, read.as, dirname(root.source.file));

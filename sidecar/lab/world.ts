@@ -65,9 +65,6 @@ export class Witness implements Observer {
 const MOCK_SEED = 0x9e3779b9;
 const ID_SEED = 0x51ed270b;
 
-/** The mocks' answers have no headers worth limiting. */
-const HEADER_BYTES = 65_536;
-
 export class World {
   readonly clock = new VirtualClock();
   readonly witness = new Witness();
@@ -91,7 +88,7 @@ export class World {
       secret: () => '',
       connectTimeoutMs: config.connectTimeoutMs,
       connectionsPerOrigin: config.connectionsPerOrigin,
-      maxResponseHeaderBytes: HEADER_BYTES,
+      maxResponseHeaderBytes: config.limits.headerBytes,
     };
     const mock = new MockTransport(context);
     this.mock = mock;

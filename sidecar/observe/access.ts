@@ -6,7 +6,6 @@
 import type { Logger } from '../../base/log.ts';
 import { printable, printableId } from '../../base/log.ts';
 import { Code, codeEntry } from '../../proto/wire/codes.ts';
-import type { Attempt } from '../call/attempt-record.ts';
 import type { Call } from '../call/call.ts';
 import { detailOf } from '../call/result.ts';
 
@@ -54,7 +53,7 @@ interface AccessLine {
 }
 
 function lineOf(call: Call, elapsedMs: number): AccessLine {
-  const last = call.attempts[call.attempts.length - 1] as Attempt | undefined;
+  const last = call.attempts[call.attempts.length - 1];
   const served = call.staticBody === null ? (call.chosen ?? last?.candidate ?? null) : null;
   const line: AccessLine = {
     trace_id: call.traceId,

@@ -9,6 +9,8 @@
 export interface Sample {
   readonly metricName?: string;
   readonly labels: Readonly<Record<string, string | number>>;
+  /** Labels that many samples have in common; the Registry writes them out once and remembers. */
+  readonly sharedLabels?: Readonly<Record<string, string>>;
   readonly value: number;
 }
 
@@ -19,6 +21,8 @@ export interface Rendered {
   readonly values: readonly Sample[];
   readonly aggregator: 'sum';
 }
+
+const NO_LABELS = Object.freeze({});
 
 /** Stands between label values in a key; it can be in none of them. */
 const BETWEEN = '\u0000';
@@ -177,16 +181,17 @@ export class Histogram {
 
   get(): Promise<Rendered> {
     const values: Sample[] = [];
-    const bucket = `${this.name}_bucket`;
-    for (const [at, labels] of this.#index.labels.entries()) {
+    const names = { bucket: `${this.name}_bucket`, sum: `${this.name}_sum`, count: `${this.name}_count` };
+    const bounds = [...this.#bounds, '+Inf'].map((le) => ({ le }));
+    for (const [at, sharedLabels] of this.#index.labels.entries()) {
       const start = at * this.#width;
       let count = 0;
-      for (let i = 0; i <= this.#bounds.length; i++) {
+      for (const [i, labels] of bounds.entries()) {
         count += this.#cells[start + i] as number;
-        values.push({ metricName: bucket, labels: { le: this.#bounds[i] ?? '+Inf', ...labels }, value: count });
+        values.push({ metricName: names.bucket, labels, sharedLabels, value: count });
       }
-      values.push({ metricName: `${this.name}_sum`, labels, value: this.#cells[start + this.#width - 1] as number });
-      values.push({ metricName: `${this.name}_count`, labels, value: count });
+      values.push({ metricName: names.sum, labels: NO_LABELS, sharedLabels, value: this.#cells[start + this.#width - 1] as number });
+      values.push({ metricName: names.count, labels: NO_LABELS, sharedLabels, value: count });
     }
     return Promise.resolve({ name: this.name, help: this.#help, type: 'histogram', values, aggregator: 'sum' });
   }

@@ -16,7 +16,7 @@ export function host(call: Call, agentId: string, version: string): Verdict {
       if (candidate.provider.agentId !== agentId || candidate.provider.reach !== 'self') continue;
       call.lines = [line];
       call.chosen = candidate;
-      if (candidate.provider.drain && call.affinityKey === null) return new Verdict(draining, agentId);
+      if (candidate.drain && call.affinityKey === null) return new Verdict(draining, agentId);
       return new Verdict(hosted, capability.name, version, agentId);
     }
   }

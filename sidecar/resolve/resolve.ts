@@ -19,11 +19,16 @@ const split = passing('resolve', 'canary', '{a} by canary: {b}; the draw of this
 const noProvider = refusing('resolve', 'no_provider', Code.no_provider, 'nobody offers {a} at present');
 const noTagged = refusing('resolve', 'no_tagged_provider', Code.no_provider, 'no provider of {a} carries {b}; exists: {c}');
 const noVersion = refusing('resolve', 'no_matching_version', Code.no_matching_version, '{a}: asked {b}; exists: {c}');
-const noneAlive = refusing('resolve', 'none_alive', Code.no_matching_version, '{a}: asked {b}, whose providers are all offline; exists: {c}');
+const noneAlive = refusing(
+  'resolve',
+  'none_alive',
+  Code.no_matching_version,
+  '{a}: asked {b}, whose providers are all offline; exists: {c}',
+);
 const allOffline = refusing('resolve', 'all_offline', Code.none_healthy, 'every provider of {a} is offline: {c}');
 const notAdmitted = refusing('resolve', 'not_admitted', Code.forbidden, '{a}: the ACL of no version that matches ({b}) names {c}');
 const badRange = refusing('resolve', 'bad_range', Code.bad_name, '{a}: {c} ({b})');
-const switchedOff = refusing('resolve', 'switched_off', Code.none_healthy, '{a}: every version that matches ({b}) has a share of 0: {c}');
+const switchedOff = refusing('resolve', 'switched_off', Code.none_healthy, '{a}: no version that matches ({b}) may serve: {c}');
 
 /** How many (range, tags) one capability keeps; the oldest goes first. Callers choose ranges, so it must be bounded. */
 const KEEP = 256;
@@ -84,8 +89,10 @@ class Resolution {
     const shares = next.versions.map((version, i) => `${version.text} ${percent(next.shares[i] as number)}`);
     const names = alive.map((version) => version.text);
     this.#verdicts = next.versions.map(({ text }) => {
-      if (next.versions.length > 1) return [new Verdict(split, text, shares, 'conversation key'), new Verdict(split, text, shares, 'trace')];
-      const verdict = names.length === 1 ? new Verdict(only, text, this.matching.rule) : new Verdict(newest, text, this.matching.rule, names);
+      if (next.versions.length > 1)
+        return [new Verdict(split, text, shares, 'conversation key'), new Verdict(split, text, shares, 'trace')];
+      const verdict =
+        names.length === 1 ? new Verdict(only, text, this.matching.rule) : new Verdict(newest, text, this.matching.rule, names);
       return [verdict, verdict];
     });
   }
@@ -147,9 +154,13 @@ function lacking(capability: Capability, call: Call, matching: Matching): Verdic
 /** Something matches, but nobody of it is alive, or all of it is switched off. */
 function noneLeft(capability: Capability, resolution: Resolution): Verdict {
   const { matching } = resolution;
-  if (resolution.anyAlive) return new Verdict(switchedOff, capability.name, matching.rule, matching.versions.map((version) => version.text));
+  if (resolution.anyAlive) return new Verdict(switchedOff, capability.name, matching.rule, matching.versions.map(whyNot));
   const elsewhere = matching.offered.some(isAlive);
   return new Verdict(elsewhere ? noneAlive : allOffline, capability.name, matching.rule, listed(matching.offered));
+}
+
+function whyNot(version: Version): string {
+  return `${version.text} (${version.capability.canary?.get(version.text) === 0 ? 'share 0' : 'offline'})`;
 }
 
 /** `1.8.0 (2 providers)`, newest first. */

@@ -2,14 +2,16 @@
  * Whether a failed attempt is followed by another, elsewhere. Work that may have been done is repeated only when the
  * contract (or the caller, for this call) says that repeating is harmless; an attempt that provably never started may go
  * elsewhere whatever the work is. A key alone never makes an ambiguous attempt repeatable. The hop that answered "do not
- * repeat" is believed, local refusals are never repeated, and a budget over all calls stops storms.
+ * repeat" is believed, local refusals are never repeated, and a budget over all calls stops storms. Where nobody else could
+ * serve, nothing is waited for and nothing is taken from the budget.
  */
 import type { Random } from '../../base/random.ts';
 import { Code } from '../../proto/wire/codes.ts';
+import { Header } from '../../proto/wire/headers.ts';
 import type { Attempt } from '../call/attempt-record.ts';
-import type { Call } from '../call/call.ts';
+import { type Call, headerOf } from '../call/call.ts';
 import { ending, passing, refusing, Verdict } from '../call/verdict.ts';
-import type { Candidate } from '../table/snapshot.ts';
+import type { Candidate, Version } from '../table/snapshot.ts';
 import type { RetryBudget } from './budget.ts';
 
 const again = passing('retry', 'elsewhere', 'retry {a} of {b}, elsewhere, after {c} ms');
@@ -19,6 +21,7 @@ const toldNot = ending('retry', 'told_not_to', '{a} said that this must not be r
 const spent = ending('retry', 'spent', 'all {a} retries are used');
 const late = ending('retry', 'too_late', '{a} ms of {b} are left, less than the {c} % that a retry needs');
 const noBudget = refusing('retry', 'budget_spent', Code.retry_budget_spent, 'too many calls are being retried ({a} of the last {b}); the attempt failed with {c}');
+const nobodyElse = ending('retry', 'nobody_else', 'no other provider can be used now: {a} was the last');
 const gone = ending('retry', 'caller_gone', 'the caller went away');
 
 /** Failures that another provider may not share. 3004 (the provider's own rate limit) is one: elsewhere there may be room. */
@@ -53,6 +56,7 @@ export function retry(call: Call, budget: RetryBudget, random: Random): Verdict 
   const used = call.attempts.length - call.attemptsFrom - 1;
   if (used >= policy.max) return new Verdict(spent, policy.max);
   const now = call.clock.now();
+  if (!isAnybodyElse(call, now)) return new Verdict(nobodyElse, agent);
   const pause = startedThere && last.code !== Code.rate_limited ? backoffMs(used, policy.backoffMs, policy.backoffMaxMs, random) : 0;
   const left = Math.min(call.stepEndsAt, call.deadlineAt) - now - pause;
   if (left < policy.minRemainingRatio * call.totalMs) return new Verdict(late, Math.max(0, Math.round(left)), Math.round(call.totalMs), Math.round(policy.minRemainingRatio * 100));
@@ -62,6 +66,34 @@ export function retry(call: Call, budget: RetryBudget, random: Random): Verdict 
   }
   call.pauseMs = pause;
   return new Verdict(again, used + 1, policy.max, pause);
+}
+
+/** Before anything is waited for or taken from the budget. `choose` has the last word; this only spares what cannot be. */
+function isAnybodyElse(call: Call, now: number): boolean {
+  if (call.pin !== null || isPinned(call)) return false;
+  for (let i = call.lineIndex; i < call.lines.length; i++) {
+    const version = call.lines[i] as Version;
+    for (const candidate of version.candidates) if (!wasTried(call, candidate) && isFit(candidate, version.settings.panic, now)) return true;
+  }
+  return false;
+}
+
+/** By its caller; the wish is for the capability that was asked for, not for what stands in for it. */
+function isPinned(call: Call): boolean {
+  return call.fallbackFrom === null && call.reroutedBy === null && (headerOf(call, Header.pin) ?? '') !== '';
+}
+
+function isFit(candidate: Candidate, panic: boolean, now: number): boolean {
+  if (candidate.weight <= 0 || candidate.drain) return false;
+  const usable = candidate.health.usable(now);
+  return usable === 'yes' || usable === 'probe' || (panic && usable !== 'offline');
+}
+
+function wasTried(call: Call, candidate: Candidate): boolean {
+  for (let i = call.attemptsFrom; i < call.attempts.length; i++) {
+    if ((call.attempts[i] as Attempt).candidate.provider === candidate.provider) return true;
+  }
+  return false;
 }
 
 /** Doubles from the base up to the ceiling; half of it is chance, so that callers who failed together do not return together. */

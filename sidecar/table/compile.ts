@@ -5,7 +5,7 @@
  */
 import { parse as parseSemver, rcompare, type SemVer } from 'semver';
 import { compileSchema, type Validator } from '../../base/json-schema.ts';
-import { mergeSettings, policiesFor } from '../../proto/language/merge.ts';
+import { mergeSettings, policiesFor, providerPolicyFor } from '../../proto/language/merge.ts';
 import type { Settings } from '../../proto/language/settings.ts';
 import type { Contract, JsonSchema, Policy, ProviderRecord, TableDocument } from '../../proto/language/types.ts';
 import { cellKey, type Health } from '../health/health.ts';
@@ -24,7 +24,7 @@ export function compile(document: TableDocument, health: Health, here: Standpoin
   const meshUrls = new Map(document.sidecars.map((sidecar) => [sidecar.name, sidecar.mesh]));
   const cells = new Set<string>();
   for (const record of [...document.providers].sort((a, b) => (a.agentId < b.agentId ? -1 : 1))) {
-    const provider = providerOf(record, document.policies, meshUrls, health, here);
+    const provider = providerOf(record, meshUrls, health, here);
     providers.set(record.agentId, provider);
     let limit = record.limits.perProvider;
     for (const offer of record.offers) {
@@ -100,11 +100,9 @@ function validatorOf(schema: JsonSchema | null): Validator | null {
   return validator;
 }
 
-function providerOf(record: ProviderRecord, policies: readonly Policy[], meshUrls: ReadonlyMap<string, string>, health: Health, here: Standpoint): Provider {
+function providerOf(record: ProviderRecord, meshUrls: ReadonlyMap<string, string>, health: Health, here: Standpoint): Provider {
   const reach: Reach = record.via === null ? 'direct' : record.via === here.name ? 'self' : 'mesh';
-  let drain = record.drain;
-  for (const policy of policies) drain = policy.providers[record.agentId]?.drain ?? drain;
-  return new Provider(record, reach, reach === 'mesh' ? (meshUrls.get(record.via as string) ?? '') : '', distanceOf(record, here), drain, health.provider(record.agentId));
+  return new Provider(record, reach, reach === 'mesh' ? (meshUrls.get(record.via as string) ?? '') : '', distanceOf(record, here), record.drain, health.provider(record.agentId));
 }
 
 function distanceOf(record: ProviderRecord, here: Standpoint): 0 | 1 | 2 {
@@ -116,17 +114,12 @@ function distanceOf(record: ProviderRecord, here: Standpoint): 0 | 1 | 2 {
 function candidateOf(provider: Provider, line: Version, policies: readonly Policy[], health: Health): Candidate {
   const { name } = line.capability;
   const own = policiesFor(name, policies);
-  let settings = line.settings;
-  let { weight } = provider.record;
-  for (const policy of own) {
-    const forProvider = policy.providers[provider.agentId];
-    if (forProvider === undefined) continue;
-    settings = mergeSettings(line.contract, own, forProvider);
-    weight = forProvider.weight ?? weight;
-  }
+  const forProvider = providerPolicyFor(provider.agentId, own);
+  let settings = forProvider === null ? line.settings : mergeSettings(line.contract, own, forProvider);
+  const weight = forProvider?.weight ?? provider.record.weight;
   // Where another sidecar hosts the provider, it keeps the breaker over all callers; here only ejection counts.
   if (provider.reach === 'mesh') settings = { ...settings, breaker: { ...settings.breaker, enabled: false } };
-  return new Candidate(provider, line, settings, weight, health.cell(provider.agentId, name, settings.breaker, settings.slowStartMs));
+  return new Candidate(provider, line, settings, weight, health.cell(provider.agentId, name, settings.breaker, settings.slowStartMs), forProvider?.drain ?? provider.drain);
 }
 
 function aliasesOf(capabilities: ReadonlyMap<string, Capability>): Map<string, Capability> {

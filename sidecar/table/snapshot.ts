@@ -19,7 +19,7 @@ export class Provider {
   readonly meshUrl: string;
   /** 0 same zone, 1 same region, 2 elsewhere or unknown. */
   readonly distance: 0 | 1 | 2;
-  /** Drained by its record or by policy. */
+  /** Drained by its record: for all that it offers. Ask the candidate, which knows the operator's policy too. */
   readonly drain: boolean;
   readonly health: ProviderHealth;
 
@@ -43,15 +43,18 @@ export class Candidate {
   /** After the operator's policy. */
   readonly weight: number;
   readonly health: HealthCell;
+  /** By the provider's record, or by the operator's policy for this capability, which is the stronger one. */
+  readonly drain: boolean;
   /** Whatever the transport prepared for this target (URL parts, header arrays); owned by the transport, made once. */
   prepared: unknown = null;
 
-  constructor(provider: Provider, version: Version, settings: Settings, weight: number, health: HealthCell) {
+  constructor(provider: Provider, version: Version, settings: Settings, weight: number, health: HealthCell, drain = provider.drain) {
     this.provider = provider;
     this.version = version;
     this.settings = settings;
     this.weight = weight;
     this.health = health;
+    this.drain = drain;
   }
 }
 

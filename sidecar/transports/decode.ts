@@ -22,7 +22,13 @@ export function encodingOf(headers: ReplyHeaders): string {
 export function decodeBody(encoding: string, status: number, headers: ReplyHeaders, packed: Buffer, maxBytes: number): Promise<Reply> {
   const unpack = Object.hasOwn(UNPACK, encoding) ? UNPACK[encoding] : undefined;
   if (unpack === undefined)
-    return Promise.resolve(failed(Code.bad_response, 'done', `the answer has the content-encoding ${JSON.stringify(encoding.slice(0, 40))}, which cannot be read; plain bytes were asked for`));
+    return Promise.resolve(
+      failed(
+        Code.bad_response,
+        'done',
+        `the answer has the content-encoding ${JSON.stringify(encoding.slice(0, 40))}, which cannot be read; plain bytes were asked for`,
+      ),
+    );
   return new Promise((resolve) => {
     unpack(packed, { maxOutputLength: Math.max(1, maxBytes) }, (error, plain) => {
       if (error === null) resolve(answered(status, plainHeaders(headers), plain));

@@ -37,6 +37,12 @@ export function failureOf(error: LibraryError, at: Progress): Reply {
   if (code === 'UND_ERR_HEADERS_OVERFLOW')
     return failed(Code.bad_response, 'started', `the answer's headers are larger than the limit of ${at.maxHeaderBytes} bytes`);
   if (isMalformed(error)) return failed(Code.bad_response, 'started', `the answer is not well-formed HTTP/1.1 (${error.message})`);
+  if (code === 'UND_ERR_RES_CONTENT_LENGTH_MISMATCH' && at.status === 0)
+    return failed(
+      Code.bad_response,
+      'started',
+      'the answer is not well-formed HTTP/1.1 (its headers contradict one another about the length)',
+    );
   if (at.status !== 0) return failed(Code.bad_response, 'started', cutWords(error, at.receivedBytes));
   return failed(Code.connection_lost, 'started', lostWords(error, code, at), at.reused && !at.begun);
 }
@@ -51,7 +57,7 @@ export function cutWords(error: LibraryError, receivedBytes: number): string {
 function lostWords(error: LibraryError, code: string, at: Progress): string {
   if (error instanceof ConnectFailure) return error.message;
   const how = code === 'ECONNRESET' ? 'reset' : code === 'EPIPE' ? 'closed while the request was being sent' : 'closed';
-  const where = at.begun ? 'in the middle of the answer\'s head' : 'before an answer';
+  const where = at.begun ? "in the middle of the answer's head" : 'before an answer';
   return `the connection to ${at.host} was ${how} ${where}${at.reused ? ', on a kept-alive connection' : ''}`;
 }
 

@@ -9,7 +9,7 @@ import { answered, type BodySink, type BodySource, failed, NO_BODY, type Reply, 
 import type { Started } from '../call/attempt-record.ts';
 import { decodeBody, encodingOf } from './decode.ts';
 import { cutWords, failureOf, type Progress } from './http-errors.ts';
-import { Pool, type Slot, type Tenant } from './pool.ts';
+import type { Pool, Slot, Tenant } from './pool.ts';
 
 /** `head`: the answer's body is of no interest (a cast). */
 export type Mode = 'whole' | 'stream' | 'head';
@@ -196,9 +196,10 @@ export class HttpExchange implements Tenant, BodySource, Progress {
     this.#more = null;
     const encoding = encodingOf(this.#headers);
     if (encoding === '' || body.length === 0) this.#settle(answered(this.status, this.#headers, body));
-    else void decodeBody(encoding, this.status, this.#headers, body, this.#maxBytes).then((reply) => {
-      if (!this.isSettled) this.#settle(reply);
-    });
+    else
+      void decodeBody(encoding, this.status, this.#headers, body, this.#maxBytes).then((reply) => {
+        if (!this.isSettled) this.#settle(reply);
+      });
   }
 
   #tooLarge(words: string): void {

@@ -48,7 +48,13 @@ export class HttpTransport implements Transport {
     if (target.secret !== null) {
       const secret = target.secret.value();
       if (secret === null)
-        return Promise.resolve(failed(Code.internal, 'not_started', `the credential of ${exchange.candidate.provider.agentId} (header ${target.secret.name}) cannot be read`));
+        return Promise.resolve(
+          failed(
+            Code.internal,
+            'not_started',
+            `the credential of ${exchange.candidate.provider.agentId} (header ${target.secret.name}) cannot be read`,
+          ),
+        );
       headers.push(target.secret.name, secret);
     }
     const refusal = forwardRequestHeaders(exchange.incoming, exchange.own, target.fixed, headers);
@@ -88,7 +94,10 @@ function sendMapped(exchange: Exchange, target: HttpTarget, pool: Pool, headers:
   const mapping = target.mapping;
   if (mapping === null) throw new Error('sendMapped needs a mapping');
   const payload = mapping.isStatic ? undefined : payloadOf(exchange);
-  if (payload === NOT_JSON) return Promise.resolve(failed(Code.invalid_request, 'not_started', 'the payload is not JSON, which the mapping of this provider needs'));
+  if (payload === NOT_JSON)
+    return Promise.resolve(
+      failed(Code.invalid_request, 'not_started', 'the payload is not JSON, which the mapping of this provider needs'),
+    );
   const request = applyMapping(mapping, payload);
   if (typeof request === 'string') return Promise.resolve(failed(Code.invalid_request, 'not_started', request));
   for (const part of request.headers) headers.push(part);

@@ -60,7 +60,12 @@ export function hasForbiddenCharacter(value: string): boolean {
  * afterwards and `fixed` those the target already has: a caller's copy of either is dropped. Gives '' or the words of a
  * refusal.
  */
-export function forwardRequestHeaders(incoming: HeaderView, own: readonly string[], fixed: ReadonlySet<string> | null, out: string[]): string {
+export function forwardRequestHeaders(
+  incoming: HeaderView,
+  own: readonly string[],
+  fixed: ReadonlySet<string> | null,
+  out: string[],
+): string {
   const named = namedInConnection(incoming['connection']);
   const start = out.length;
   let bytes = 0;
@@ -109,7 +114,9 @@ export function responseHeaders(headers: ReplyHeaders): ReplyHeaders {
 }
 
 function isDroppedFromReply(name: string, named: ReadonlySet<string> | null): boolean {
-  return DROPPED_FROM_REPLY.has(name) || name.startsWith(PROXY_PREFIX) || name.startsWith(OWN_PREFIX) || (named !== null && named.has(name));
+  return (
+    DROPPED_FROM_REPLY.has(name) || name.startsWith(PROXY_PREFIX) || name.startsWith(OWN_PREFIX) || (named !== null && named.has(name))
+  );
 }
 
 /** Whether a flat name, value … list has the name. */

@@ -30,15 +30,14 @@ export function endpointTypes(factories: TransportFactories): string[] {
 export class Transports {
   readonly #byType = new Map<string, Transport>();
   #mesh: Transport;
-  #self: Transport;
+  #self: Transport | null = null;
 
   constructor(context: TransportContext, factories: TransportFactories) {
     for (const [type, make] of Object.entries(factories)) this.#byType.set(type, make(context));
     this.#mesh = this.#byType.get(MESH) ?? new NoTransport('no adapter reaches other sidecars here');
-    this.#self = new NoTransport('this sidecar hosts no agent');
   }
 
-  /** The inbound end of this very sidecar: for providers that it hosts itself. */
+  /** The inbound end of this very sidecar, for providers that it hosts itself; unset, they are reached directly. */
   set self(transport: Transport) {
     this.#self = transport;
   }
@@ -47,7 +46,7 @@ export class Transports {
   for(candidate: Candidate): Transport {
     const provider = candidate.provider;
     if (provider.reach === 'mesh') return this.#mesh;
-    if (provider.reach === 'self') return this.#self;
+    if (provider.reach === 'self' && this.#self !== null) return this.#self;
     return this.direct(candidate);
   }
 
@@ -63,11 +62,14 @@ export class Transports {
   }
 
   async close(): Promise<void> {
-    await Promise.all([...this.#byType.values(), this.#self].map((transport) => transport.close()));
+    await Promise.all([...this.#byType.values()].map((transport) => transport.close()));
+    await this.#self?.close();
   }
 
   #unknown(type: string): Transport {
-    return new NoTransport(`no transport adapter is called ${JSON.stringify(type.slice(0, 40))}; there are: ${[...this.#byType.keys()].filter((name) => name !== MESH).join(', ')}`);
+    return new NoTransport(
+      `no transport adapter is called ${JSON.stringify(type.slice(0, 40))}; there are: ${[...this.#byType.keys()].filter((name) => name !== MESH).join(', ')}`,
+    );
   }
 }
 

@@ -40,11 +40,16 @@ export interface MappedRequest {
 /** Throws on a template that cannot be read: a bad start-up configuration. */
 export function compileMapping(mapping: HttpMapping): CompiledMapping {
   const path = literally(compileTemplate(mapping.path.startsWith('/') ? mapping.path : `/${mapping.path}`), pathText);
-  const query = Object.entries(mapping.query).map(([name, value]) => [encodeURIComponent(name), literally(compileTemplate(value), encodeURIComponent)] as const);
+  const query = Object.entries(mapping.query).map(
+    ([name, value]) => [encodeURIComponent(name), literally(compileTemplate(value), encodeURIComponent)] as const,
+  );
   const headers = Object.entries(mapping.headers).map(([name, value]) => [name.toLowerCase(), compileTemplate(value)] as const);
   const body = typeof mapping.body === 'string' ? mapping.body : { template: compileBody(mapping.body.template) };
   const isStatic =
-    typeof body === 'string' && isConstant(path) && query.every(([, value]) => isConstant(value)) && headers.every(([, value]) => isConstant(value));
+    typeof body === 'string' &&
+    isConstant(path) &&
+    query.every(([, value]) => isConstant(value)) &&
+    headers.every(([, value]) => isConstant(value));
   return { method: mapping.method, path, query, headers, body, isStatic };
 }
 
@@ -129,7 +134,9 @@ class Filling {
           this.#refuse(`the payload's ${part.text} is ${JSON.stringify(text)}, which cannot stand in the path of the mapping`);
         out += encodeWhole(text, encode, this, part);
       } else if (value !== undefined) {
-        this.#refuse(`the payload's ${shown(part)} is ${value === null ? 'null' : Array.isArray(value) ? 'a list' : 'an object'}, but the mapping's ${place} needs text, a number or a boolean`);
+        this.#refuse(
+          `the payload's ${shown(part)} is ${value === null ? 'null' : Array.isArray(value) ? 'a list' : 'an object'}, but the mapping's ${place} needs text, a number or a boolean`,
+        );
       }
     }
     return out;
@@ -181,14 +188,21 @@ class Leaf {
 function compileBody(node: unknown): unknown {
   if (typeof node === 'string') return new Leaf(compileTemplate(node));
   if (Array.isArray(node)) return node.map(compileBody);
-  if (typeof node === 'object' && node !== null) return Object.fromEntries(Object.entries(node).map(([key, value]) => [key, compileBody(value)]));
+  if (typeof node === 'object' && node !== null)
+    return Object.fromEntries(Object.entries(node).map(([key, value]) => [key, compileBody(value)]));
   return node;
 }
 
 function pointer(text: string, template: string): Pointer {
   if (text !== '' && !text.startsWith('/'))
     throw new Error(`the template ${JSON.stringify(template)} has {${text}}; a part is a JSON pointer such as {/order/id}`);
-  const keys = text === '' ? [] : text.slice(1).split('/').map((key) => key.replaceAll('~1', '/').replaceAll('~0', '~'));
+  const keys =
+    text === ''
+      ? []
+      : text
+          .slice(1)
+          .split('/')
+          .map((key) => key.replaceAll('~1', '/').replaceAll('~0', '~'));
   return { text, keys };
 }
 

@@ -81,7 +81,12 @@ export class MeshTransport implements Transport {
     if (mode === 'stream') headers.push(Header.stream, '1');
     const own = exchange.own;
     for (let i = 0; i < own.length; i++) headers.push(own[i] as string);
-    return run(exchange, this.pools.use(target.pool, target.url), { method: 'POST', path: target.path, headers, body: exchange.body }, mode);
+    return run(
+      exchange,
+      this.pools.use(target.pool, target.url),
+      { method: 'POST', path: target.path, headers, body: exchange.body },
+      mode,
+    );
   }
 
   #target(candidate: Candidate): MeshTarget | string {
@@ -106,13 +111,23 @@ export function understood(reply: Reply, candidate: Candidate): Reply {
   const code = said === null ? Number.NaN : Number(said);
   if (!Number.isInteger(code)) {
     reply.stream?.cancel(Code.bad_response, 'not a sidecar');
-    return failed(Code.bad_response, 'started', `what listens at the mesh address of ${candidate.provider.record.via ?? '?'} is no sidecar: HTTP ${reply.status} without ${Header.code}`);
+    return failed(
+      Code.bad_response,
+      'started',
+      `what listens at the mesh address of ${candidate.provider.record.via ?? '?'} is no sidecar: HTTP ${reply.status} without ${Header.code}`,
+    );
   }
   if (code === Code.ok) return reply;
   reply.stream?.cancel(Code.bad_response, 'refused');
   const known = isCode(code) ? code : Code.internal;
   const words = unescaped(text(reply, Header.detail) ?? '');
-  return failed(known, startedOf(text(reply, Header.started)), isCode(code) ? words : `code ${code} of a newer sidecar: ${words}`, false, millisecondsOf(text(reply, Header.retryAfterMs)));
+  return failed(
+    known,
+    startedOf(text(reply, Header.started)),
+    isCode(code) ? words : `code ${code} of a newer sidecar: ${words}`,
+    false,
+    millisecondsOf(text(reply, Header.retryAfterMs)),
+  );
 }
 
 function text(reply: Reply, name: string): string | null {

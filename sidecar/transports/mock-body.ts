@@ -60,7 +60,10 @@ export class MockBody implements BodySource {
       if (this.#next === this.#faultAt) {
         if (!this.#resets) return;
         this.#close();
-        return sink.cut(Code.stream_interrupted, `the body is cut: the connection was reset after ${this.#sentBytes} bytes, before its end`);
+        return sink.cut(
+          Code.stream_interrupted,
+          `the body is cut: the connection was reset after ${this.#sentBytes} bytes, before its end`,
+        );
       }
       const chunk = this.#chunks[this.#next];
       if (chunk === undefined) {

@@ -12,19 +12,29 @@ export type Place = 'before_head' | 'after_head' | 'mid_body';
 
 /** One way to behave; `null` = not said here. */
 interface Part {
+  /** Before the head: `latency: 20ms`, or evenly spread: `latency: {from: 10ms, to: 80ms}`. */
   readonly latencyMs: { readonly from: number; readonly to: number } | null;
+  /** `error_rate`: share of calls that fail, 0–1 or percent. */
   readonly errorRatio: number | null;
+  /** 200–599; see `decideAct` for what it means beside `error_rate`. */
   readonly status: number | null;
   readonly headers: Readonly<Record<string, string>> | null;
-  /** `undefined` = not said. */
+  /** Any JSON, with the words of `mock-template.ts`; `undefined` = not said. */
   readonly body: unknown;
+  /** Never goes on from there. */
   readonly hang: Place | 'no' | null;
+  /** The connection breaks there. */
   readonly reset: Place | 'no' | null;
+  /** `slow_body: {chunks: 5, every: 100ms}`: the first chunk comes with the head, then one every so often. */
   readonly slowBody: { readonly chunks: number; readonly everyMs: number } | null;
+  /** Nothing listens: the call is never started, nor counted as an execution. */
   readonly refuseConnect: boolean | null;
 }
 
-/** When a part is in force: by time since the mock was made, or by the number of the call (the first is 1). */
+/**
+ * When a part is in force: `after: 10s, until: 20s` by time since the mock was made (until is exclusive), or
+ * `after: 3, until: 5` by calls: once 3 are past, up to and with the 5th.
+ */
 interface Phase {
   readonly afterMs: number;
   readonly untilMs: number;
@@ -81,7 +91,8 @@ export function decideAct(script: Script, callNumber: number, sinceMs: number, r
   const ratio = part.errorRatio ?? base.errorRatio;
   const said = part.status ?? base.status;
   const isError = ratio !== null && errorDice < ratio;
-  const status = ratio === null ? (said ?? 200) : isError ? (said !== null && said >= 400 ? said : 500) : said !== null && said < 400 ? said : 200;
+  const status =
+    ratio === null ? (said ?? 200) : isError ? (said !== null && said >= 400 ? said : 500) : said !== null && said < 400 ? said : 200;
   const body = part.body !== undefined ? part.body : base.body;
   const slow = part.slowBody ?? base.slowBody;
   return {
@@ -247,7 +258,10 @@ class Reader {
     for (const key of Object.keys(map)) {
       if (known.includes(key)) continue;
       const near = nearest(key, known);
-      this.#problem(`${path}/${key}`, near === null ? `is not known to a mock; known are ${known.join(', ')}` : `is not known to a mock; did you mean "${near}"?`);
+      this.#problem(
+        `${path}/${key}`,
+        near === null ? `is not known to a mock; known are ${known.join(', ')}` : `is not known to a mock; did you mean "${near}"?`,
+      );
     }
   }
 

@@ -15,7 +15,8 @@ export function fillBody(template: unknown, exchange: Exchange, callNumber: numb
 function filled(node: unknown, exchange: Exchange, callNumber: number): unknown {
   if (typeof node === 'string') return node.startsWith('$') ? word(node, exchange, callNumber) : node;
   if (Array.isArray(node)) return node.map((one) => filled(one, exchange, callNumber));
-  if (typeof node === 'object' && node !== null) return Object.fromEntries(Object.entries(node).map(([key, value]) => [key, filled(value, exchange, callNumber)]));
+  if (typeof node === 'object' && node !== null)
+    return Object.fromEntries(Object.entries(node).map(([key, value]) => [key, filled(value, exchange, callNumber)]));
   return node;
 }
 

@@ -79,7 +79,8 @@ export class MockTransport implements Transport {
     const number = count(this.#arrivals, key);
     const clock = this.#context.clock;
     const act = decideAct(target.script, number, clock.now() - this.#startedAt, this.#context.random);
-    if (act.refuseConnect) return Promise.resolve(failed(Code.connect_timeout, 'not_started', `no connection to ${agentId}: refused, nothing listens there`));
+    if (act.refuseConnect)
+      return Promise.resolve(failed(Code.connect_timeout, 'not_started', `no connection to ${agentId}: refused, nothing listens there`));
     count(this.#executions, agentId);
     count(this.#executions, key);
     const body = hasBody(act.status) ? fillBody(act.body, exchange, number) : NO_BODY;
@@ -147,7 +148,9 @@ class MockExchange {
 
   /** The deadline passed or the caller left. */
   stop(): void {
-    this.#settle(failed(Code.cancelled, 'started', `stopped ${this.#headSent ? 'in the middle of the answer' : 'while waiting for an answer'}`));
+    this.#settle(
+      failed(Code.cancelled, 'started', `stopped ${this.#headSent ? 'in the middle of the answer' : 'while waiting for an answer'}`),
+    );
   }
 
   close(): void {
@@ -156,7 +159,14 @@ class MockExchange {
 
   #head(): void {
     const { hang, reset, status, chunks, everyMs } = this.#act;
-    if (reset === 'before_head') return this.#settle(failed(Code.connection_lost, 'started', `the connection to ${this.#exchange.candidate.provider.agentId} was reset before an answer`));
+    if (reset === 'before_head')
+      return this.#settle(
+        failed(
+          Code.connection_lost,
+          'started',
+          `the connection to ${this.#exchange.candidate.provider.agentId} was reset before an answer`,
+        ),
+      );
     if (hang === 'before_head') return;
     this.#headSent = true;
     if (this.#mode === 'head') return this.#settle(answered(status, this.#headers, NO_BODY));
@@ -169,7 +179,14 @@ class MockExchange {
     if (hang === 'after_head') return;
     if (reset === 'after_head') return this.#settle(cut(0));
     const limit = this.#exchange.maxResponseBytes;
-    if (this.#body.length > limit) return this.#settle(failed(Code.response_too_large, 'started', `the answer is above the limit of ${limit} bytes: ${this.#body.length} bytes are announced`));
+    if (this.#body.length > limit)
+      return this.#settle(
+        failed(
+          Code.response_too_large,
+          'started',
+          `the answer is above the limit of ${limit} bytes: ${this.#body.length} bytes are announced`,
+        ),
+      );
     const half = hang === 'mid_body' || reset === 'mid_body';
     const bodyMs = everyMs * (half ? Math.floor(chunks / 2) : chunks - 1);
     if (bodyMs === 0) this.#bodyEnd();

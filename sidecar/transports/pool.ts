@@ -250,7 +250,8 @@ class Connecting {
   #translated(error: Error): ConnectFailure {
     if (error instanceof ConnectFailure) return error;
     const why = (error as NodeJS.ErrnoException).code ?? error.message;
-    if (this.#isTls && this.#reachedHost) return new ConnectFailure(Code.tls_failed, `the TLS handshake with ${this.#pool.host} failed: ${why}`);
+    if (this.#isTls && this.#reachedHost)
+      return new ConnectFailure(Code.tls_failed, `the TLS handshake with ${this.#pool.host} failed: ${why}`);
     return new ConnectFailure(Code.connect_timeout, `no connection to ${this.#pool.host}: ${CONNECT_WORDS[why] ?? why}`);
   }
 }

@@ -32,7 +32,11 @@ export class Pools {
     return open;
   }
 
+  /** Throws for an address that cannot be called as it is written: a bad configuration. */
   for(url: URL): Pool {
+    if (url.protocol !== 'http:' && url.protocol !== 'https:')
+      throw new Error(`an address begins with http:// or https://, not ${url.protocol}`);
+    if (url.username !== '' || url.password !== '') throw new Error('an address holds no user and password: name a credential instead');
     const known = this.#byOrigin.get(url.origin);
     if (known !== undefined) return known;
     const pool = new Pool(url.origin, url.host, this.#settings);

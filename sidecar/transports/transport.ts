@@ -3,6 +3,9 @@
  * cancellation and error mapping; it decides nothing about retry, health or policy. Adding one is one file here and one
  * line in `index.ts`.
  */
+import type { Clock } from '../../base/clock.ts';
+import type { Random } from '../../base/random.ts';
+import type { SecretRef } from '../../proto/language/types.ts';
 import type { HeaderView } from '../call/call.ts';
 import type { Reply } from '../call/reply.ts';
 import type { Candidate } from '../table/snapshot.ts';
@@ -45,7 +48,7 @@ export class Exchange {
   }
 }
 
-/** Receives the one Reply of an exchange. A plain callback: the attempt stage is the only implementer. */
+/** One adapter. Every method settles with a Reply, whatever a peer does; `abort` of the exchange settles it at once. */
 export interface Transport {
   /** Collects the whole answer, up to `maxResponseBytes`. Resolves always; never rejects for what a peer does. */
   invoke(exchange: Exchange): Promise<Reply>;
@@ -59,10 +62,10 @@ export interface Transport {
 
 /** Makes an adapter; the options are the sidecar's settings that concern every adapter. */
 export interface TransportContext {
-  readonly clock: import('../../base/clock.ts').Clock;
-  readonly random: import('../../base/random.ts').Random;
+  readonly clock: Clock;
+  readonly random: Random;
   /** Reads a secret by reference; throws with a clear sentence when it is not there. */
-  readonly secret: (ref: import('../../proto/language/types.ts').SecretRef) => string;
+  readonly secret: (ref: SecretRef) => string;
   readonly connectTimeoutMs: number;
   /** Connections per origin. */
   readonly connectionsPerOrigin: number;

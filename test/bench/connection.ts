@@ -29,13 +29,22 @@ export function requestBytes(target: Target, body: Buffer): Buffer {
 
 /** What is wrong with an answer's body; null = nothing. Every answer is looked at, one of many in full. */
 export function bodyProblem(body: Buffer, enveloped: boolean, expected: Buffer, inFull: boolean): string | null {
-  if (enveloped && body.compare(SUCCESS, 0, SUCCESS.length, 0, Math.min(SUCCESS.length, body.length)) !== 0) return `not an envelope of success: ${body.toString('utf8', 0, 300)}`;
+  if (enveloped && body.compare(SUCCESS, 0, SUCCESS.length, 0, Math.min(SUCCESS.length, body.length)) !== 0)
+    return `not an envelope of success: ${body.toString('utf8', 0, 300)}`;
   if (!enveloped && body.length !== expected.length) return `${body.length} bytes, not ${expected.length}`;
   if (!inFull) return null;
   if (!enveloped) return body.equals(expected) ? null : 'not the answer of the agent';
-  const result = JSON.parse(body.toString('utf8')) as { code: number; data: unknown; trace_id: string; provider: string; attempts: unknown[] };
-  if (result.code !== 0 || JSON.stringify(result.data) !== expected.toString('utf8')) return 'the envelope does not hold the answer of the agent';
-  if (!/^[0-9a-f]{32}$/.test(result.trace_id) || typeof result.provider !== 'string' || result.attempts.length !== 1) return 'the envelope lacks trace_id, provider or its one attempt';
+  const result = JSON.parse(body.toString('utf8')) as {
+    code: number;
+    data: unknown;
+    trace_id: string;
+    provider: string;
+    attempts: unknown[];
+  };
+  if (result.code !== 0 || JSON.stringify(result.data) !== expected.toString('utf8'))
+    return 'the envelope does not hold the answer of the agent';
+  if (!/^[0-9a-f]{32}$/.test(result.trace_id) || typeof result.provider !== 'string' || result.attempts.length !== 1)
+    return 'the envelope lacks trace_id, provider or its one attempt';
   return null;
 }
 
@@ -93,7 +102,7 @@ export class Connection {
   #read(chunk: Buffer): void {
     const bytes = this.#held === null ? chunk : Buffer.concat([this.#held, chunk]);
     const headEnds = bytes.indexOf('\r\n\r\n');
-    const head = headEnds < 0 ? '' : bytes.latin1Slice(0, headEnds);
+    const head = headEnds < 0 ? '' : bytes.toString('latin1', 0, headEnds);
     const length = headEnds < 0 ? undefined : LENGTH.exec(head)?.[1];
     if (headEnds >= 0 && length === undefined) {
       this.#end(`an answer without content-length: ${head.slice(0, 200)}`);

@@ -70,7 +70,8 @@ function measure(shape: Shape, mode: LoadMode, key: Key): number {
 function decide(chooser: Chooser, calls: readonly Call[]): void {
   const now = realClock.now();
   for (const call of calls) {
-    if (!resolve(call, random).reason.passes || !chooser.choose(call, now).reason.passes) throw new Error('a decision failed: the bench measures nothing');
+    if (!resolve(call, random).reason.passes || !chooser.choose(call, now).reason.passes)
+      throw new Error('a decision failed: the bench measures nothing');
   }
 }
 
@@ -91,7 +92,9 @@ function tableOf(shape: Shape, mode: LoadMode, health: Health): Snapshot {
     );
   }
   // One capability: all 1,000 in one version and one place, the dearest case for every mode.
-  if (shape.capabilities === 1) for (const [i, one] of providers.entries()) providers[i] = { ...one, offers: [{ name: nameOf(0), version: '2.0.0' }], region: 'eu', zone: 'z0' };
+  if (shape.capabilities === 1)
+    for (const [i, one] of providers.entries())
+      providers[i] = { ...one, offers: [{ name: nameOf(0), version: '2.0.0' }], region: 'eu', zone: 'z0' };
   const policies: Policy[] = [policyOf('*', { load: mode }), policyOf('bench.*', { canary: { '2.1.0': 0.05 } })];
   for (let i = policies.length; i < POLICIES; i++) policies.push(policyOf(nameOf(i), { load: mode, timeoutMs: 1_000 + i }));
   return compile(documentOf(providers, { policies }), health, { name: 'bench', region: 'eu', zone: 'z0' }, 1);

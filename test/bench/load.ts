@@ -14,7 +14,14 @@ import { ANSWER, QUESTION } from './payload.ts';
 
 export type Order =
   | { readonly do: 'saturate'; readonly target: Target; readonly connections: number; readonly durationMs: number }
-  | { readonly do: 'pace'; readonly targets: readonly Target[]; readonly connections: number; readonly ratePerSec: number; readonly windowMs: number; readonly sliceMs: number };
+  | {
+      readonly do: 'pace';
+      readonly targets: readonly Target[];
+      readonly connections: number;
+      readonly ratePerSec: number;
+      readonly windowMs: number;
+      readonly sliceMs: number;
+    };
 
 export interface Saturated {
   readonly calls: number;
@@ -53,7 +60,11 @@ class Faults {
   }
 }
 
-async function opened(target: Target, count: number, done: (connection: Connection, problem: string | null) => void): Promise<Connection[]> {
+async function opened(
+  target: Target,
+  count: number,
+  done: (connection: Connection, problem: string | null) => void,
+): Promise<Connection[]> {
   const request = requestBytes(target, QUESTION);
   const connections = Array.from({ length: count }, () => new Connection(target, request, ANSWER, done));
   await Promise.all(connections.map((each) => each.open()));
@@ -172,7 +183,13 @@ async function pace(order: Extract<Order, { do: 'pace' }>): Promise<Paced> {
 
 function latencyOf(path: Path): PathLatency {
   const sorted = path.latencies.sort((a, b) => a - b);
-  return { name: path.target.name, calls: sorted.length, p50Ms: quantile(sorted, 0.5), p90Ms: quantile(sorted, 0.9), p99Ms: quantile(sorted, 0.99) };
+  return {
+    name: path.target.name,
+    calls: sorted.length,
+    p50Ms: quantile(sorted, 0.5),
+    p90Ms: quantile(sorted, 0.9),
+    p99Ms: quantile(sorted, 0.99),
+  };
 }
 
 async function obey(order: Order): Promise<void> {

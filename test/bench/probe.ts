@@ -4,7 +4,7 @@
  * program itself knows nothing of it. When whoever asked is gone, the program is told to stop: no bench leaves a server behind.
  */
 import { writeFileSync } from 'node:fs';
-import { Session } from 'node:inspector/promises';
+import type { Session } from 'node:inspector/promises';
 
 /** What can be asked. `profile` names the file that `unprofile` will write. */
 export type Ask = { readonly ask: 'usage' } | { readonly ask: 'profile' } | { readonly ask: 'unprofile'; readonly file: string };
@@ -22,7 +22,9 @@ function usage(): Usage {
 }
 
 async function profile(): Promise<void> {
-  session = new Session();
+  // Loaded only now: a measured process must not carry what only a profiled one needs.
+  const inspector = await import('node:inspector/promises');
+  session = new inspector.Session();
   session.connect();
   await session.post('Profiler.enable');
   await session.post('Profiler.setSamplingInterval', { interval: 200 });

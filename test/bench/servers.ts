@@ -52,7 +52,12 @@ export class Server {
 
   static start(name: string, program: string, options: StartOptions): Server {
     const output = openSync(options.outputFile, 'w');
-    const args = [...(options.measured && !COMPILED ? ['--import', 'tsx'] : []), ...(options.measured ? probeArgs() : []), ...plainArgs(program), ...(options.args ?? [])];
+    const args = [
+      ...(options.measured && !COMPILED ? ['--import', 'tsx'] : []),
+      ...(options.measured ? probeArgs() : []),
+      ...plainArgs(program),
+      ...(options.args ?? []),
+    ];
     const child = spawn(process.execPath, args, { cwd: options.cwd, stdio: ['ignore', output, output, 'ipc'] });
     return new Server(name, child, options.outputFile);
   }

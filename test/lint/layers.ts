@@ -37,7 +37,7 @@ const SIDECAR: readonly (readonly string[])[] = [
   ],
   ['sidecar/engine.ts'],
   ['sidecar/observe/', 'sidecar/send/', 'sidecar/deliver/', 'sidecar/settle.ts', 'sidecar/assemble.ts'],
-  ['sidecar/pipeline.ts'],
+  ['sidecar/pipeline.ts', 'sidecar/explain.ts'],
   ['sidecar/accept/'],
   ['sidecar/sidecar.ts'],
   ['sidecar/lab/'],

@@ -20,7 +20,10 @@ export interface AgentAnswer {
   /** A Buffer or string goes as it is; anything else as JSON. */
   readonly body?: unknown;
 }
-export type AgentBehaviour = (request: AgentRequest, response: ServerResponse) => AgentAnswer | undefined | Promise<AgentAnswer | undefined>;
+export type AgentBehaviour = (
+  request: AgentRequest,
+  response: ServerResponse,
+) => AgentAnswer | undefined | Promise<AgentAnswer | undefined>;
 
 export class TestAgent {
   readonly name: string;
@@ -93,7 +96,14 @@ export class TestAgent {
       return;
     }
     const body = Buffer.concat(chunks);
-    const seen = { method: request.method ?? '', path: request.url ?? '', headers: request.headers, body, number: this.requests.length + 1, json: parsed(body) };
+    const seen = {
+      method: request.method ?? '',
+      path: request.url ?? '',
+      headers: request.headers,
+      body,
+      number: this.requests.length + 1,
+      json: parsed(body),
+    };
     this.requests.push(seen);
     const answer = await this.#behaviour(seen, response);
     if (answer === undefined || response.headersSent || response.destroyed) return;

@@ -106,7 +106,12 @@ export class TcpStub {
         const head = seen.subarray(0, end).toString('latin1');
         const length = Number(/^content-length: *(\d+)/im.exec(head)?.[1] ?? 0);
         if (seen.length < end + 4 + length) return;
-        const request = { head, body: Buffer.from(seen.subarray(end + 4, end + 4 + length)), number: this.requests.length + 1, onConnection: ++onConnection };
+        const request = {
+          head,
+          body: Buffer.from(seen.subarray(end + 4, end + 4 + length)),
+          number: this.requests.length + 1,
+          onConnection: ++onConnection,
+        };
         seen = seen.subarray(end + 4 + length);
         this.requests.push(request);
         void this.#script(connection, request);
@@ -124,6 +129,7 @@ export function rawAnswer(status: number, headers: Readonly<Record<string, strin
 /** A request header of a stub's request, or null. */
 export function headerIn(request: StubRequest, name: string): string | null {
   const prefix = `${name.toLowerCase()}:`;
-  for (const line of request.head.split('\r\n').slice(1)) if (line.toLowerCase().startsWith(prefix)) return line.slice(prefix.length).trim();
+  for (const line of request.head.split('\r\n').slice(1))
+    if (line.toLowerCase().startsWith(prefix)) return line.slice(prefix.length).trim();
   return null;
 }

@@ -21,7 +21,15 @@ export interface CandidateParts {
 }
 
 export function candidateOf(parts: CandidateParts = {}): Candidate {
-  const endpoint: Endpoint = { type: 'http', address: parts.address ?? '', path: null, mapping: {}, credential: null, options: {}, ...parts.endpoint };
+  const endpoint: Endpoint = {
+    type: 'http',
+    address: parts.address ?? '',
+    path: null,
+    mapping: {},
+    credential: null,
+    options: {},
+    ...parts.endpoint,
+  };
   const agentId = parts.agentId ?? 'shop.order.1';
   const record = { agentId, endpoint, via: parts.reach === 'mesh' ? 'sidecar-b' : null } as ProviderRecord;
   const provider = new Provider(record, parts.reach ?? 'direct', parts.meshUrl ?? '', 2, false, {} as ProviderHealth);
@@ -41,10 +49,21 @@ export interface ExchangeParts {
 
 export function exchangeOf(candidate: Candidate, parts: ExchangeParts = {}): Exchange {
   const body = Buffer.from(parts.body ?? '{"id":7}');
-  return new Exchange(candidate, body, parts.contentType ?? 'application/json', parts.incoming ?? {}, parts.own ?? [], 5000, parts.maxResponseBytes ?? 1_048_576, parts.json);
+  return new Exchange(
+    candidate,
+    body,
+    parts.contentType ?? 'application/json',
+    parts.incoming ?? {},
+    parts.own ?? [],
+    5000,
+    parts.maxResponseBytes ?? 1_048_576,
+    parts.json,
+  );
 }
 
-export function contextOf(parts: Partial<TransportContext> & { readonly secrets?: Record<string, string>; readonly clock?: Clock } = {}): TransportContext {
+export function contextOf(
+  parts: Partial<TransportContext> & { readonly secrets?: Record<string, string>; readonly clock?: Clock } = {},
+): TransportContext {
   return {
     clock: realClock,
     random: new SeededRandom(1),

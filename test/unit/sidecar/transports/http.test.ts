@@ -49,7 +49,13 @@ function sleep(ms: number): Promise<void> {
 
 t.test('a request reaches the agent with the payload as given, at /{capability}, and the answer comes back whole', async (t) => {
   const { agent, http, candidate } = await withAgent(t, () => ({ status: 201, headers: { 'x-a': ['1', '2'] }, body: { ok: true } }));
-  const reply = await http.invoke(exchangeOf(candidate, { body: '{"id": 7}', incoming: { 'x-custom': 'c', authorization: 'Bearer caller' }, own: ['reach-deadline-ms', '900', 'traceparent', '00-1-2-01'] }));
+  const reply = await http.invoke(
+    exchangeOf(candidate, {
+      body: '{"id": 7}',
+      incoming: { 'x-custom': 'c', authorization: 'Bearer caller' },
+      own: ['reach-deadline-ms', '900', 'traceparent', '00-1-2-01'],
+    }),
+  );
   t.equal(reply.code, 0);
   t.equal(reply.started, 'done');
   t.equal(reply.status, 201);
@@ -68,7 +74,7 @@ t.test('a request reaches the agent with the payload as given, at /{capability},
     traceparent: '00-1-2-01',
     'x-custom': 'c',
   });
-  t.notOk('authorization' in (seen?.headers ?? {}), 'the caller\'s credential to us is not sent on');
+  t.notOk('authorization' in (seen?.headers ?? {}), "the caller's credential to us is not sent on");
 });
 
 t.test('the path of an endpoint is filled in and put after the base of its address', async (t) => {
@@ -98,7 +104,10 @@ t.test('connections are kept, reused, and bounded; what is above the bound waits
     { connectionsPerOrigin: 3 },
   );
   const replies = await Promise.all(Array.from({ length: 20 }, (_, i) => http.invoke(exchangeOf(candidate, { body: String(i) }))));
-  t.same(replies.map((reply) => reply.body.toString()), Array.from({ length: 20 }, (_, i) => String(i)));
+  t.same(
+    replies.map((reply) => reply.body.toString()),
+    Array.from({ length: 20 }, (_, i) => String(i)),
+  );
   t.equal(most, 3);
   t.equal(agent.openConnections, 3);
   t.equal(http.pools.openSockets, 3);
@@ -123,7 +132,8 @@ t.test('no connection: 1001, the provider never saw it', async (t) => {
   const unknown = await http.invoke(exchangeOf(candidateOf({ address: 'http://no-such-host.invalid' })));
   t.match(unknown, { code: Code.connect_timeout, started: 'not_started' });
   t.match(unknown.detail, 'no-such-host.invalid');
-  t.match(await http.invoke(exchangeOf(candidateOf({ address: 'not a url' }))), { code: Code.internal, started: 'not_started' });
+  for (const address of ['not a url', 'file:///etc/passwd', 'ftp://127.0.0.1'])
+    t.match(await http.invoke(exchangeOf(candidateOf({ address }))), { code: Code.internal, started: 'not_started' }, address);
 });
 
 t.test('a host that does not answer the connection is given up after the connect timeout, by the Clock', async (t) => {
@@ -211,7 +221,9 @@ t.test('C001 a kept-alive connection that the provider closes while we use it', 
 });
 
 t.test('C002 headers, then nothing: abort settles at once and the connection is destroyed', async (t) => {
-  const { stub, http, candidate } = await withStub(t, (connection) => connection.write(`${rawAnswer(200, { 'content-type': 'application/json', 'content-length': 100 })}{"a":`));
+  const { stub, http, candidate } = await withStub(t, (connection) =>
+    connection.write(`${rawAnswer(200, { 'content-type': 'application/json', 'content-length': 100 })}{"a":`),
+  );
   const exchange = exchangeOf(candidate);
   const pending = http.invoke(exchange);
   await sleep(50);
@@ -219,11 +231,11 @@ t.test('C002 headers, then nothing: abort settles at once and the connection is 
   const before = performance.now();
   exchange.abort?.();
   const reply = await pending;
-  t.ok(performance.now() - before < 20, 'settled at once');
+  t.ok(performance.now() - before < 50, 'settled at once');
   t.match(reply, { code: Code.cancelled, started: 'started' });
   t.match(reply.detail, 'after 5 bytes');
   await stub.allClosed();
-  t.ok(performance.now() - before < 50, `closed after ${performance.now() - before} ms`);
+  t.ok(performance.now() - before < 100, `closed after ${performance.now() - before} ms`);
   exchange.abort?.();
   stub.script = (connection) => connection.write(rawAnswer(200, { 'content-length': 2 }, '{}'));
   t.equal((await http.invoke(exchangeOf(candidate))).code, 0, 'the pool goes on with a fresh connection');
@@ -267,8 +279,16 @@ t.test('C004 a body that is cut is no answer, although its bytes parse', async (
   const cases: [string, string, RegExp][] = [
     ['chunked, no last chunk', `${rawAnswer(200, { 'transfer-encoding': 'chunked' })}b\r\n{"ok":true}\r\n`, /cut.*after 11 bytes/],
     ['content-length 20, 11 bytes', `${rawAnswer(200, { 'content-length': 20 })}{"ok":true}`, /cut.*after 11 bytes/],
-    ['the same with Connection: close', `${rawAnswer(200, { 'content-length': 20, connection: 'close' })}{"ok":true}`, /cut.*after 11 bytes/],
-    ['chunked with Connection: close', `${rawAnswer(200, { 'transfer-encoding': 'chunked', connection: 'close' })}b\r\n{"ok":true}\r\n`, /cut.*after 11 bytes/],
+    [
+      'the same with Connection: close',
+      `${rawAnswer(200, { 'content-length': 20, connection: 'close' })}{"ok":true}`,
+      /cut.*after 11 bytes/,
+    ],
+    [
+      'chunked with Connection: close',
+      `${rawAnswer(200, { 'transfer-encoding': 'chunked', connection: 'close' })}b\r\n{"ok":true}\r\n`,
+      /cut.*after 11 bytes/,
+    ],
     ['an error status as well', `${rawAnswer(500, { 'content-length': 20 })}{"ok":true}`, /cut/],
   ];
   for (const [name, bytes, words] of cases) {
@@ -301,7 +321,9 @@ t.test('C006 statuses that have no body never wait for one', async (t) => {
   for (const status of [204, 304]) {
     await t.test(`${status} with a content-length`, async (t) => {
       const { stub, http, candidate } = await withStub(t, async (connection, request) => {
-        await connection.write(request.number === 1 ? rawAnswer(status, { 'content-length': 12 }) : rawAnswer(200, { 'content-length': 2 }, '{}'));
+        await connection.write(
+          request.number === 1 ? rawAnswer(status, { 'content-length': 12 }) : rawAnswer(200, { 'content-length': 2 }, '{}'),
+        );
       });
       const before = performance.now();
       const reply = await http.invoke(exchangeOf(candidate));
@@ -330,7 +352,9 @@ t.test('C006 statuses that have no body never wait for one', async (t) => {
     });
   }
   await t.test('103, then 200', async (t) => {
-    const { stub, http, candidate } = await withStub(t, (connection) => connection.write(`HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n${rawAnswer(200, { 'content-length': 2 }, '{}')}`));
+    const { stub, http, candidate } = await withStub(t, (connection) =>
+      connection.write(`HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n${rawAnswer(200, { 'content-length': 2 }, '{}')}`),
+    );
     for (let i = 0; i < 2; i++) {
       const reply = await http.invoke(exchangeOf(candidate));
       t.match(reply, { code: 0, status: 200 });
@@ -340,7 +364,11 @@ t.test('C006 statuses that have no body never wait for one', async (t) => {
   });
   await t.test('stray bytes after a whole answer are not read as the next one', async (t) => {
     const { stub, http, candidate } = await withStub(t, (connection, request) =>
-      connection.write(request.number === 1 ? `${rawAnswer(200, { 'content-length': 2 }, '{}')}${rawAnswer(200, { 'content-length': 5 }, 'false')}` : rawAnswer(200, { 'content-length': 4 }, 'true')),
+      connection.write(
+        request.number === 1
+          ? `${rawAnswer(200, { 'content-length': 2 }, '{}')}${rawAnswer(200, { 'content-length': 5 }, 'false')}`
+          : rawAnswer(200, { 'content-length': 4 }, 'true'),
+      ),
     );
     t.equal((await http.invoke(exchangeOf(candidate))).body.toString(), '{}');
     t.equal((await http.invoke(exchangeOf(candidate))).body.toString(), 'true');
@@ -368,7 +396,13 @@ t.test('C008 headers above the limit: 1004 that names the limit, others unharmed
 });
 
 t.test('what is not HTTP/1.1 is a bad answer', async (t) => {
-  for (const bytes of ['SSH-2.0-OpenSSH_9\r\n', 'HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab', 'HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n', `${rawAnswer(200, { 'transfer-encoding': 'chunked' })}zz\r\n`, `HTTP/1.1 200 OK\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n`]) {
+  for (const bytes of [
+    'SSH-2.0-OpenSSH_9\r\n',
+    'HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab',
+    'HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n',
+    `${rawAnswer(200, { 'transfer-encoding': 'chunked' })}zz\r\n`,
+    `HTTP/1.1 200 OK\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n`,
+  ]) {
     await t.test(JSON.stringify(bytes.slice(0, 40)), async (t) => {
       const { http, candidate } = await withStub(t, (connection) => connection.write(bytes));
       t.match(await http.invoke(exchangeOf(candidate)), { code: Code.bad_response, started: 'started' });
@@ -377,7 +411,11 @@ t.test('what is not HTTP/1.1 is a bad answer', async (t) => {
 });
 
 t.test('a redirect is an answer, never followed', async (t) => {
-  const { agent, http, candidate } = await withAgent(t, () => ({ status: 302, headers: { location: 'http://127.0.0.1:1/secret' }, body: 'moved' }));
+  const { agent, http, candidate } = await withAgent(t, () => ({
+    status: 302,
+    headers: { location: 'http://127.0.0.1:1/secret' },
+    body: 'moved',
+  }));
   const reply = await http.invoke(exchangeOf(candidate));
   t.match(reply, { code: 0, status: 302 });
   t.equal(agent.executions, 1);
@@ -407,7 +445,10 @@ t.test('a body that comes packed although plain bytes were asked for is unpacked
   const text = JSON.stringify({ text: 'a'.repeat(5000) });
   let encoding = 'gzip';
   let bytes: Buffer = gzipSync(text);
-  const { http, candidate } = await withAgent(t, () => ({ headers: { 'content-encoding': encoding, 'content-type': 'application/json' }, body: bytes }));
+  const { http, candidate } = await withAgent(t, () => ({
+    headers: { 'content-encoding': encoding, 'content-type': 'application/json' },
+    body: bytes,
+  }));
   const reply = await http.invoke(exchangeOf(candidate));
   t.equal(reply.body.toString(), text);
   t.notOk('content-encoding' in reply.headers);
@@ -498,7 +539,13 @@ t.test('streams', async (t) => {
   });
   await t.test('a provider that closes or resets while the reader pauses does no harm', async (t) => {
     for (const how of ['fin', 'rst'] as const) {
-      for (const headers of [{ connection: 'close' }, { connection: 'close', 'transfer-encoding': 'chunked' }, { 'content-length': 10, connection: 'close' }, { 'content-length': 10 }, { 'transfer-encoding': 'chunked' }]) {
+      for (const headers of [
+        { connection: 'close' },
+        { connection: 'close', 'transfer-encoding': 'chunked' },
+        { 'content-length': 10, connection: 'close' },
+        { 'content-length': 10 },
+        { 'transfer-encoding': 'chunked' },
+      ]) {
         const { http, candidate } = await withStub(t, async (connection) => {
           await connection.write(rawAnswer(200, headers));
           await sleep(10);
@@ -565,14 +612,19 @@ t.test('streams', async (t) => {
     t.match(body, { code: 0, text: '' });
   });
   await t.test('an error status comes whole, not as a stream', async (t) => {
-    const { http, candidate } = await withAgent(t, (request) => ({ status: request.number === 1 ? 503 : 204, body: request.number === 1 ? { error: 'busy' } : undefined }));
+    const { http, candidate } = await withAgent(t, (request) => ({
+      status: request.number === 1 ? 503 : 204,
+      body: request.number === 1 ? { error: 'busy' } : undefined,
+    }));
     const reply = await http.invokeStream(exchangeOf(candidate));
     t.match(reply, { code: 0, status: 503, stream: null });
     t.equal(reply.body.toString(), '{"error":"busy"}');
     t.match(await http.invokeStream(exchangeOf(candidate)), { code: 0, status: 204, stream: null });
   });
   await t.test('closing the adapter cuts what is open', async (t) => {
-    const { stub, http, candidate } = await withStub(t, (connection) => connection.write(rawAnswer(200, { 'transfer-encoding': 'chunked' })));
+    const { stub, http, candidate } = await withStub(t, (connection) =>
+      connection.write(rawAnswer(200, { 'transfer-encoding': 'chunked' })),
+    );
     const body = new Collector((await http.invokeStream(exchangeOf(candidate))).stream);
     const hanging = await TcpStub.listen(() => {});
     const pending = http.invoke(exchangeOf(candidateOf({ address: hanging.url })));
@@ -587,17 +639,36 @@ t.test('streams', async (t) => {
   });
 });
 
-t.test('C015 nothing that belongs to the caller\'s connection, and nothing of ours but our own copy, reaches the provider', async (t) => {
+t.test("C015 nothing that belongs to the caller's connection, and nothing of ours but our own copy, reaches the provider", async (t) => {
   const { stub, http, candidate } = await withStub(t, (connection) => connection.write(rawAnswer(200, { 'content-length': 2 }, '{}')));
   await http.invoke(
     exchangeOf(candidate, {
-      incoming: { connection: 'X-Custom, Reach-Caller, traceparent', 'x-custom': '1', te: 'trailers', 'keep-alive': 'timeout=9', 'proxy-authorization': 'x', upgrade: 'foo', 'reach-caller': 'evil.a.b', traceparent: 'fake', 'x-kept': 'yes', 'idempotency-key': 'theirs' },
+      incoming: {
+        connection: 'X-Custom, Reach-Caller, traceparent',
+        'x-custom': '1',
+        te: 'trailers',
+        'keep-alive': 'timeout=9',
+        'proxy-authorization': 'x',
+        upgrade: 'foo',
+        'reach-caller': 'evil.a.b',
+        traceparent: 'fake',
+        'x-kept': 'yes',
+        'idempotency-key': 'theirs',
+      },
       own: ['reach-caller', 'shop.web.1', 'traceparent', '00-a-b-01', 'idempotency-key', 'ours'],
     }),
   );
   const head = stub.requests[0]?.head.toLowerCase() ?? '';
-  for (const gone of ['x-custom', '\r\nte:', 'keep-alive: timeout', 'proxy-', 'upgrade', 'evil', 'fake', 'theirs']) t.notOk(head.includes(gone), gone);
-  for (const kept of ['reach-caller: shop.web.1', 'traceparent: 00-a-b-01', 'x-kept: yes', 'idempotency-key: ours', 'connection: keep-alive']) t.ok(head.includes(kept), kept);
+  for (const gone of ['x-custom', '\r\nte:', 'keep-alive: timeout', 'proxy-', 'upgrade', 'evil', 'fake', 'theirs'])
+    t.notOk(head.includes(gone), gone);
+  for (const kept of [
+    'reach-caller: shop.web.1',
+    'traceparent: 00-a-b-01',
+    'x-kept: yes',
+    'idempotency-key: ours',
+    'connection: keep-alive',
+  ])
+    t.ok(head.includes(kept), kept);
 });
 
 t.test('headers that cannot be sent refuse the call before anything is sent', async (t) => {
@@ -605,18 +676,33 @@ t.test('headers that cannot be sent refuse the call before anything is sent', as
   const control = await http.invoke(exchangeOf(candidate, { incoming: { 'x-a': 'a\r\nX-Admin: 1' } }));
   t.match(control, { code: Code.invalid_request, started: 'not_started' });
   t.match(control.detail, 'x-a');
-  t.match(await http.invoke(exchangeOf(candidate, { incoming: { 'bad name': 'a' } })), { code: Code.invalid_request, started: 'not_started' });
+  t.match(await http.invoke(exchangeOf(candidate, { incoming: { 'bad name': 'a' } })), {
+    code: Code.invalid_request,
+    started: 'not_started',
+  });
   t.match(await http.invoke(exchangeOf(candidate, { contentType: 'a\nb' })), { code: Code.invalid_request, started: 'not_started' });
-  t.match(await http.invoke(exchangeOf(candidate, { incoming: { 'x-big': 'a'.repeat(20_000) } })), { code: Code.invalid_request, started: 'not_started' });
+  t.match(await http.invoke(exchangeOf(candidate, { incoming: { 'x-big': 'a'.repeat(20_000) } })), {
+    code: Code.invalid_request,
+    started: 'not_started',
+  });
   t.equal(agent.executions, 0);
   t.equal((await http.invoke(exchangeOf(candidate))).code, 0, 'the pool goes on');
 });
 
-const TRACKING: HttpMapping = { method: 'GET', path: '/v1/orders/{/order/id}', query: { lang: '{/lang}', fixed: 'a b' }, headers: { 'X-Tenant': 'acme-{/tenant}' }, body: 'none' };
+const TRACKING: HttpMapping = {
+  method: 'GET',
+  path: '/v1/orders/{/order/id}',
+  query: { lang: '{/lang}', fixed: 'a b' },
+  headers: { 'X-Tenant': 'acme-{/tenant}' },
+  body: 'none',
+};
 
 t.test('a third party is reached by its mapping, with the secret that the caller never sees', async (t) => {
-  const { agent, http } = await withAgent(t, undefined, { secrets: { SHIP_KEY: 'k3y\n' } } as Context);
-  const endpoint = { mapping: { 'crm.order.query': TRACKING }, credential: { header: 'authorization', prefix: 'Bearer ', secret: { env: 'SHIP_KEY' } } };
+  const { agent, http } = await withAgent(t, undefined, { secrets: { SHIP_KEY: 'k3y\n' } });
+  const endpoint = {
+    mapping: { 'crm.order.query': TRACKING },
+    credential: { header: 'authorization', prefix: 'Bearer ', secret: { env: 'SHIP_KEY' } },
+  };
   const candidate = candidateOf({ address: `${agent.url}/base`, endpoint });
   const reply = await http.invoke(
     exchangeOf(candidate, {
@@ -630,8 +716,18 @@ t.test('a third party is reached by its mapping, with the secret that the caller
   t.equal(seen?.method, 'GET');
   t.equal(seen?.path, '/base/v1/orders/A%2F1%3Fx?lang=d%26e&fixed=a%20b');
   t.equal(seen?.body.length, 0);
-  t.match(seen?.headers, { authorization: 'Bearer k3y', 'x-tenant': 'acme-7', traceparent: '00-a-b-01', 'idempotency-key': 'k1', accept: 'application/json' });
-  t.same(Object.keys(seen?.headers ?? {}).filter((name) => name.startsWith('reach-')), [], 'a third party does not learn the names of our agents');
+  t.match(seen?.headers, {
+    authorization: 'Bearer k3y',
+    'x-tenant': 'acme-7',
+    traceparent: '00-a-b-01',
+    'idempotency-key': 'k1',
+    accept: 'application/json',
+  });
+  t.same(
+    Object.keys(seen?.headers ?? {}).filter((name) => name.startsWith('reach-')),
+    [],
+    'a third party does not learn the names of our agents',
+  );
 
   const missing = await http.invoke(exchangeOf(candidate, { body: '{"lang":"de","tenant":7}' }));
   t.match(missing, { code: Code.invalid_request, started: 'not_started' });
@@ -639,13 +735,29 @@ t.test('a third party is reached by its mapping, with the secret that the caller
   t.match(await http.invoke(exchangeOf(candidate, { body: 'no json' })), { code: Code.invalid_request, started: 'not_started' });
   t.equal(agent.executions, 1);
 
-  const templated: HttpMapping = { method: 'PUT', path: '/x', query: {}, headers: {}, body: { template: { id: '{/order/id}', all: '{}', note: 'n {/order/id}' } } };
-  await http.invoke(exchangeOf(candidateOf({ address: agent.url, endpoint: { mapping: { '*': templated } } }), { body: '{"order":{"id":3}}' }));
+  const templated: HttpMapping = {
+    method: 'PUT',
+    path: '/x',
+    query: {},
+    headers: {},
+    body: { template: { id: '{/order/id}', all: '{}', note: 'n {/order/id}' } },
+  };
+  await http.invoke(
+    exchangeOf(candidateOf({ address: agent.url, endpoint: { mapping: { '*': templated } } }), { body: '{"order":{"id":3}}' }),
+  );
   t.same(agent.requests.at(-1)?.json, { id: 3, all: { order: { id: 3 } }, note: 'n 3' });
-  t.match(agent.requests.at(-1)?.headers, { 'content-type': 'application/json', 'content-length': String(agent.requests.at(-1)?.body.length) });
+  t.match(agent.requests.at(-1)?.headers, {
+    'content-type': 'application/json',
+    'content-length': String(agent.requests.at(-1)?.body.length),
+  });
 
   const asGiven: HttpMapping = { method: 'POST', path: '/y', query: {}, headers: {}, body: 'payload' };
-  await http.invoke(exchangeOf(candidateOf({ address: agent.url, endpoint: { mapping: { 'crm.order.query': asGiven } } }), { body: 'plain', contentType: 'text/plain' }));
+  await http.invoke(
+    exchangeOf(candidateOf({ address: agent.url, endpoint: { mapping: { 'crm.order.query': asGiven } } }), {
+      body: 'plain',
+      contentType: 'text/plain',
+    }),
+  );
   t.match(agent.requests.at(-1), { method: 'POST', path: '/y', headers: { 'content-type': 'text/plain' } });
   t.equal(agent.requests.at(-1)?.body.toString(), 'plain');
 });
@@ -662,7 +774,10 @@ t.test('a secret that is not there refuses without showing anything; one in a fi
       return secret;
     },
   });
-  const candidate = candidateOf({ address: agent.url, endpoint: { credential: { header: 'x-api-key', prefix: '', secret: { file: '/run/secrets/key' } } } });
+  const candidate = candidateOf({
+    address: agent.url,
+    endpoint: { credential: { header: 'x-api-key', prefix: '', secret: { file: '/run/secrets/key' } } },
+  });
   const key = async (): Promise<unknown> => {
     const reply = await http.invoke(exchangeOf(candidate, { incoming: { 'x-api-key': 'callers' } }));
     return reply.code === 0 ? agent.requests.at(-1)?.headers['x-api-key'] : reply;
@@ -688,11 +803,12 @@ t.test('a secret that is not there refuses without showing anything; one in a fi
   t.equal(agent.executions, before);
 });
 
-t.test('credentials in an address are not shown', async (t) => {
+t.test('credentials in an address are refused, and not shown', async (t) => {
   const http = new HttpTransport(contextOf());
   t.teardown(() => http.close());
   const reply = await http.invoke(exchangeOf(candidateOf({ address: 'http://user:pa55@127.0.0.1:1/' })));
   t.equal(reply.started, 'not_started');
+  t.match(reply.detail, 'name a credential instead');
   t.notMatch(reply.detail, 'pa55');
 });
 

@@ -1,0 +1,164 @@
+/**
+ * Holds what happened against what was expected: pure, and every answer is a sentence that says what was found and what
+ * was wanted. An empty list means that all of it holds.
+ */
+import { codeEntry } from '../../proto/wire/codes.ts';
+import type { TraceLine } from '../call/trace.ts';
+import { type Comparison, holds, shown } from './comparison.ts';
+import type { Outcome } from './one-call.ts';
+import type { CallExpectation, StateExpectation } from './scenario.ts';
+import type { Tally } from './tally.ts';
+
+/** `3001 breaker_open`. */
+export function codeWords(code: number): string {
+  return `${code} ${codeEntry(code).name}`;
+}
+
+/** What is wrong with one call. */
+export function checkCall(expect: CallExpectation, outcome: Outcome, trace: readonly TraceLine[]): string[] {
+  const { result } = outcome;
+  const { call } = result;
+  const wrong: string[] = [];
+  const unequal = (what: string, is: unknown, must: unknown): void => {
+    if (must !== null && is !== must) wrong.push(`${what} is ${shownValue(is)}, expected ${shownValue(must)}`);
+  };
+  if (expect.code !== null && result.entry.code !== expect.code) {
+    wrong.push(`code is ${codeWords(result.entry.code)}, expected ${codeWords(expect.code)}${result.detail === '' ? '' : ` (${result.detail})`}`);
+  }
+  unequal('status', result.status, expect.status);
+  unequal('capability', call.capability?.name ?? null, expect.capability);
+  if (expect.providers !== null && !expect.providers.includes(result.provider)) {
+    wrong.push(`provider is ${result.provider ?? 'none'}, expected ${expect.providers.map((each) => each ?? 'none').join(' or ')}`);
+  }
+  unequal('version', result.version, expect.version);
+  unequal('degraded', call.degraded, expect.degraded);
+  unequal('definitely_success', call.definitelySuccess, expect.definitelySuccess);
+  unequal('ambiguous', result.ambiguous, expect.ambiguous);
+  compare(wrong, 'attempts', expect.attempts, call.attempts.length);
+  compare(wrong, 'elapsed', expect.elapsed, result.elapsedMs);
+  if (expect.data !== undefined) {
+    const problem = misfit(expect.data, dataOf(outcome), '');
+    if (problem !== null) wrong.push(`data${problem}`);
+  }
+  for (const words of expect.detail) {
+    if (!result.detail.includes(words)) wrong.push(`detail is ${JSON.stringify(result.detail)}, expected to contain ${JSON.stringify(words)}`);
+  }
+  for (const reason of expect.reasons) if (!trace.some((line) => isReason(line, reason))) wrong.push(`the decision has no ${reason}`);
+  for (const reason of expect.notReasons) {
+    const found = trace.find((line) => isReason(line, reason));
+    if (found !== undefined) wrong.push(`the decision has ${found.stage}.${found.reason} (${found.words}), which was not expected`);
+  }
+  return wrong;
+}
+
+/** Whether a decision trace is needed to judge a call. */
+export function readsTrace(expect: CallExpectation): boolean {
+  return expect.reasons.length > 0 || expect.notReasons.length > 0;
+}
+
+function isReason(line: TraceLine, reason: string): boolean {
+  return line.reason === reason || `${line.stage}.${line.reason}` === reason;
+}
+
+function dataOf(outcome: Outcome): unknown {
+  const text = (outcome.streamed ?? outcome.result.data).toString('utf8');
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    return text;
+  }
+}
+
+/** Where `actual` does not contain `wanted`: null = nowhere. Maps may have more keys, lists may not have more entries. */
+function misfit(wanted: unknown, actual: unknown, at: string): string | null {
+  if (Array.isArray(wanted)) {
+    if (!Array.isArray(actual)) return `${at} is ${shownValue(actual)}, expected ${shownValue(wanted)}`;
+    if (actual.length !== wanted.length) return `${at} has ${actual.length} entries, expected ${wanted.length}`;
+    return firstOf(wanted.map((each, i) => misfit(each, actual[i], `${at}/${i}`)));
+  }
+  if (typeof wanted === 'object' && wanted !== null) {
+    if (typeof actual !== 'object' || actual === null || Array.isArray(actual)) return `${at} is ${shownValue(actual)}, expected ${shownValue(wanted)}`;
+    return firstOf(Object.entries(wanted).map(([key, each]) => (Object.hasOwn(actual, key) ? misfit(each, (actual as Record<string, unknown>)[key], `${at}/${key}`) : `${at}/${key} is missing, expected ${shownValue(each)}`)));
+  }
+  return Object.is(wanted, actual) ? null : `${at} is ${shownValue(actual)}, expected ${shownValue(wanted)}`;
+}
+
+function firstOf(problems: readonly (string | null)[]): string | null {
+  return problems.find((problem) => problem !== null) ?? null;
+}
+
+function shownValue(value: unknown): string {
+  if (typeof value === 'string') return value;
+  if (value === undefined || value === null) return 'none';
+  const json = JSON.stringify(value);
+  return json.length <= 120 ? json : `${json.slice(0, 117)}...`;
+}
+
+function compare(wrong: string[], what: string, comparison: Comparison | null, actual: number, whole = 1): void {
+  if (comparison !== null && !holds(comparison, actual, whole)) wrong.push(`${what}: ${shown(comparison, actual, whole)}, expected ${comparison.text}`);
+}
+
+/** A whole distribution: what is not named must not occur. */
+function distribution<K extends string | number>(wrong: string[], expected: ReadonlyMap<K, Comparison> | null, actual: ReadonlyMap<K, number>, whole: number, words: (key: K) => string): void {
+  if (expected === null) return;
+  for (const [key, comparison] of expected) compare(wrong, words(key), comparison, actual.get(key) ?? 0, whole);
+  for (const [key, n] of actual) if (!expected.has(key)) wrong.push(`${words(key)}: ${n}, expected none (it is not named)`);
+}
+
+/** Who served call n of a step; index 0 is call 1. */
+export interface Served {
+  readonly providers: readonly (string | null)[];
+  readonly versions: readonly (string | null)[];
+}
+
+/** What is wrong with a step as a whole. `others`: steps by label. */
+export function checkStep(expect: CallExpectation, tally: Tally, served: Served, others: ReadonlyMap<string, Served>): string[] {
+  const wrong: string[] = [];
+  compare(wrong, 'succeeded', expect.succeeded, tally.succeeded, tally.calls);
+  distribution(wrong, expect.codes, tally.byCode, tally.calls, (code) => `calls ending with ${codeWords(code)}`);
+  distribution(wrong, expect.byProvider, tally.byProvider, tally.calls, (agent) => `calls served by ${agent}`);
+  distribution(wrong, expect.byVersion, tally.byVersion, tally.calls, (version) => `calls served by version ${version}`);
+  if (expect.sameProvider && tally.byProvider.size > 1) wrong.push(`served by ${[...tally.byProvider].map(([agent, n]) => `${agent} (${n})`).join(', ')}, expected one provider for all`);
+  alike(wrong, 'provider', expect.sameProviderAs, served.providers, (label) => others.get(label)?.providers ?? []);
+  alike(wrong, 'version', expect.sameVersionAs, served.versions, (label) => others.get(label)?.versions ?? []);
+  return wrong;
+}
+
+function alike(wrong: string[], what: string, label: string | null, mine: readonly (string | null)[], of: (label: string) => readonly (string | null)[]): void {
+  if (label === null) return;
+  const theirs = of(label);
+  const differing: string[] = [];
+  for (let i = 0; i < mine.length; i++) if (mine[i] !== theirs[i]) differing.push(`call ${i + 1}: ${mine[i] ?? 'none'} instead of ${theirs[i] ?? 'none'}`);
+  if (differing.length > 0) wrong.push(`${differing.length} of ${mine.length} calls met another ${what} than in ${JSON.stringify(label)}: ${differing.slice(0, 3).join('; ')}${differing.length > 3 ? '; …' : ''}`);
+}
+
+/** The run as it stands. */
+export interface State {
+  readonly tally: Tally;
+  readonly inFlight: number;
+  executions(cell: string): number;
+  /** Null when the table has no such provider and capability. */
+  breaker(cell: string): string | null;
+  opened(cell: string): number;
+  taskMs(task: string): number;
+}
+
+export function checkState(expect: StateExpectation, state: State): string[] {
+  const wrong: string[] = [];
+  const { tally } = state;
+  compare(wrong, 'calls', expect.calls, tally.calls);
+  compare(wrong, 'succeeded', expect.succeeded, tally.succeeded, tally.calls);
+  distribution(wrong, expect.codes, tally.byCode, tally.calls, (code) => `calls ending with ${codeWords(code)}`);
+  compare(wrong, 'attempts', expect.attempts, tally.attempts);
+  compare(wrong, 'retries', expect.retries, tally.retries);
+  compare(wrong, 'fallbacks', expect.fallbacks, tally.fallbacks);
+  compare(wrong, 'in flight', expect.inFlight, state.inFlight);
+  for (const [cell, comparison] of expect.executions ?? []) compare(wrong, `executions at ${cell}`, comparison, state.executions(cell));
+  for (const [cell, must] of expect.breaker ?? []) {
+    const is = state.breaker(cell);
+    if (is !== must) wrong.push(`the breaker of ${cell} is ${is ?? 'not there'}, expected ${must}`);
+  }
+  for (const [cell, comparison] of expect.opened ?? []) compare(wrong, `times that the breaker of ${cell} opened`, comparison, state.opened(cell));
+  for (const [task, comparison] of expect.tasks ?? []) compare(wrong, `time of the task ${task}`, comparison, state.taskMs(task));
+  return wrong;
+}

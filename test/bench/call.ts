@@ -1,0 +1,257 @@
+/**
+ * What a call costs: straight to the agent, through a bare pass-through (the floor), through a sidecar with every policy
+ * on, and through two sidecars. All are processes of their own on one machine, and so is the load. Two kinds of figures:
+ *
+ * CPU per call at saturation, from each process's own accounting, which a busy machine does not distort. The passes of the
+ * four paths take turns, and the ratio is formed within a round.
+ *
+ * Latency at a fixed 1,000 calls a second, the paths taking turns in slices of 250 ms, so that noise meets all alike. The
+ * tail is judged only in windows in which the direct calls themselves were quick.
+ *
+ *     make bench-call                     about two minutes; the last line is one JSON object
+ *     node dist/test/bench/call.js --quick      seconds, for development: the figures are rough
+ *     node dist/test/bench/call.js --profile    CPU profiles of floor, sidecar and host at saturation, in build/
+ *
+ * Exit 0 when every call was answered rightly, also when a target is missed (the table says which); 1 otherwise.
+ */
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpus, tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { readSidecarConfig } from '../../sidecar/config.ts';
+import { COMPILED, repoFile } from '../support/paths.ts';
+import { waitUntil } from '../support/settle.ts';
+import type { Target } from './connection.ts';
+import { figuresOf, type Latency, type Pass, PATHS, type PathName, perCall, type Round, tableOf, type Window } from './figures.ts';
+import type { Order, Paced, Saturated } from './load.ts';
+import { CALLER_TOKEN, callerSettings, DIRECT, HOSTED, hostSettings } from './scenario.ts';
+import { Server } from './servers.ts';
+
+interface Plan {
+  readonly idleMs: number;
+  readonly warmMs: number;
+  readonly passMs: number;
+  readonly rounds: number;
+  readonly windowMs: number;
+  readonly windows: number;
+}
+
+const FULL: Plan = { idleMs: 3_000, warmMs: 3_000, passMs: 5_000, rounds: 3, windowMs: 10_000, windows: 5 };
+const QUICK: Plan = { idleMs: 500, warmMs: 700, passMs: 1_000, rounds: 3, windowMs: 2_000, windows: 2 };
+const CONNECTIONS = 16;
+const RATE_PER_SEC = 1_000;
+const SLICE_MS = 250;
+
+/** Everything that runs, and where the load goes. */
+class Stage {
+  readonly folder = mkdtempSync(join(tmpdir(), 'reach-bench-'));
+  readonly #servers: Server[] = [];
+  readonly targets = {} as Record<PathName, Target>;
+  readonly measured = {} as Record<PathName, readonly Server[]>;
+  accessLog = '';
+  #load: Server | null = null;
+
+  async build(): Promise<void> {
+    const agent = this.#start('agent', 'test/bench/agent.ts', [], true);
+    const agentUrl = `http://127.0.0.1:${(await agent.ask<{ port: number }>(null)).port}`;
+    const floor = this.#start(
+      'floor',
+      'test/bench/floor/floor.ts',
+      ['--port', '0', '--target', `${agentUrl}/${DIRECT}`, '--connections', String(CONNECTIONS)],
+      true,
+    );
+    const floorPort = Number(await this.#said(floor, /"port":(\d+)/));
+    const host = this.#sidecar('host', hostSettings(agentUrl));
+    const caller = this.#sidecar('sidecar', callerSettings(agentUrl, await this.#said(host, /, mesh (http:\/\/\S+)/)));
+    const callerPort = Number(new URL(await this.#said(caller, /listens on (http:\/\/[^\s,]+)/)).port);
+    const authorization = { authorization: `Bearer ${CALLER_TOKEN}` };
+    const sidecarTarget = (name: PathName, capability: string): Target => ({
+      name,
+      port: callerPort,
+      path: `/v1/invoke/${capability}@%5E2.0`,
+      headers: authorization,
+      enveloped: true,
+    });
+    this.targets.direct = { name: 'direct', port: Number(new URL(agentUrl).port), path: `/${DIRECT}`, headers: {}, enveloped: false };
+    this.targets.floor = { name: 'floor', port: floorPort, path: `/v1/invoke/${DIRECT}`, headers: {}, enveloped: false };
+    this.targets.sidecar = sidecarTarget('sidecar', DIRECT);
+    this.targets.mesh = sidecarTarget('mesh', HOSTED);
+    this.measured.direct = [agent];
+    this.measured.floor = [floor];
+    this.measured.sidecar = [caller];
+    this.measured.mesh = [caller, host];
+    this.#load = this.#start('load', 'test/bench/load.ts', [], false);
+    await this.#load.ask(null);
+  }
+
+  get caller(): Server {
+    return this.measured.sidecar[0] as Server;
+  }
+
+  saturate(path: PathName, durationMs: number): Promise<Saturated> {
+    return this.#order<Saturated>({ do: 'saturate', target: this.targets[path], connections: CONNECTIONS, durationMs }, durationMs);
+  }
+
+  pace(windowMs: number): Promise<Paced> {
+    const targets = PATHS.map((name) => this.targets[name]);
+    return this.#order<Paced>(
+      { do: 'pace', targets, connections: CONNECTIONS, ratePerSec: RATE_PER_SEC, windowMs, sliceMs: SLICE_MS },
+      windowMs,
+    );
+  }
+
+  async stop(): Promise<void> {
+    // Callers before those they call, so that nobody sees a connection refused.
+    for (const server of [...this.#servers].reverse()) await server.stop();
+    rmSync(this.folder, { recursive: true, force: true });
+  }
+
+  #order<Answer>(order: Order, durationMs: number): Promise<Answer> {
+    if (this.#load === null) throw new Error('the load has not been started');
+    return this.#load.ask<Answer>(order, durationMs + 20_000);
+  }
+
+  #start(name: string, program: string, args: readonly string[], measured: boolean): Server {
+    const server = Server.start(name, program, { args, measured, outputFile: join(this.folder, `${name}.out`), cwd: this.folder });
+    this.#servers.push(server);
+    return server;
+  }
+
+  #sidecar(name: string, text: string): Server {
+    const file = join(this.folder, `${name}.yaml`);
+    writeFileSync(file, text, { mode: 0o600 });
+    const reading = readSidecarConfig(text, file);
+    if ('config' in reading) this.accessLog = reading.config.log.access;
+    return this.#start(name, 'sidecar/main.ts', ['run', file], true);
+  }
+
+  /** Waits for words in a server's output and gives their first group. */
+  async #said(server: Server, pattern: RegExp): Promise<string> {
+    let match: RegExpExecArray | null = null;
+    await waitUntil(
+      `${server.name} says ${pattern.source}`,
+      () => {
+        match = pattern.exec(readFileSync(server.outputFile, 'utf8'));
+        return match !== null || server.ended !== null;
+      },
+      20_000,
+      50,
+    );
+    const found = (match as RegExpExecArray | null)?.[1];
+    if (found === undefined)
+      throw new Error(`${server.name} ended (${server.ended ?? ''}):\n${readFileSync(server.outputFile, 'utf8').slice(-2_000)}`);
+    return found;
+  }
+}
+
+/** Errors over the whole run, with the words of the first ones. */
+class Errors {
+  count = 0;
+  add(found: { readonly errors: number; readonly problems: readonly string[] }): void {
+    this.count += found.errors;
+    for (const problem of found.problems) console.error(`error: ${problem}`);
+  }
+}
+
+async function used(servers: readonly Server[]): Promise<number> {
+  let sum = 0;
+  for (const server of servers) sum += (await server.usage()).cpuUs;
+  return sum;
+}
+
+async function pass(stage: Stage, path: PathName, durationMs: number, errors: Errors): Promise<Pass> {
+  const servers = stage.measured[path];
+  const before = await used(servers);
+  const seen = await stage.saturate(path, durationMs);
+  const cpuUs = (await used(servers)) - before;
+  errors.add(seen);
+  return { calls: seen.calls, elapsedMs: seen.elapsedMs, cpuUs };
+}
+
+async function round(stage: Stage, durationMs: number, errors: Errors): Promise<Round> {
+  const passes = {} as Record<PathName, Pass>;
+  for (const path of PATHS) passes[path] = await pass(stage, path, durationMs, errors);
+  return passes;
+}
+
+async function window(stage: Stage, durationMs: number, errors: Errors): Promise<Window> {
+  const seen = await stage.pace(durationMs);
+  errors.add(seen);
+  if (seen.slipP99Ms > 3)
+    console.log(
+      `  the load was late in this window: p99 ${seen.slipP99Ms.toFixed(1)} ms, at most ${seen.slipMaxMs.toFixed(1)} ms after its schedule`,
+    );
+  return Object.fromEntries(seen.paths.map((path): [string, Latency] => [path.name, path])) as unknown as Window;
+}
+
+async function measure(stage: Stage, plan: Plan): Promise<number> {
+  const errors = new Errors();
+  await sleep(plan.idleMs);
+  const idle = await stage.caller.usage();
+  await round(stage, plan.warmMs, errors);
+  const rounds: Round[] = [];
+  for (let i = 0; i < plan.rounds && errors.count === 0; i++) {
+    const done = await round(stage, plan.passMs, errors);
+    console.log(`  round ${i + 1}: ${PATHS.map((path) => `${path} ${perCall(done[path]).toFixed(1)}`).join(', ')} us of CPU per call`);
+    rounds.push(done);
+  }
+  const windows: Window[] = [];
+  for (let i = 0; i < plan.windows && errors.count === 0; i++) {
+    const done = await window(stage, plan.windowMs, errors);
+    console.log(
+      `  window ${i + 1}: ${PATHS.map((path) => `${path} ${done[path].p50Ms.toFixed(2)}/${done[path].p99Ms.toFixed(2)}`).join(', ')} ms p50/p99`,
+    );
+    windows.push(done);
+  }
+  const loaded = await stage.caller.usage();
+  const measured = { rounds, windows, errors: errors.count, idleRssBytes: idle.rssBytes, loadedRssBytes: loaded.rssBytes };
+  const figures = figuresOf(measured);
+  console.log(`\n${tableOf(measured, figures)}\n`);
+  console.log(JSON.stringify(figures));
+  return errors.count;
+}
+
+/** One profile for each measured process but the agent; nothing else is asked of this run. */
+async function profile(stage: Stage, plan: Plan): Promise<number> {
+  const errors = new Errors();
+  mkdirSync(repoFile('build'), { recursive: true });
+  await round(stage, plan.warmMs, errors);
+  for (const path of ['floor', 'sidecar', 'mesh'] as const) {
+    const servers = stage.measured[path];
+    for (const server of servers) await server.profile();
+    const done = await pass(stage, path, plan.passMs, errors);
+    for (const server of servers) {
+      const file = repoFile('build', `${path}-${server.name}.cpuprofile`);
+      await server.unprofile(file);
+      console.log(`${path}: ${done.calls} calls, ${perCall(done).toFixed(1)} us of CPU each while profiled: ${file}`);
+    }
+  }
+  return errors.count;
+}
+
+function sleep(ms: number): Promise<void> {
+  return new Promise((done) => setTimeout(done, ms));
+}
+
+async function main(): Promise<void> {
+  const { values } = parseArgs({ options: { quick: { type: 'boolean', default: false }, profile: { type: 'boolean', default: false } } });
+  const plan = values.quick ? QUICK : FULL;
+  const stage = new Stage();
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => void stage.stop().then(() => process.exit(130)));
+  try {
+    await stage.build();
+    console.log(
+      `bench call: ${CONNECTIONS} connections, 1 KiB JSON both ways, enveloped; ${cpus().length} CPUs, Node ${process.version}; access log: ${stage.accessLog} (as shipped), to a file`,
+    );
+    if (values.quick || !COMPILED) console.log('rough figures: passes are short, or the programs run from source');
+    const errors = values.profile ? await profile(stage, plan) : await measure(stage, plan);
+    if (errors > 0) process.exitCode = 1;
+  } catch (error) {
+    console.error(error instanceof Error ? error.message : error);
+    process.exitCode = 1;
+  } finally {
+    await stage.stop();
+  }
+}
+
+await main();

@@ -1,0 +1,151 @@
+import t, { type Test } from 'tap';
+import { meshPort } from '../../../../sidecar/accept/mesh.ts';
+import { failed } from '../../../../sidecar/call/reply.ts';
+import { refusing, Verdict } from '../../../../sidecar/call/verdict.ts';
+import { type Script, type ScriptedBody, ScriptedFront } from '../../../support/front.ts';
+import { ask as askRaw, head, RawClient, type RawAnswer } from '../../../support/raw-http.ts';
+import { waitUntil } from '../../../support/settle.ts';
+
+const PATH = '/mesh/v1/invoke/crm.order.query';
+const PEER = { authorization: 'Bearer mesh', 'reach-wire': '1', 'reach-provider': 'crm.order.a', 'reach-version': '2.1.0', 'reach-caller': 'shop.chat.1' };
+
+async function open(t: Test, script: Script): Promise<{ front: ScriptedFront; at: number }> {
+  const front = new ScriptedFront({ script });
+  const port = meshPort(front, { host: '127.0.0.1', port: 0 });
+  await port.open();
+  t.teardown(async () => {
+    await port.close(200);
+    if (front.observation.inFlight() !== 0 || front.accessLines().length !== front.observation.ended()) throw new Error('something is left behind');
+  });
+  return { front, at: port.address.port };
+}
+
+const ask = (at: number, headers: Record<string, string | null> = {}, body = '{}'): Promise<RawAnswer> => askRaw(at, 'POST', PATH, { ...PEER, ...headers }, body);
+
+t.test('the agent\'s whole answer is passed on as it came, its own errors too', async (t) => {
+  let status = 200;
+  const { at, front } = await open(t, (call, stage) => {
+    call.definitelySuccess = status === 200;
+    call.noRetry = status === 409;
+    stage.answer(call, status, '{"n":1e400}', { 'content-type': 'application/json', 'x-own': '1', 'reach-code': '9001', 'reach-started': 'not_started' }, status === 200 ? 0 : 6001);
+  });
+  const good = await ask(at);
+  t.equal(good.status, 200);
+  t.equal(good.body, '{"n":1e400}');
+  t.match(good.headers, { 'reach-code': '0', 'reach-started': 'done', 'reach-definitely-success': 'true', 'x-own': '1', 'content-type': 'application/json' }, 'an agent cannot speak for the sidecar');
+  t.match(front.calls[0], { way: 'mesh', asked: 'crm.order.query', stream: false });
+  status = 409;
+  const own = await ask(at);
+  t.equal(own.status, 409);
+  t.equal(own.body, '{"n":1e400}');
+  t.match(own.headers, { 'reach-code': '0', 'reach-started': 'done', 'reach-retry': 'none' });
+});
+
+t.test('a refusal says that the work never started, and why', async (t) => {
+  const busy = refusing('slots', 'provider_busy', 3003, '{a} has {b} calls');
+  const { at } = await open(t, (call) => {
+    call.refusal = new Verdict(busy, 'crm.order.ä\n', 7);
+    call.code = 3003;
+    call.retryAfterMs = 250.5;
+  });
+  const answer = await ask(at);
+  t.equal(answer.status, 503);
+  t.equal(answer.body, '');
+  t.match(answer.headers, { 'reach-code': '3003', 'reach-started': 'not_started', 'reach-retry-after-ms': '251' });
+  t.equal(decodeURIComponent(answer.headers['reach-detail'] ?? ''), 'crm.order.ä\n has 7 calls');
+});
+
+t.test('a failed attempt says how far it got; long words are cut to whole characters', async (t) => {
+  const { at } = await open(t, (call, stage) => {
+    stage.attempt(call, 1002, 'started', 0, 'ü'.repeat(5_000));
+    call.reply = failed(1002, 'started', 'ü'.repeat(5_000));
+    call.code = 1002;
+  });
+  const answer = await ask(at);
+  t.equal(answer.status, 502);
+  t.match(answer.headers, { 'reach-code': '1002', 'reach-started': 'started' });
+  const detail = answer.headers['reach-detail'] ?? '';
+  t.ok(detail.length <= 1_024 && detail.length > 1_000);
+  t.match(decodeURIComponent(detail), /^ü+$/);
+});
+
+t.test('a peer of another wire version is told both versions', async (t) => {
+  const { at, front } = await open(t, (call, stage) => stage.answer(call, 200, '{}'));
+  for (const wire of ['2', null]) {
+    const answer = await ask(at, { 'reach-wire': wire });
+    t.equal(answer.status, 400);
+    t.match(answer.headers, { 'reach-code': '4003', 'reach-started': 'not_started' });
+    t.equal(decodeURIComponent(answer.headers['reach-detail'] ?? ''), `the peer speaks mesh version ${wire ?? 'unknown'}, this sidecar 1`);
+  }
+  t.match((await ask(at, { 'reach-provider': null })).headers, { 'reach-code': '4003' });
+  t.match((await ask(at, { 'reach-version': null })).headers, { 'reach-code': '4003' });
+  t.equal(front.calls.length, 0);
+});
+
+t.test('a sidecar that starts or stops has not started the work', async (t) => {
+  const { at, front } = await open(t, (call, stage) => stage.answer(call, 200, '{}'));
+  front.scripted.ready = false;
+  t.match(await ask(at), { status: 503, headers: { 'reach-code': '2003', 'reach-started': 'not_started', 'reach-retry-after-ms': '1000' } });
+  t.equal((await askRaw(at, 'GET', '/mesh/v1/ready', { authorization: null })).status, 503);
+  front.scripted.ready = true;
+  t.equal((await askRaw(at, 'GET', '/mesh/v1/ready', { authorization: null })).status, 200);
+  front.draining = true;
+  t.match(await ask(at), { status: 503, headers: { 'reach-code': '2006', 'reach-started': 'not_started' } });
+});
+
+t.test('browsers have no business on this port, whatever the path and the host', async (t) => {
+  const { at, front } = await open(t, (call, stage) => stage.answer(call, 200, '{}'));
+  for (const headers of [{ origin: 'http://127.0.0.1' }, { origin: 'null' }, { 'sec-fetch-site': 'none' }]) {
+    t.equal((await ask(at, headers)).status, 403);
+    t.equal((await askRaw(at, 'GET', '/nothing', headers)).status, 403);
+  }
+  t.equal((await ask(at, { 'transfer-encoding': 'gzip, chunked', 'content-length': null })).status, 400);
+  t.equal(front.calls.length, 0);
+  t.equal((await ask(at, { host: 'sidecar-b.mesh:7701' })).status, 200, 'its names are many');
+});
+
+t.test('a stream passes through chunk by chunk, and a cut stays a cut', async (t) => {
+  const bodies: ScriptedBody[] = [];
+  const { at, front } = await open(t, (call, stage) => {
+    bodies.push(stage.stream(call, { 'content-type': 'text/event-stream' }));
+  });
+  for (const ending of ['end', 'cut', 'leave'] as const) {
+    const client = await RawClient.to(at);
+    client.write(`${head('POST', PATH, { ...PEER, 'reach-stream': '1', 'content-length': '2' })}{}`);
+    await client.until((text) => text.includes('\r\n\r\n'));
+    const source = bodies.at(-1) as ScriptedBody;
+    source.push('data: half');
+    await client.until((text) => text.includes('half'));
+    t.match(client.text, /reach-code: 0\r\n/);
+    if (ending === 'end') {
+      source.end();
+      const answer = await client.answer();
+      t.ok(answer.isWhole);
+      t.equal(answer.body, 'data: half');
+    } else if (ending === 'cut') {
+      source.cut(1006, 'gone');
+      t.ok(await client.closed());
+      t.notOk((await client.answer()).isWhole);
+    } else {
+      client.close();
+      await waitUntil('the agent is told', () => source.cancelled !== null, 500);
+    }
+    client.close();
+  }
+  t.ok(front.calls.every((call) => call.stream));
+});
+
+t.test('a peer that leaves cancels the work', async (t) => {
+  const { at, front } = await open(t, (call) => new Promise<void>((done) => {
+    call.onCancel = () => {
+      call.code = 5003;
+      done();
+    };
+  }));
+  const client = await RawClient.to(at);
+  client.write(`${head('POST', PATH, { ...PEER, 'content-length': '2' })}{}`);
+  await waitUntil('under way', () => front.observation.inFlight() === 1);
+  client.close();
+  await waitUntil('cancelled', () => front.observation.inFlight() === 0, 500);
+  t.ok(front.calls[0]?.cancelled);
+});

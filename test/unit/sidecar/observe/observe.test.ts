@@ -1,0 +1,280 @@
+import t from 'tap';
+import { createLog, loggableHeaders, printable, printableId } from '../../../../base/log.ts';
+import { VirtualClock } from '../../../../base/virtual-clock.ts';
+import type { Code } from '../../../../proto/wire/codes.ts';
+import { Attempt } from '../../../../sidecar/call/attempt-record.ts';
+import { Call, NO_HEADERS } from '../../../../sidecar/call/call.ts';
+import { Principal } from '../../../../sidecar/call/principal.ts';
+import { failed, NO_BODY } from '../../../../sidecar/call/reply.ts';
+import { Health } from '../../../../sidecar/health/health.ts';
+import type { AccessMode } from '../../../../sidecar/observe/access.ts';
+import { MAX_SERIES, type ScrapeSources } from '../../../../sidecar/observe/metrics.ts';
+import { Observation } from '../../../../sidecar/observe/observer.ts';
+import { Histogram, Reading, Series } from '../../../../sidecar/observe/series.ts';
+import type { Candidate } from '../../../../sidecar/table/snapshot.ts';
+import { candidateOf } from '../../../support/front.ts';
+
+interface Watched {
+  readonly clock: VirtualClock;
+  readonly health: Health;
+  readonly observation: Observation;
+  readonly lines: string[];
+}
+
+function watch(access: AccessMode = 'all'): Watched {
+  const clock = new VirtualClock();
+  const lines: string[] = [];
+  const log = createLog({ level: 'info', service: 'test', to: { write: (line: string) => void lines.push(line) } });
+  return { clock, health: new Health(clock, { consecutive: 3, forMs: 1_000 }), observation: new Observation(clock, log.logger, access), lines };
+}
+
+const NOTHING: ScrapeSources = { table: { version: 3, ageMs: 1_500, rejected: 2 }, breakers: [], providers: [] };
+
+function callOf(clock: VirtualClock, candidate: Candidate | null, code: Code = 0, more: (call: Call) => void = () => {}): Call {
+  const call = new Call('http', 'crm.order.query', NO_HEADERS, NO_BODY, '', false, clock);
+  call.traceId = 'a'.repeat(32);
+  call.code = code;
+  if (candidate !== null) {
+    call.capability = candidate.version.capability;
+    call.lines = [candidate.version];
+    call.chosen = candidate;
+    call.principal = new Principal('shop.chat.1');
+  }
+  more(call);
+  return call;
+}
+
+function run({ observation }: Watched, call: Call): void {
+  observation.callStarted(call);
+  observation.callEnded(call);
+}
+
+/** Value of one line of the exposition text; null when it is not there. */
+function valueOf(text: string, series: string): number | null {
+  const line = text.split('\n').find((one) => one.startsWith(`${series} `));
+  return line === undefined ? null : Number(line.slice(series.length + 1));
+}
+
+t.test('a call is counted by canonical name, version, code and way in', async (t) => {
+  const w = watch();
+  const candidate = candidateOf(w.health);
+  for (let i = 0; i < 3; i++) {
+    const call = callOf(w.clock, candidate);
+    w.observation.callStarted(call);
+    t.equal(w.observation.metrics.inFlight(), 1);
+    await w.clock.advance(2);
+    w.observation.callEnded(call);
+  }
+  run(w, callOf(w.clock, candidate, 3003));
+  run(w, callOf(w.clock, null, 2001));
+  const text = await w.observation.metrics.render(NOTHING);
+  t.equal(valueOf(text, 'reach_calls_total{capability="crm.order.query",version="2.1.0",code="0",way="http"}'), 3);
+  t.equal(valueOf(text, 'reach_calls_total{capability="crm.order.query",version="2.1.0",code="3003",way="http"}'), 1);
+  t.equal(valueOf(text, 'reach_calls_total{capability="unknown",version="",code="2001",way="http"}'), 1);
+  t.equal(valueOf(text, 'reach_call_duration_seconds_bucket{le="0.001",capability="crm.order.query"}'), 1);
+  t.equal(valueOf(text, 'reach_call_duration_seconds_bucket{le="0.0025",capability="crm.order.query"}'), 4);
+  t.equal(valueOf(text, 'reach_call_duration_seconds_bucket{le="+Inf",capability="crm.order.query"}'), 4);
+  t.equal(valueOf(text, 'reach_call_duration_seconds_count{capability="crm.order.query"}'), 4);
+  t.equal(valueOf(text, 'reach_call_duration_seconds_sum{capability="crm.order.query"}'), 0.006);
+  t.equal(valueOf(text, 'reach_in_flight{way="http"}'), 0);
+  t.equal(valueOf(text, 'reach_table_version'), 3);
+  t.equal(valueOf(text, 'reach_table_age_seconds'), 1.5);
+  t.equal(valueOf(text, 'reach_rejected_pushes_total'), 2);
+  t.ok((valueOf(text, 'process_resident_memory_bytes') ?? 0) > 1_000_000);
+  for (const name of ['reach_calls_total', 'process_cpu_seconds_total']) t.match(text, new RegExp(`# HELP ${name} .+\\n# TYPE ${name} counter`));
+});
+
+t.test('a pushed table goes on counting in the same series', async (t) => {
+  const w = watch();
+  run(w, callOf(w.clock, candidateOf(w.health)));
+  run(w, callOf(w.clock, candidateOf(w.health)));
+  const text = await w.observation.metrics.render(NOTHING);
+  t.equal(valueOf(text, 'reach_calls_total{capability="crm.order.query",version="2.1.0",code="0",way="http"}'), 2);
+});
+
+t.test('attempts, retries, fallbacks and panic are counted', async (t) => {
+  const w = watch();
+  const first = candidateOf(w.health);
+  const second = candidateOf(w.health, 'crm.order.query', '2.1.0', 'crm.order.b');
+  const other = candidateOf(w.health, 'crm.cache.query', '1.0.0', 'crm.cache.a');
+  // The same capability object for both providers, as in a compiled table.
+  (second.version as { capability: unknown }).capability = first.version.capability;
+  const call = callOf(w.clock, other, 0, (made) => {
+    for (const candidate of [first, second, other]) {
+      const attempt = new Attempt(candidate, 0);
+      attempt.code = candidate === other ? 0 : 1003;
+      attempt.elapsedMs = 30;
+      made.attempts.push(attempt);
+      w.observation.attemptEnded(made, attempt);
+    }
+    made.fallbackFrom = first.version.capability;
+    made.panicked = true;
+  });
+  run(w, call);
+  run(w, callOf(w.clock, first, 0, (made) => {
+    made.fallbackFrom = first.version.capability;
+    made.staticBody = Buffer.from('1');
+  }));
+  run(w, callOf(w.clock, first, 2003, (made) => {
+    made.fallbackFrom = first.version.capability;
+  }));
+  const text = await w.observation.metrics.render(NOTHING);
+  t.equal(valueOf(text, 'reach_attempts_total{capability="crm.order.query",provider="crm.order.b",code="1003"}'), 1);
+  t.equal(valueOf(text, 'reach_attempt_duration_seconds_count{capability="crm.cache.query",provider="crm.cache.a"}'), 1);
+  t.equal(valueOf(text, 'reach_retries_total{capability="crm.order.query"}'), 1, 'the fallback is no retry');
+  t.equal(valueOf(text, 'reach_retries_total{capability="crm.cache.query"}'), null);
+  for (const result of ['served', 'static', 'failed']) t.equal(valueOf(text, `reach_fallbacks_total{capability="crm.order.query",result="${result}"}`), 1, result);
+  t.equal(valueOf(text, 'reach_panic_total{capability="crm.order.query"}'), 1);
+  t.equal(w.observation.attemptsEnded(), 3);
+});
+
+t.test('breakers and providers are shown as they are now', async (t) => {
+  const w = watch();
+  const candidate = candidateOf(w.health);
+  w.health.onTransition = w.observation.breakerMoved;
+  for (let i = 0; i < 10; i++) candidate.health.end(candidate.health.admit(w.clock.now()), 'failure', 1, w.clock.now());
+  candidate.provider.health.inFlight = 4;
+  const text = await w.observation.metrics.render({ ...NOTHING, breakers: w.health.cells(), providers: w.health.providers() });
+  t.equal(valueOf(text, 'reach_breaker_state{provider="crm.order.a",capability="crm.order.query"}'), 3);
+  t.equal(valueOf(text, 'reach_breaker_transitions_total{provider="crm.order.a",capability="crm.order.query",to="open"}'), 1);
+  t.equal(valueOf(text, 'reach_provider_in_flight{provider="crm.order.a"}'), 4);
+  t.match(w.lines.map((line) => JSON.parse(line) as object), [{ level: 40, msg: 'breaker', from: 'closed', to: 'open', provider: 'crm.order.a' }]);
+  t.notMatch(await w.observation.metrics.render(NOTHING), /reach_provider_in_flight\{/, 'what is gone is not shown any more');
+});
+
+t.test('a hundred thousand made-up names grow neither memory nor the scrape', async (t) => {
+  const w = watch('off');
+  const random = (): string => Math.random().toString(36);
+  run(w, callOf(w.clock, null, 2001));
+  const before = process.memoryUsage().heapUsed;
+  for (let i = 0; i < 100_000; i++) {
+    const call = new Call('http', `${random()}.${random()}`, { 'reach-tags': random() }, NO_BODY, '', false, w.clock);
+    call.principal = new Principal(`x.y.${random()}`);
+    call.reply = failed(2001, 'not_started', random());
+    call.code = 2001;
+    run(w, call);
+  }
+  t.ok(process.memoryUsage().heapUsed - before < 20_000_000);
+  const text = await w.observation.metrics.render(NOTHING);
+  t.equal(text.split('\n').filter((line) => line.startsWith('reach_calls_total{')).length, 1);
+  t.equal(valueOf(text, 'reach_calls_total{capability="unknown",version="",code="2001",way="http"}'), 100_001);
+});
+
+t.test('series are bounded, and a full scrape is quick', async (t) => {
+  const w = watch('off');
+  for (let i = 0; i < 3_000; i++) {
+    const candidate = candidateOf(w.health, `crm.order.q${i}`, '1.0.0', `crm.order.a${i}`);
+    const call = callOf(w.clock, candidate);
+    const attempt = new Attempt(candidate, 0);
+    call.attempts.push(attempt);
+    w.observation.attemptEnded(call, attempt);
+    run(w, call);
+  }
+  const times: number[] = [];
+  let text = '';
+  for (let i = 0; i < 3; i++) {
+    const started = performance.now();
+    text = await w.observation.metrics.render({ ...NOTHING, breakers: w.health.cells(), providers: w.health.providers() });
+    times.push(performance.now() - started);
+  }
+  // The quickest of three: a machine that does other things must not fail it.
+  t.ok(Math.min(...times) < 200);
+  for (const name of ['reach_calls_total', 'reach_attempts_total', 'reach_breaker_state', 'reach_provider_in_flight']) {
+    const lines = text.split('\n').filter((line) => line.startsWith(`${name}{`));
+    t.ok(lines.length <= MAX_SERIES, `${name}: ${lines.length}`);
+  }
+  t.ok((valueOf(text, 'reach_calls_total{capability="other",version="other",code="0",way="http"}') ?? valueOf(text, 'reach_calls_total{capability="other",version="other",code="other",way="other"}') ?? 0) > 900, 'the rest is counted as other');
+  const sum = text.split('\n').filter((line) => line.startsWith('reach_calls_total{')).reduce((total, line) => total + Number(line.slice(line.lastIndexOf(' '))), 0);
+  t.equal(sum, 3_000, 'nothing is lost');
+});
+
+t.test('cells stay valid while a series grows; buckets add up', async (t) => {
+  const series = new Series('counter', 'x', 'y', ['a'], 50);
+  const first = series.cell('0');
+  for (let i = 1; i < 40; i++) series.add(series.cell(String(i)), i);
+  series.add(first, 7);
+  t.equal(series.value(first), 7);
+  t.equal(series.cell('39'), series.cell('39'));
+  for (let i = 40; i < 100; i++) series.add(series.cell(String(i)), 1);
+  t.equal(series.size, 50);
+  t.equal((await series.get()).values.find((value) => value.labels['a'] === 'other')?.value, 51);
+  const histogram = new Histogram('h', 'y', ['a'], [1, 2], 3);
+  const cell = histogram.cell('one');
+  for (let i = 0; i < 40; i++) histogram.cell(`${i}`);
+  for (const seconds of [0, 1, 1.5, 2, 9]) histogram.add(cell, seconds);
+  t.equal(histogram.size, 3);
+  t.same((await histogram.get()).values.slice(0, 5).map((value) => [value.metricName, value.labels['le'], value.value]), [['h_bucket', 1, 2], ['h_bucket', 2, 4], ['h_bucket', '+Inf', 5], ['h_sum', undefined, 13.5], ['h_count', undefined, 5]]);
+  const reading = new Reading('gauge', 'r', 'y', ['a'], 2);
+  for (const label of ['1', '2', '3']) reading.set(1, label);
+  t.equal((await reading.get()).values.length, 2);
+});
+
+t.test('every call leaves one access record, which says how it ended', async (t) => {
+  const w = watch();
+  const candidate = candidateOf(w.health);
+  run(w, callOf(w.clock, candidate));
+  run(w, callOf(w.clock, candidate, 1003));
+  run(w, callOf(w.clock, candidate, 5003));
+  run(w, callOf(w.clock, candidate, 9001));
+  const records = w.lines.map((line) => JSON.parse(line) as Record<string, unknown>);
+  t.match(records, [
+    { level: 30, outcome: 'ok', code: 0, name: 'ok', agent: 'shop.chat.1', capability: 'crm.order.query', version: '2.1.0', provider: 'crm.order.a', trace_id: 'a'.repeat(32), msg: 'call' },
+    { level: 30, outcome: 'error', code: 1003, name: 'response_timeout' },
+    { level: 30, outcome: 'cancelled', code: 5003 },
+    { level: 50, outcome: 'error', code: 9001 },
+  ]);
+  t.same([w.observation.started(), w.observation.ended(), w.observation.inFlight(), w.observation.accessRecords()], [4, 4, 0, 4]);
+  t.notOk('asked' in (records[0] as object), 'a known name is said once');
+});
+
+t.test('access records can be limited to failures or switched off', async (t) => {
+  for (const [mode, lines] of [['all', 2], ['errors', 1], ['off', 0]] as const) {
+    const w = watch(mode);
+    const candidate = candidateOf(w.health);
+    run(w, callOf(w.clock, candidate));
+    run(w, callOf(w.clock, candidate, 1001));
+    t.equal(w.lines.length, lines, mode);
+    t.equal(w.observation.accessRecords(), lines);
+    t.equal(w.observation.ended(), 2);
+  }
+});
+
+t.test('nothing that others write can forge a record or reach a terminal raw', async (t) => {
+  const w = watch();
+  const nasty = 'x\n{"level":30,"msg":"call"}\r\u001b[31m\u2028\u0085\u009b\u202e' + 'z'.repeat(1_000_000);
+  const call = new Call('http', nasty, { authorization: 'Bearer secret-token' }, Buffer.from('secret-payload'), '', false, w.clock);
+  call.traceId = 'b'.repeat(32);
+  call.principal = new Principal(nasty);
+  call.reply = failed(1004, 'started', nasty);
+  call.code = 1004;
+  run(w, call);
+  w.observation.bug(call, new Error(nasty));
+  w.observation.breakerMoved({ agentId: 'crm.order.a', capability: 'crm.order.query' }, 'closed', 'open', nasty);
+  t.equal(w.lines.length, 3);
+  for (const line of w.lines) {
+    t.equal(line.indexOf('\n'), line.length - 1, 'one line');
+    t.notOk(/[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u2028\u2029\u202e]/.test(line), 'no control character');
+    t.ok(line.length < 12_000, 'cut');
+    t.notOk(line.includes('secret'), 'no header, no payload');
+    JSON.parse(line);
+  }
+  t.match(JSON.parse(w.lines[0] as string), { agent: 'invalid', capability: null });
+});
+
+t.test('only listed header values are ever logged', async (t) => {
+  const shown = loggableHeaders({ authorization: 'Bearer s3cret', cookie: 'a=s3cret', 'x-api-key': 's3cret', 'proxy-authorization': 's3cret', 'x-anything': 's3cret', 'content-type': 'application/json', 'user-agent': 'a\nb', accept: ['a', 'b'], absent: undefined });
+  t.notOk(JSON.stringify(shown).includes('s3cret'));
+  t.match(shown, { authorization: '[not shown]', 'content-type': 'application/json', 'user-agent': 'a\\u000ab', accept: 'a,b' });
+  const lines: string[] = [];
+  createLog({ level: 'info', service: 's', to: { write: (line: string) => void lines.push(line) } }).logger.info({ headers: { authorization: 's3cret' }, err: new TypeError('why\n') }, 'x');
+  t.match(JSON.parse(lines[0] as string), { headers: { authorization: '[not shown]' }, err: { type: 'TypeError', message: 'why\\u000a' } });
+});
+
+t.test('ids and texts are made fit to print', async (t) => {
+  t.equal(printableId('crm.order.a_b-9'), 'crm.order.a_b-9');
+  for (const bad of ['', 'a b', 'a\n', 'ä', 'a/b', 'x'.repeat(129), 'a:b']) t.equal(printableId(bad), 'invalid', JSON.stringify(bad.slice(0, 10)));
+  t.equal(printableId('x'.repeat(128)).length, 128);
+  t.equal(printable('plain ü 💡'), 'plain ü 💡');
+  t.equal(printable('a\u0000b\u007f\u061c\ufeff'), 'a\\u0000b\\u007f\\u061c\\ufeff');
+  t.equal(printable('abcdef', 3), 'abc…');
+});

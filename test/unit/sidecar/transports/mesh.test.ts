@@ -1,0 +1,193 @@
+import t from 'tap';
+import { Code } from '../../../../proto/wire/codes.ts';
+import { answered, NO_BODY } from '../../../../sidecar/call/reply.ts';
+import { endpointTypes, registerTransports, Transports } from '../../../../sidecar/transports/index.ts';
+import { MeshTransport } from '../../../../sidecar/transports/mesh.ts';
+import type { Transport } from '../../../../sidecar/transports/transport.ts';
+import { type AgentAnswer, TestAgent } from '../../../support/agent.ts';
+import { rawAnswer, TcpStub } from '../../../support/tcp-stub.ts';
+import { candidateOf, Collector, contextOf, exchangeOf } from './exchanges.ts';
+
+type Tap = Pick<typeof t, 'teardown'>;
+
+async function withHost(test: Tap, answer: () => AgentAnswer) {
+  const host = await TestAgent.listen('sidecar-b', answer);
+  const mesh = new MeshTransport(contextOf(), 'mesh-t0ken');
+  test.teardown(async () => {
+    await mesh.close();
+    await host.close();
+  });
+  return { host, mesh, candidate: candidateOf({ reach: 'mesh', meshUrl: host.url }) };
+}
+
+t.test('a call to a provider of another sidecar names capability, version, provider and wire, and proves who asks', async (t) => {
+  const { host, mesh, candidate } = await withHost(t, () => ({ status: 200, headers: { 'reach-code': '0' }, body: { ok: 1 } }));
+  const reply = await mesh.invoke(
+    exchangeOf(candidate, {
+      incoming: { authorization: 'Bearer caller', 'reach-provider': 'evil', 'x-a': '1' },
+      own: ['reach-caller', 'shop.web.1'],
+    }),
+  );
+  t.match(reply, { code: 0, status: 200, started: 'done' });
+  t.equal(reply.body.toString(), '{"ok":1}');
+  const seen = host.requests[0];
+  t.match(seen, { method: 'POST', path: '/mesh/v1/invoke/crm.order.query' });
+  t.match(seen?.headers, {
+    authorization: 'Bearer mesh-t0ken',
+    'reach-wire': '1',
+    'reach-version': '2.1.0',
+    'reach-provider': 'shop.order.1',
+    'reach-caller': 'shop.web.1',
+    'content-type': 'application/json',
+    'x-a': '1',
+  });
+  t.notOk('reach-stream' in (seen?.headers ?? {}));
+});
+
+t.test('what the other sidecar says of the work is believed, in its own code', async (t) => {
+  let answer: AgentAnswer = {};
+  const { mesh, candidate } = await withHost(t, () => answer);
+  const table: [string, AgentAnswer, object][] = [
+    [
+      'busy, never started',
+      {
+        status: 503,
+        headers: {
+          'reach-code': '3003',
+          'reach-started': 'not_started',
+          'reach-detail': 'full%3A%208%20of%208',
+          'reach-retry-after-ms': '250',
+        },
+      },
+      { code: Code.provider_busy, started: 'not_started', detail: 'full: 8 of 8', retryAfterMs: 250, status: 0 },
+    ],
+    [
+      'an attempt that broke there',
+      { status: 502, headers: { 'reach-code': '1002', 'reach-started': 'started' } },
+      { code: Code.connection_lost, started: 'started' },
+    ],
+    [
+      'nothing said about how far: the worse is taken',
+      { status: 502, headers: { 'reach-code': '1003' } },
+      { code: Code.response_timeout, started: 'started', retryAfterMs: 0 },
+    ],
+    [
+      'done, but against its contract',
+      { status: 502, headers: { 'reach-code': '4004', 'reach-started': 'done' } },
+      { code: Code.invalid_response, started: 'done' },
+    ],
+    [
+      "the provider's own error is an answer",
+      { status: 500, headers: { 'reach-code': '0', 'reach-started': 'done' }, body: { error: 'x' } },
+      { code: 0, status: 500, started: 'done' },
+    ],
+    [
+      'a code of a newer sidecar',
+      { status: 500, headers: { 'reach-code': '8123', 'reach-detail': 'new' } },
+      { code: Code.internal, detail: 'code 8123 of a newer sidecar: new' },
+    ],
+    [
+      'a detail that is not encoded',
+      { status: 500, headers: { 'reach-code': '9001', 'reach-detail': '50%' } },
+      { code: Code.internal, detail: '50%' },
+    ],
+    ['no sidecar', { status: 200, body: 'hello' }, { code: Code.bad_response, started: 'started' }],
+    ['a code that is no number', { status: 200, headers: { 'reach-code': 'fine' } }, { code: Code.bad_response }],
+  ];
+  for (const [name, said, wanted] of table) {
+    answer = said;
+    t.match(await mesh.invoke(exchangeOf(candidate)), wanted, name);
+    t.match(
+      await mesh.invokeStream(exchangeOf(candidate)),
+      said.status === 200 && said.headers?.['reach-code'] === '0' ? {} : wanted,
+      `${name}, streaming`,
+    );
+  }
+});
+
+t.test('streams come through, a cut one as cut', async (t) => {
+  const stub = await TcpStub.listen(async (connection, request) => {
+    await connection.write(rawAnswer(200, { 'reach-code': 0, 'transfer-encoding': 'chunked' }));
+    await connection.write('2\r\nab\r\n');
+    if (request.number === 1) await connection.write('0\r\n\r\n');
+    else connection.rst();
+  });
+  const mesh = new MeshTransport(contextOf(), 'x');
+  t.teardown(async () => {
+    await mesh.close();
+    await stub.close();
+  });
+  const candidate = candidateOf({ reach: 'mesh', meshUrl: `${stub.url}/` });
+  const whole = new Collector((await mesh.invokeStream(exchangeOf(candidate))).stream);
+  await whole.ended;
+  t.match(whole, { code: 0, text: 'ab' });
+  t.match(stub.requests[0]?.head, /reach-stream: 1/);
+  const reply = await mesh.invokeStream(exchangeOf(candidate));
+  if (reply.stream !== null) {
+    const cut = new Collector(reply.stream);
+    await cut.ended;
+    t.match(cut, { code: Code.stream_interrupted, endings: 1 });
+  } else t.match(reply, { code: Code.connection_lost }, 'the reset overtook the head');
+});
+
+t.test('a stream from what is no sidecar is let go', async (t) => {
+  const stub = await TcpStub.listen((connection) => connection.write(`${rawAnswer(200, { 'transfer-encoding': 'chunked' })}2\r\nab\r\n`));
+  const mesh = new MeshTransport(contextOf(), 'x');
+  t.teardown(async () => {
+    await mesh.close();
+    await stub.close();
+  });
+  const reply = await mesh.invokeStream(exchangeOf(candidateOf({ reach: 'mesh', meshUrl: stub.url })));
+  t.match(reply, { code: Code.bad_response, stream: null });
+  await stub.allClosed();
+});
+
+t.test('a host that is gone, has no usable address, or whose token we lack: not started', async (t) => {
+  const { host, mesh } = await withHost(t, () => ({}));
+  const gone = host.url;
+  await host.close();
+  t.match(await mesh.invoke(exchangeOf(candidateOf({ reach: 'mesh', meshUrl: gone }))), {
+    code: Code.connect_timeout,
+    started: 'not_started',
+  });
+  t.match(await mesh.invoke(exchangeOf(candidateOf({ reach: 'mesh', meshUrl: '' }))), { code: Code.internal, started: 'not_started' });
+  const tokenless = new MeshTransport(contextOf(), null);
+  t.match(await tokenless.invoke(exchangeOf(candidateOf({ reach: 'mesh', meshUrl: gone }))), {
+    code: Code.internal,
+    started: 'not_started',
+    detail: /no mesh token/,
+  });
+});
+
+t.test('which adapter serves a candidate', async (t) => {
+  const factories = registerTransports('token');
+  t.same(endpointTypes(factories), ['http', 'mock'], 'mesh is a way of reaching, not a type that people may write');
+  const transports = new Transports(contextOf(), factories);
+  t.teardown(() => transports.close());
+  t.equal(transports.for(candidateOf()), transports.of('http'));
+  t.equal(transports.for(candidateOf({ endpoint: { type: 'mock' } })), transports.of('mock'));
+  t.equal(transports.for(candidateOf({ reach: 'mesh' })), transports.of('mesh'), 'whatever the type of its endpoint');
+  t.equal(transports.of('carrier-pigeon'), null);
+
+  const unknown = candidateOf({ endpoint: { type: 'carrier-pigeon' } });
+  t.match(await transports.for(unknown).invoke(exchangeOf(unknown)), {
+    code: Code.internal,
+    started: 'not_started',
+    detail: /carrier-pigeon.*http, mock/,
+  });
+
+  const own = candidateOf({ reach: 'self' });
+  t.equal(transports.for(own), transports.of('http'), 'an agent hosted here is reached directly while no inbound end is set');
+  let closed = 0;
+  const self: Transport = {
+    invoke: () => Promise.resolve(answered(200, {}, NO_BODY)),
+    cast: () => Promise.resolve(answered(202, {}, NO_BODY)),
+    invokeStream: () => Promise.resolve(answered(200, {}, NO_BODY)),
+    close: () => Promise.resolve(void closed++),
+  };
+  transports.self = self;
+  t.equal(transports.for(own), self);
+  t.equal(transports.direct(own), transports.of('http'), 'the inbound end goes to the agent itself');
+  await transports.close();
+  t.equal(closed, 1);
+});
