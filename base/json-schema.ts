@@ -5,6 +5,7 @@
  */
 import { Ajv2020, type AnySchema, type ErrorObject, type ValidateFunction } from 'ajv/dist/2020.js';
 import addFormats from 'ajv-formats';
+import { isDeeper } from './depth.ts';
 import { quote } from './duration.ts';
 import { guardedRegExp } from './pattern-safety.ts';
 import { isRecursive, schemaProblem } from './schema-safety.ts';
@@ -70,12 +71,12 @@ export function compileSchema(schema: unknown): { readonly validator: Validator 
 
 /** The engine gets a copy of its own, and forgets it once it is compiled. */
 function compileWith(ajv: Ajv2020, text: string): ValidateFunction {
-  const copy = JSON.parse(text) as boolean | { $id?: unknown; $schema?: unknown };
+  const copy = JSON.parse(text) as AnySchema;
   if (typeof copy === 'object') {
     delete copy.$id;
     delete copy.$schema;
   }
-  const validate = ajv.compile(copy as AnySchema);
+  const validate = ajv.compile(copy);
   if (typeof copy === 'object') ajv.removeSchema(copy);
   return validate;
 }
@@ -121,13 +122,6 @@ class RecursiveValidator extends SchemaValidator {
   override validate(value: unknown): readonly string[] | null {
     return isDeeper(value, MAX_DATA_DEPTH) ? [`(the whole): nested more than ${MAX_DATA_DEPTH} levels deep`] : super.validate(value);
   }
-}
-
-function isDeeper(value: unknown, levels: number): boolean {
-  if (typeof value !== 'object' || value === null) return false;
-  if (levels === 0) return true;
-  for (const key in value) if (isDeeper((value as Record<string, unknown>)[key], levels - 1)) return true;
-  return false;
 }
 
 function isSmall(value: unknown): boolean {

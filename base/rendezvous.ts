@@ -112,7 +112,7 @@ export class Owners {
     let best = start;
     let bestValue = -0x8000_0000;
     for (let i = start; i < end; i++) {
-      const value = (mix(key ^ (a[i] as number), b[i] as number) ^ 0x8000_0000) | 0;
+      const value = mix(key ^ (a[i] as number), b[i] as number) ^ 0x8000_0000;
       if (value <= bestValue) continue;
       bestValue = value;
       best = i;

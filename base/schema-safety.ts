@@ -3,11 +3,18 @@
  * only into itself, no recursion that does not go down into the data, no combination that multiplies without end, no
  * pattern that can be driven into exponential time. Whether it is *valid* is the compiler's question.
  */
+import { isDeeper } from './depth.ts';
 import { quote } from './duration.ts';
 import { patternProblem } from './pattern-safety.ts';
 
 const MAX_NODES = 10_000;
 const MAX_DEPTH = 48;
+/** Of the text as such, with what stands in `enum` and `default`. */
+const MAX_LEVELS = 200;
+/** Levels of schemas within schemas, references followed: the compiler recurses over them. */
+const MAX_DESCENT = 300;
+/** References that lead on to one another without going down into the data. */
+const MAX_CHAIN = 200;
 const MAX_TEXT = 262_144;
 /** How many subschemas may be applied to one value. */
 const MAX_WORK = 10_000;
@@ -38,6 +45,7 @@ type SchemaMap = Readonly<Record<string, unknown>>;
 export function schemaProblem(schema: unknown): string | null {
   if (typeof schema === 'boolean') return null;
   if (!isMap(schema)) return 'a schema is a map, true or false';
+  if (isDeeper(schema, MAX_LEVELS)) return `it is nested more than ${MAX_LEVELS} levels deep`;
   const draft = schema['$schema'];
   if (draft !== undefined && (typeof draft !== 'string' || draft.replace(/#$/, '') !== DRAFT))
     return `$schema names another draft: JSON Schema 2020-12 is spoken here (${DRAFT})`;
@@ -51,7 +59,7 @@ function isMap(value: unknown): value is SchemaMap {
 
 /** Whether the schema comes back to itself as it goes down into the data: then the data decides how deep the check goes. */
 export function isRecursive(schema: unknown): boolean {
-  return isMap(schema) && new Inspection(schema).isRecursive();
+  return isMap(schema) && new Inspection(schema).descent().isRecursive;
 }
 
 class Inspection {
@@ -65,24 +73,37 @@ class Inspection {
   }
 
   problem(): string | null {
-    return this.#look(this.#root, '', 0);
+    return (
+      this.#look(this.#root, '', 0) ??
+      (this.descent().isTooDeep ? `it is more than ${MAX_DESCENT} levels deep when its references are followed` : null)
+    );
   }
 
-  isRecursive(): boolean {
+  /** How deep the compiler has to go, references followed; and whether they ever come back. */
+  descent(): { readonly isTooDeep: boolean; readonly isRecursive: boolean } {
     const open = new Set<SchemaMap>();
-    const done = new Set<SchemaMap>();
-    const visit = (schema: unknown): boolean => {
-      if (!isMap(schema) || done.has(schema)) return false;
-      if (open.has(schema)) return true;
+    const heights = new Map<SchemaMap, number>();
+    let isTooDeep = false;
+    let isRecursive = false;
+    const heightOf = (schema: unknown): number => {
+      if (!isMap(schema) || isTooDeep) return 0;
+      const known = heights.get(schema);
+      if (known !== undefined) return known;
+      if (open.has(schema)) {
+        isRecursive = true;
+        return 0;
+      }
+      if (open.size > MAX_DESCENT) isTooDeep = true;
       open.add(schema);
-      const found =
-        (typeof schema['$ref'] === 'string' && visit(this.#follow(schema['$ref']))) ||
-        [...children(schema)].some(([, part]) => visit(part));
+      let height = typeof schema['$ref'] === 'string' ? heightOf(this.#follow(schema['$ref'])) : 0;
+      for (const [, part] of children(schema)) height = Math.max(height, heightOf(part));
       open.delete(schema);
-      done.add(schema);
-      return found;
+      heights.set(schema, height + 1);
+      if (height + 1 > MAX_DESCENT) isTooDeep = true;
+      return height + 1;
     };
-    return visit(this.#root);
+    heightOf(this.#root);
+    return { isTooDeep, isRecursive };
   }
 
   /** Every node of the schema's own text. */
@@ -162,6 +183,7 @@ class Inspection {
     const known = this.#work.get(schema);
     if (known !== undefined) return known;
     if (trail.includes(schema)) return 'it refers to itself without going down into the data';
+    if (trail.length > MAX_CHAIN) return `more than ${MAX_CHAIN} references lead on to one another`;
     let work = 1;
     const longer = [...trail, schema];
     for (const part of this.#sameValue(schema)) {

@@ -221,7 +221,7 @@ class Reading {
         this.refuse(
           startOf(node),
           path,
-          `the unquoted ${quote(value).slice(1, -1)} is a number in base 60 to some tools: quote it, or write a duration with its unit`,
+          'an unquoted text of this form (1:30) is a number in base 60 to some tools: quote it, or write a duration with its unit',
         );
       return value;
     }
@@ -230,10 +230,10 @@ class Reading {
         this.refuse(
           startOf(node),
           path,
-          `${source} is octal to some tools and decimal to others: drop the leading zero, or quote it if it is text`,
+          'a number with a leading zero is octal to some tools and decimal to others: drop the zero, or quote it if it is text',
         );
       else if (WHOLE_NUMBER.test(source) && !Number.isSafeInteger(value))
-        this.refuse(startOf(node), path, `${quote(source).slice(1, -1)} cannot be held exactly as a number: quote it`);
+        this.refuse(startOf(node), path, 'this number is too large to be held exactly: quote it');
       else if (source.length > 1 && Object.is(value, -0) && WHOLE_NUMBER.test(source)) return 0;
     }
     return value;

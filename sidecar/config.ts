@@ -95,16 +95,19 @@ function isLoopback(host: string): boolean {
 
 const TOKEN = /^[!-~]{8,512}$/;
 
-const secret: Shape<SecretSource> = choice<SecretSource>('a token, {env: NAME} or {file: path}', [
-  {
-    accepts: isText,
-    // the value is never repeated: a problem is printed and logged
-    shape: mapped(text('a token'), (literal, place): SecretSource | Bad =>
-      TOKEN.test(literal) ? { literal } : place.bad(`${place.name} must have 8 to 512 printable characters without spaces`),
-    ),
-  },
-  { accepts: isPlainMap, shape: secretRef },
-]);
+const secret: Shape<SecretSource> = choice<SecretSource>(
+  'a token in quotes, {env: NAME} or {file: path}',
+  [
+    {
+      accepts: isText,
+      shape: mapped(text('a token'), (literal, place): SecretSource | Bad =>
+        TOKEN.test(literal) ? { literal } : place.bad(`${place.name} must have 8 to 512 printable characters without spaces`),
+      ),
+    },
+    { accepts: isPlainMap, shape: secretRef },
+  ],
+  true,
+);
 
 const host: Shape<string> = mapped(
   text('a host name', (value) =>

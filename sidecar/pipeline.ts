@@ -7,6 +7,7 @@ import { acl } from './acl/acl.ts';
 import { attempt } from './attempt/attempt.ts';
 import { type Call, note, record } from './call/call.ts';
 import { affinityKeyOf } from './contract/affinity-key.ts';
+import { comeBackMs } from './choose/refusal.ts';
 import { contract } from './contract/contract.ts';
 import { deadline } from './deadline/deadline.ts';
 import type { Engine } from './engine.ts';
@@ -58,9 +59,14 @@ async function serve(engine: Engine, call: Call): Promise<void> {
 
 /** Who serves it. When attempts were made and nobody is left, the failure of the last attempt stands. */
 function choose(engine: Engine, call: Call): boolean {
+  call.panicked = false;
   const verdict = engine.chooser.choose(call, engine.clock.now());
-  if (verdict.reason.passes || call.attempts.length === call.attemptsFrom) return record(call, verdict);
-  note(call, verdict);
+  if (verdict.reason.passes) return record(call, verdict);
+  if (call.attempts.length > call.attemptsFrom) note(call, verdict);
+  else {
+    call.retryAfterMs = comeBackMs(call, engine.clock.now());
+    record(call, verdict);
+  }
   return false;
 }
 
@@ -77,7 +83,7 @@ export async function inbound(engine: Engine, call: Call, agentId: string, versi
         record(call, contract(call, line)) &&
         record(call, slots(call)) &&
         record(call, deadline(call, line, engine.config.maxDeadlineMs)) &&
-        record(call, loops(call, engine.config.maxHops + 1));
+        record(call, loops(call, engine.config.maxHops));
       if (mayStart) record(call, await attempt(engine, call, pathWith(call)));
     }
   } catch (error) {

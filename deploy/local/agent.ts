@@ -16,7 +16,7 @@ export interface Asked {
   /** Milliseconds left of the caller's time, as the sidecar said. */
   readonly remainingMs: number;
   /** Asks another capability through this agent's own sidecar; gives the Result, or the problem document of a refusal. */
-  ask(target: string, payload: unknown): Promise<Record<string, unknown>>;
+  readonly ask: (target: string, payload: unknown) => Promise<Record<string, unknown>>;
 }
 
 /** An answer other than 200: the agent's own "no". */
@@ -105,7 +105,11 @@ async function ask(target: string, payload: unknown, from: IncomingHttpHeaders, 
     const value = from[name];
     if (typeof value === 'string') headers[name] = value;
   }
-  const answer = await fetch(`${process.env['SIDECAR_URL'] ?? ''}/v1/invoke/${target}`, { method: 'POST', headers, body: JSON.stringify(payload) });
+  const answer = await fetch(`${process.env['SIDECAR_URL'] ?? ''}/v1/invoke/${target}`, {
+    method: 'POST',
+    headers,
+    body: JSON.stringify(payload),
+  });
   return (await answer.json()) as Record<string, unknown>;
 }
 

@@ -20,7 +20,13 @@ export interface Result {
   readonly name?: string;
   readonly status: number;
   readonly data: unknown;
-  readonly error: { readonly code: number; readonly name: string; readonly detail: string; readonly retryable: boolean; readonly ambiguous: boolean } | null;
+  readonly error: {
+    readonly code: number;
+    readonly name: string;
+    readonly detail: string;
+    readonly retryable: boolean;
+    readonly ambiguous: boolean;
+  } | null;
   readonly elapsed_ms: number;
   readonly degraded: boolean;
   readonly definitely_success: boolean;

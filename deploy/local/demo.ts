@@ -41,7 +41,10 @@ onLeaving((status) => {
   void team.stop().then(() => process.exit(status));
 });
 
-await Promise.race([play(), sleep(MOST_MS, undefined, { ref: false }).then(() => fail(`the demo was not through after ${MOST_MS / 1_000} s`))]);
+await Promise.race([
+  play(),
+  sleep(MOST_MS, undefined, { ref: false }).then(() => fail(`the demo was not through after ${MOST_MS / 1_000} s`)),
+]);
 await end();
 
 async function play(): Promise<void> {

@@ -33,13 +33,15 @@ const WRITTEN_BY_PEOPLE = readFileSync(join(dirname(fileURLToPath(import.meta.ur
 
 /** Contracts and policies as they stand in `team.yaml`, then who serves them and where. `policies` are added to the list there. */
 export function tableText(places: readonly Place[], policies: readonly PolicyText[]): string {
-  const providers = places.filter((place) => place.agent !== '').map((place) => ({
-    agent_id: place.member.agentId,
-    offers: [...place.member.offers],
-    endpoint: { type: 'http', address: place.agent },
-    locality: { region: REGION, zone: place.member.zone },
-    via: place.member.sidecar,
-  }));
+  const providers = places
+    .filter((place) => place.agent !== '')
+    .map((place) => ({
+      agent_id: place.member.agentId,
+      offers: [...place.member.offers],
+      endpoint: { type: 'http', address: place.agent },
+      locality: { region: REGION, zone: place.member.zone },
+      via: place.member.sidecar,
+    }));
   const sidecars = places.map((place) => ({ name: place.member.sidecar, mesh: `http://${place.mesh}` }));
   // `policies` is the last key of the file: more entries may simply follow.
   const more = policies.length === 0 ? '' : `\n${indented(stringify(policies))}`;

@@ -17,8 +17,14 @@ function member(agentId: string, program: string | null, sidecar: string, zone: 
 const ORDER_DESK = ['crm.order.query@2.0.0', 'crm.refund.apply@2.0.0'];
 
 export const FRONT: Member = member('crm.front.f1', null, 'front', 'a', []);
-export const INTENT: Member = member('nlp.intent.i1', 'agents/intent.ts', 'intent', 'a', ['nlp.intent.detect@1.2.0', 'nlp.intent.review@1.0.0']);
-export const SENTIMENT: Member = member('nlp.sentiment.s1', 'agents/sentiment.ts', 'sentiment', 'a', ['nlp.sentiment.analyze@1.0.0', 'nlp.sentiment.review@1.0.0']);
+export const INTENT: Member = member('nlp.intent.i1', 'agents/intent.ts', 'intent', 'a', [
+  'nlp.intent.detect@1.2.0',
+  'nlp.intent.review@1.0.0',
+]);
+export const SENTIMENT: Member = member('nlp.sentiment.s1', 'agents/sentiment.ts', 'sentiment', 'a', [
+  'nlp.sentiment.analyze@1.0.0',
+  'nlp.sentiment.review@1.0.0',
+]);
 export const KNOWLEDGE: Member = member('kb.search.k1', 'agents/knowledge.ts', 'knowledge', 'a', ['kb.article.search@1.0.0']);
 export const ORDER_OLD: Member = member('crm.order.old', 'agents/order-legacy.ts', 'order-old', 'a', ['crm.order.query@1.8.0']);
 export const ORDER_A1: Member = member('crm.order.a1', 'agents/order.ts', 'order-a1', 'a', ORDER_DESK);
@@ -28,6 +34,9 @@ export const GENERATION: Member = member('nlp.writer.g1', 'agents/generation.ts'
 /** Joins while the demo runs. */
 export const ORDER_A2: Member = member('crm.order.a2', 'agents/order.ts', 'order-a2', 'a', ORDER_DESK);
 /** The canary: the next version of the order desk. */
-export const ORDER_NEXT: Member = member('crm.order.next', 'agents/order.ts', 'order-next', 'b', ['crm.order.query@2.1.0', 'crm.refund.apply@2.0.0']);
+export const ORDER_NEXT: Member = member('crm.order.next', 'agents/order.ts', 'order-next', 'b', [
+  'crm.order.query@2.1.0',
+  'crm.refund.apply@2.0.0',
+]);
 
 export const TEAM: readonly Member[] = Object.freeze([FRONT, INTENT, SENTIMENT, KNOWLEDGE, ORDER_OLD, ORDER_A1, ORDER_B1, GENERATION]);

@@ -31,7 +31,8 @@ export class Storyteller {
   /** The reasons of one call, from its decision trace: only the stages that tell something here. */
   reasons(result: Result, stages: readonly string[]): void {
     for (const line of result.decision ?? []) {
-      if (stages.includes(line.stage)) this.#out(`            ${line.atMs.toFixed(1).padStart(7)} ms  ${line.stage.padEnd(9)} ${line.words}`);
+      if (stages.includes(line.stage))
+        this.#out(`            ${line.atMs.toFixed(1).padStart(7)} ms  ${line.stage.padEnd(9)} ${line.words}`);
     }
   }
 

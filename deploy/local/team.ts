@@ -30,7 +30,11 @@ export interface Seat {
 }
 
 interface Standing {
-  readonly table: { readonly version: number; readonly stale_because: string | null; readonly problems: readonly { readonly message: string }[] };
+  readonly table: {
+    readonly version: number;
+    readonly stale_because: string | null;
+    readonly problems: readonly { readonly message: string }[];
+  };
 }
 
 export class Team {
@@ -109,14 +113,21 @@ export class Team {
 
   /** Makes an agent take this much longer for everything. */
   async slowDown(member: Member, delayMs: number): Promise<void> {
-    const answer = await fetch(`${this.seat(member).place.agent}/_control`, { method: 'POST', body: JSON.stringify({ delay_ms: delayMs }) });
+    const answer = await fetch(`${this.seat(member).place.agent}/_control`, {
+      method: 'POST',
+      body: JSON.stringify({ delay_ms: delayMs }),
+    });
     if (answer.status !== 200) throw new Error(`${member.agentId} did not take its orders: ${answer.status}`);
   }
 
   /** What an agent wrote down about its own doings, one line each; also readable when it is dead. */
   journal(member: Member): string[] {
     const file = this.#journalFile(member);
-    return existsSync(file) ? readFileSync(file, 'utf8').split('\n').filter((line) => line !== '') : [];
+    return existsSync(file)
+      ? readFileSync(file, 'utf8')
+          .split('\n')
+          .filter((line) => line !== '')
+      : [];
   }
 
   /** Words about processes that have ended and should not have; null when all is well. */
@@ -149,10 +160,14 @@ export class Team {
     await Promise.all([ports.agent.release(), ports.listen.release(), ports.mesh.release()]);
     if (this.#stopped !== null) return;
     const sidecar = this.#processes.start(`sidecar ${member.sidecar}`, '../../sidecar/main.ts', ['run', config], {});
-    const agent = member.program === null ? null : this.#processes.start(`agent ${member.agentId}`, member.program, [], this.#agentEnv(place, ports));
+    const agent =
+      member.program === null ? null : this.#processes.start(`agent ${member.agentId}`, member.program, [], this.#agentEnv(place, ports));
     const client = new Client(`http://${place.listen}`, place.token);
     this.#seats.set(member.agentId, { place, agent, sidecar, client });
-    await Promise.all([this.#answers(sidecar, `http://${place.listen}/v1/ready`), agent === null ? null : this.#answers(agent, `${place.agent}/_count`)]);
+    await Promise.all([
+      this.#answers(sidecar, `http://${place.listen}/v1/ready`),
+      agent === null ? null : this.#answers(agent, `${place.agent}/_count`),
+    ]);
   }
 
   #agentEnv(place: Place, ports: Ports): Record<string, string> {
@@ -190,7 +205,8 @@ export class Team {
     const end = performance.now() + TABLE_MS;
     while (performance.now() < end) {
       const { table } = await seat.client.get<Standing>('/v1/health');
-      if (table.stale_because !== null) throw new Error(`${seat.sidecar.name} refused the table: ${table.problems.map((problem) => problem.message).join('; ')}`);
+      if (table.stale_because !== null)
+        throw new Error(`${seat.sidecar.name} refused the table: ${table.problems.map((problem) => problem.message).join('; ')}`);
       if (table.version > before) return;
       await sleep(LOOK_EVERY_MS);
     }

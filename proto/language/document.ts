@@ -127,7 +127,7 @@ const HOMES: readonly (readonly [string, FieldTable])[] = [
 
 /** Freezes plain data all the way down. */
 export function deepFreeze<T>(value: T): T {
-  if (typeof value !== 'object' || value === null || Object.isFrozen(value)) return value;
+  if (typeof value !== 'object' || value === null) return value;
   for (const part of Object.values(value)) deepFreeze(part);
   return Object.freeze(value);
 }

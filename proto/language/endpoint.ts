@@ -17,7 +17,7 @@ export const secretRef: Shape<SecretRef> = choice<SecretRef>(
       shape: object('map', {
         env: optional(
           text('the name of an environment variable', (name) =>
-            ENV_NAME.test(name) ? null : `${quote(name)} is not the name of an environment variable`,
+            ENV_NAME.test(name) ? null : 'this is not the name of an environment variable: letters, digits and _',
           ),
           'Name of an environment variable.',
           '',
@@ -26,6 +26,7 @@ export const secretRef: Shape<SecretRef> = choice<SecretRef>(
     },
     { accepts: hasKey('file'), shape: object('map', { file: optional(text('a path'), 'Path of a file that holds the secret.', '') }) },
   ],
+  true,
 );
 
 const headerName: Shape<string> = mapped(text('a header name', headerNameProblem), (name) => name.toLowerCase());

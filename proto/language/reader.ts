@@ -208,11 +208,6 @@ export function mapped<A, B>(shape: Shape<A>, make: (value: A, place: Place) => 
   };
 }
 
-/** Renames the kind, for docs and messages. */
-export function named<T>(kind: string, shape: Shape<T>): Shape<T> {
-  return { ...shape, kind };
-}
-
 /** Any JSON value: not looked into, but for numbers that JSON cannot hold. */
 export const ANY = 'any value';
 

@@ -224,16 +224,20 @@ function isFiniteAll(value: unknown): boolean {
   return Object.values(value).every(isFiniteAll);
 }
 
-/** The first shape whose `accepts` is true reads the value: the choice is by form, so that its message is the right one. */
+/**
+ * The first shape whose `accepts` is true reads the value: the choice is by form, so that its message is the right one.
+ * @param isSecret the value may be a secret and is not repeated in a problem.
+ */
 export function choice<T>(
   kind: string,
   branches: readonly { readonly accepts: (value: unknown) => boolean; readonly shape: Shape<T> }[],
+  isSecret = false,
 ): Shape<T> {
   return {
     kind,
     read(value, place) {
       for (const branch of branches) if (branch.accepts(value)) return branch.shape.read(value, place);
-      return place.bad(`${place.name} must be ${kind}, not ${describe(value)}`);
+      return place.bad(`${place.name} must be ${kind}${isSecret ? '' : `, not ${describe(value)}`}`);
     },
     schema: () => ({ anyOf: branches.map((branch) => branch.shape.schema()) }),
   };

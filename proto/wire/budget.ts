@@ -44,7 +44,8 @@ export function stepAllowance(budgets: readonly StepBudget[], step: string, rema
     if (found) laterMs += budget.ms;
     else if (budget.step === step) found = true;
   }
-  if (!found) return `Reach-Step ${JSON.stringify(step.slice(0, 60))} is not among the steps of Reach-Budget: ${budgets.map((budget) => budget.step).join(', ')}`;
+  if (!found)
+    return `Reach-Step ${JSON.stringify(step.slice(0, 60))} is not among the steps of Reach-Budget: ${budgets.map((budget) => budget.step).join(', ')}`;
   return Math.max(0, remainingMs - laterMs);
 }
 

@@ -72,7 +72,9 @@ function eightNonZero(random: Random): string {
 }
 
 function wordHex(word: number): string {
-  return (HEX[word >>> 24] as string) + (HEX[(word >>> 16) & 255] as string) + (HEX[(word >>> 8) & 255] as string) + (HEX[word & 255] as string);
+  return (
+    (HEX[word >>> 24] as string) + (HEX[(word >>> 16) & 255] as string) + (HEX[(word >>> 8) & 255] as string) + (HEX[word & 255] as string)
+  );
 }
 
 function isTraceparent(text: string): boolean {

@@ -51,13 +51,19 @@ export function answerRaw(response: ServerResponse, call: Call): void {
 
 /** A whole answer of the provider came, a success or its own error. */
 function hasOwnAnswer(call: Call): boolean {
-  return call.reply !== null && call.reply.stream === null && call.reply.status > 0 && (call.code === Code.ok || call.code === Code.provider_error);
+  return (
+    call.reply !== null &&
+    call.reply.stream === null &&
+    call.reply.status > 0 &&
+    (call.code === Code.ok || call.code === Code.provider_error)
+  );
 }
 
 function answerProblem(response: ServerResponse, result: Result, own: string[] | null, withDecision: boolean): void {
   const body = problem(result, withDecision);
   const head = ['content-type', PROBLEM_TYPE, 'content-length', String(body.length)];
   if (own !== null) for (const text of own) head.push(text);
+  else if (result.noRetry) head.push(Header.retry, 'none');
   if (result.retryAfterMs > 0) head.push('retry-after', retryAfterSeconds(result.retryAfterMs));
   if (result.entry.code === Code.unauthenticated) head.push('www-authenticate', 'Bearer');
   response.writeHead(failureStatus(result), head);
@@ -129,13 +135,23 @@ function pushSendable(out: string[], name: string, value: string): void {
 /** Result fields as headers. */
 export function pushOwn(head: string[], result: Result): void {
   const { call } = result;
-  head.push(Header.code, String(result.entry.code), Header.traceId, call.traceId, Header.elapsedMs, result.elapsedMs.toFixed(3), Header.attempts, String(call.attempts.length));
+  head.push(
+    Header.code,
+    String(result.entry.code),
+    Header.traceId,
+    call.traceId,
+    Header.elapsedMs,
+    result.elapsedMs.toFixed(3),
+    Header.attempts,
+    String(call.attempts.length),
+  );
   if (result.provider !== null) head.push(Header.provider, result.provider);
   if (result.version !== null) head.push(Header.version, result.version);
   if (call.degraded) head.push(Header.degraded, 'true');
   if (call.definitelySuccess) head.push(Header.definitelySuccess, 'true');
   if (result.entry.code === Code.ok) return;
   head.push(Header.ambiguous, String(result.ambiguous));
+  if (result.noRetry) head.push(Header.retry, 'none');
   if (result.detail !== '') head.push(Header.detail, headerText(result.detail));
   if (result.retryAfterMs > 0) head.push(Header.retryAfterMs, String(Math.ceil(result.retryAfterMs)));
 }

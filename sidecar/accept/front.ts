@@ -24,7 +24,11 @@ export interface TableView extends Table {
 export interface Pipeline {
   outbound(engine: Engine, call: Call): Promise<void>;
   inbound(engine: Engine, call: Call, providerAgentId: string, version: string): Promise<void>;
-  explain(engine: Engine, call: Call, withPayload: boolean): { readonly refusal: { readonly code: number; readonly detail: string } | null };
+  explain(
+    engine: Engine,
+    call: Call,
+    withPayload: boolean,
+  ): { readonly refusal: { readonly code: number; readonly detail: string } | null };
 }
 
 export class Front {

@@ -24,17 +24,26 @@ export interface Refusal {
 const refusal = (status: 400 | 403, reason: Refusal['reason'], detail: string): Refusal => Object.freeze({ status, reason, detail });
 
 const BAD_CODING = refusal(400, 'framing', 'the only transfer coding taken is `chunked`, and only in HTTP/1.1');
-const BAD_HOST = refusal(403, 'host', 'the Host header names no host of this sidecar (localhost, 127.0.0.1, [::1], or one of sidecar.allowed_hosts)');
+const BAD_HOST = refusal(
+  403,
+  'host',
+  'the Host header names no host of this sidecar (localhost, 127.0.0.1, [::1], or one of sidecar.allowed_hosts)',
+);
 const BAD_TARGET = refusal(400, 'target', 'the request target must be a path');
 const FOREIGN_ORIGIN = refusal(403, 'origin', 'requests of web pages of another origin are refused');
-const SIMPLE_POST = refusal(403, 'simple_post', 'a POST without credential must say what it sends: use Content-Type: application/json (form and text/plain bodies can be sent by any web page)');
+const SIMPLE_POST = refusal(
+  403,
+  'simple_post',
+  'a POST without credential must say what it sends: use Content-Type: application/json (form and text/plain bodies can be sent by any web page)',
+);
 const BROWSER = refusal(403, 'origin', 'this port is for sidecars; requests of browsers are refused');
 
 /** What a request may be smuggled in with; null = nothing wrong. */
 export function framingProblem(request: IncomingMessage): Refusal | null {
   const coding = request.headers['transfer-encoding'];
   if (coding === undefined) return null;
-  if (coding.toLowerCase() !== 'chunked' || request.httpVersionMinor < 1 || request.headers['content-length'] !== undefined) return BAD_CODING;
+  if (coding.toLowerCase() !== 'chunked' || request.httpVersionMinor < 1 || request.headers['content-length'] !== undefined)
+    return BAD_CODING;
   return null;
 }
 

@@ -34,11 +34,20 @@ export function httpPort(front: Front): Port {
   app.post(`${INVOKE}*`, onInvoke);
   app.route({ method: ['GET', 'POST'], url: `${STREAM}*`, handler: onStream });
   app.route({ method: ['GET', 'POST'], url: `${EXPLAIN}*`, handler: onExplain });
-  app.get('/v1/capabilities', page((request, reply) => capabilities(front, request.raw, reply.raw)));
+  app.get(
+    '/v1/capabilities',
+    page((request, reply) => capabilities(front, request.raw, reply.raw)),
+  );
   app.route({ method: ['GET', 'HEAD'], url: '/v1/health', handler: page((_request, reply) => health(front, reply.raw)) });
   app.route({ method: ['GET', 'HEAD'], url: '/v1/ready', handler: page((_request, reply) => ready(front, reply.raw)) });
-  app.get('/metrics', page((_request, reply) => void metrics(front, reply.raw)));
-  app.get('/v1/openapi.json', page((_request, reply) => json(reply.raw, 200, openApi())));
+  app.get(
+    '/metrics',
+    page((_request, reply) => void metrics(front, reply.raw)),
+  );
+  app.get(
+    '/v1/openapi.json',
+    page((_request, reply) => json(reply.raw, 200, openApi())),
+  );
   return port;
 }
 

@@ -10,7 +10,13 @@ import { callFrom, queryParameter } from './request.ts';
 /** When to come back while the sidecar is not ready. */
 const STARTING_MS = 1_000;
 
-export async function invoke(front: Front, request: IncomingMessage, response: ServerResponse, asked: string, body: unknown): Promise<void> {
+export async function invoke(
+  front: Front,
+  request: IncomingMessage,
+  response: ServerResponse,
+  asked: string,
+  body: unknown,
+): Promise<void> {
   const raw = isRaw(request);
   if (typeof raw === 'string') {
     refuse(response, Code.invalid_request, 400, raw, 'keep');
@@ -37,7 +43,7 @@ export function notNow(front: Front, response: ServerResponse): boolean {
   if (front.ready) return false;
   if (front.draining) {
     front.observation.metrics.requestRefused('draining');
-    refuse(response, Code.blocked_by_operator, 503, 'this sidecar is stopping and takes no new calls', 'close', STARTING_MS);
+    refuse(response, Code.blocked_by_operator, 503, 'this sidecar is stopping and takes no new calls', 'hear_out', STARTING_MS);
   } else {
     front.observation.metrics.requestRefused('starting');
     refuse(response, Code.none_healthy, 503, 'starting: no route table is loaded yet', 'keep', STARTING_MS);

@@ -44,7 +44,12 @@ async function receive(front: Front, request: IncomingMessage, response: ServerR
   const provider = headers[Header.provider];
   const version = headers[Header.version];
   if (wire !== WIRE_VERSION) {
-    notStarted(response, Code.invalid_request, `the peer speaks mesh version ${wire === undefined ? 'unknown' : String(wire).slice(0, 20)}, this sidecar ${WIRE_VERSION}`, 0);
+    notStarted(
+      response,
+      Code.invalid_request,
+      `the peer speaks mesh version ${wire === undefined ? 'unknown' : String(wire).slice(0, 20)}, this sidecar ${WIRE_VERSION}`,
+      0,
+    );
     return;
   }
   if (typeof provider !== 'string' || typeof version !== 'string') {
@@ -52,7 +57,12 @@ async function receive(front: Front, request: IncomingMessage, response: ServerR
     return;
   }
   if (!front.ready) {
-    notStarted(response, front.draining ? Code.blocked_by_operator : Code.none_healthy, front.draining ? 'the provider\'s sidecar is stopping' : 'the provider\'s sidecar is starting', STARTING_MS);
+    notStarted(
+      response,
+      front.draining ? Code.blocked_by_operator : Code.none_healthy,
+      front.draining ? "the provider's sidecar is stopping" : "the provider's sidecar is starting",
+      STARTING_MS,
+    );
     return;
   }
   const call = callFrom(front, request, 'mesh', capability, body, headers[Header.stream] === '1');
@@ -98,7 +108,13 @@ function answerHead(call: Call, reply: Reply): string[] {
 
 function fail(response: ServerResponse, call: Call): void {
   const last = call.attempts[call.attempts.length - 1];
-  tell(response, call.code === Code.ok ? Code.internal : call.code, last === undefined ? 'not_started' : last.started, detailOf(call), call.retryAfterMs);
+  tell(
+    response,
+    call.code === Code.ok ? Code.internal : call.code,
+    last === undefined ? 'not_started' : last.started,
+    detailOf(call),
+    call.retryAfterMs,
+  );
 }
 
 function notStarted(response: ServerResponse, code: Code, detail: string, retryAfterMs: number): void {

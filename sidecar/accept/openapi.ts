@@ -25,7 +25,8 @@ function document(): Json {
     info: {
       title: 'Agent-Reach sidecar',
       version: '1',
-      description: 'The port that agents use, on localhost. An agent says what it needs; the sidecar decides who serves it and can say why. Requests of web pages (foreign Host, Origin or Sec-Fetch-Site) are refused with 403 on every path.',
+      description:
+        'The port that agents use, on localhost. An agent says what it needs; the sidecar decides who serves it and can say why. Requests of web pages (foreign Host, Origin or Sec-Fetch-Site) are refused with 403 on every path.',
       license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
     },
     servers: [{ url: '/', description: 'This sidecar' }],
@@ -36,7 +37,13 @@ function document(): Json {
     ],
     paths: paths(),
     components: {
-      securitySchemes: { bearer: { type: 'http', scheme: 'bearer', description: 'The token that the sidecar\'s configuration gives to this agent. Not needed where `anonymous` is set.' } },
+      securitySchemes: {
+        bearer: {
+          type: 'http',
+          scheme: 'bearer',
+          description: "The token that the sidecar's configuration gives to this agent. Not needed where `anonymous` is set.",
+        },
+      },
       parameters: parameters(),
       headers: responseHeaders(),
       responses: responses(),
@@ -66,7 +73,11 @@ const CALL_PARAMETERS: readonly string[] = [
 const callParameters = (...more: string[]): Json[] => [...CALL_PARAMETERS, ...more].map((name) => ref(`parameters/${name}`));
 
 function paths(): Json {
-  const payload = { description: 'The payload. JSON as a rule; its bytes are passed on unchanged.', required: false, content: { 'application/json': { schema: {} }, '*/*': { schema: {} } } };
+  const payload = {
+    description: 'The payload. JSON as a rule; its bytes are passed on unchanged.',
+    required: false,
+    content: { 'application/json': { schema: {} }, '*/*': { schema: {} } },
+  };
   const invoke = {
     tags: ['calls'],
     operationId: 'invoke',
@@ -75,7 +86,7 @@ function paths(): Json {
     requestBody: payload,
     responses: {
       200: {
-        description: 'The Result; in raw mode the provider\'s own status, headers and body, with the rest in Reach-* headers.',
+        description: "The Result; in raw mode the provider's own status, headers and body, with the rest in Reach-* headers.",
         headers: rawHeaders(),
         content: { ...content('application/json', ref('schemas/Result')), '*/*': { schema: {} } },
       },
@@ -87,12 +98,16 @@ function paths(): Json {
     operationId,
     summary: 'Call a capability and take its answer as it comes.',
     description:
-      'Chunks as the provider sends them, or server-sent events when `Accept: text/event-stream` is sent: a provider\'s own events pass through, other chunks become `data:` lines. ' +
+      "Chunks as the provider sends them, or server-sent events when `Accept: text/event-stream` is sent: a provider's own events pass through, other chunks become `data:` lines. " +
       'A whole stream of made events ends with `event: end`; a cut one with `event: error`, whose data has the fields of the Result. A cut stream of plain chunks breaks off without its last chunk.',
     parameters: callParameters('Accept'),
     ...(body === null ? {} : { requestBody: body }),
     responses: {
-      200: { description: 'The answer, as it comes.', headers: rawHeaders(), content: { 'text/event-stream': { schema: { type: 'string' } }, '*/*': { schema: {} } } },
+      200: {
+        description: 'The answer, as it comes.',
+        headers: rawHeaders(),
+        content: { 'text/event-stream': { schema: { type: 'string' } }, '*/*': { schema: {} } },
+      },
       default: ref('responses/Problem'),
     },
   });
@@ -104,19 +119,49 @@ function paths(): Json {
     ...(body === null ? {} : { requestBody: body }),
     responses: { 200: jsonAnswer('The decision.', ref('schemas/Explanation')), default: ref('responses/Problem') },
   });
-  const look = (operationId: string, summary: string, responsesOf: Json): Json => ({ tags: ['looking'], operationId, summary, security: [], responses: { ...responsesOf, default: ref('responses/Problem') } });
+  const look = (operationId: string, summary: string, responsesOf: Json): Json => ({
+    tags: ['looking'],
+    operationId,
+    summary,
+    security: [],
+    responses: { ...responsesOf, default: ref('responses/Problem') },
+  });
   const health = jsonAnswer('Alive, and in what condition.', ref('schemas/Health'));
-  const readiness = { 200: jsonAnswer('A call can succeed.', ref('schemas/Ready')), 503: jsonAnswer('Not yet, or not any more.', ref('schemas/Ready')) };
+  const readiness = {
+    200: jsonAnswer('A call can succeed.', ref('schemas/Ready')),
+    503: jsonAnswer('Not yet, or not any more.', ref('schemas/Ready')),
+  };
   return {
     '/v1/invoke/{target}': { post: invoke },
     '/v1/stream/{target}': { post: stream('stream', payload), get: stream('streamWithoutPayload', null) },
     '/v1/explain/{target}': { post: explain('explainWithPayload', payload), get: explain('explain', null) },
     '/v1/capabilities': {
-      get: { tags: ['looking'], operationId: 'capabilities', summary: 'What the caller may call.', responses: { 200: jsonAnswer('Capabilities with their versions, schemas and examples.', ref('schemas/Capabilities')), default: ref('responses/Problem') } },
+      get: {
+        tags: ['looking'],
+        operationId: 'capabilities',
+        summary: 'What the caller may call.',
+        responses: {
+          200: jsonAnswer('Capabilities with their versions, schemas and examples.', ref('schemas/Capabilities')),
+          default: ref('responses/Problem'),
+        },
+      },
     },
-    '/v1/health': { get: look('health', 'Alive, and in what condition.', { 200: health }), head: look('healthHead', 'The same without a body.', { 200: { description: 'Alive.' } }) },
-    '/v1/ready': { get: look('ready', 'Whether a call can succeed now.', readiness), head: look('readyHead', 'The same without a body.', { 200: { description: 'A call can succeed.' }, 503: { description: 'Not now.' } }) },
-    '/metrics': { get: look('metrics', 'Metrics in the Prometheus text format.', { 200: { description: 'The metrics.', content: content('text/plain', { type: 'string' }) } }) },
+    '/v1/health': {
+      get: look('health', 'Alive, and in what condition.', { 200: health }),
+      head: look('healthHead', 'The same without a body.', { 200: { description: 'Alive.' } }),
+    },
+    '/v1/ready': {
+      get: look('ready', 'Whether a call can succeed now.', readiness),
+      head: look('readyHead', 'The same without a body.', {
+        200: { description: 'A call can succeed.' },
+        503: { description: 'Not now.' },
+      }),
+    },
+    '/metrics': {
+      get: look('metrics', 'Metrics in the Prometheus text format.', {
+        200: { description: 'The metrics.', content: content('text/plain', { type: 'string' }) },
+      }),
+    },
     '/v1/openapi.json': { get: look('openapi', 'This document.', { 200: jsonAnswer('This document.', { type: 'object' }) }) },
   };
 }
@@ -129,21 +174,48 @@ function parameters(): Json {
   const ms = { type: 'integer', minimum: 0 };
   const text = { type: 'string' };
   return {
-    Target: { name: 'target', in: 'path', required: true, description: 'A capability, `domain.object.action`, or an alias; with `@` and a semver range after it when the version matters. Percent-encoded where needed.', schema: text, example: 'crm.order.query@^2.0' },
-    DeadlineMs: header(Header.deadlineMs, 'What is left of the task\'s time, whole milliseconds. 0 or less: over already. Absolute times are refused.', ms, 2500),
+    Target: {
+      name: 'target',
+      in: 'path',
+      required: true,
+      description:
+        'A capability, `domain.object.action`, or an alias; with `@` and a semver range after it when the version matters. Percent-encoded where needed.',
+      schema: text,
+      example: 'crm.order.query@^2.0',
+    },
+    DeadlineMs: header(
+      Header.deadlineMs,
+      "What is left of the task's time, whole milliseconds. 0 or less: over already. Absolute times are refused.",
+      ms,
+      2500,
+    ),
     DeadlineTotalMs: header(Header.deadlineTotalMs, 'The whole time that the task had.', ms, 10000),
-    Budget: header(Header.budget, 'Budgets of the task\'s steps in their order, milliseconds.', text, 'intent=1500, order=2500, generation=2000'),
+    Budget: header(
+      Header.budget,
+      "Budgets of the task's steps in their order, milliseconds.",
+      text,
+      'intent=1500, order=2500, generation=2000',
+    ),
     Step: header(Header.step, 'Which step this call is: it may use what is left minus the budgets of the later steps.', text, 'order'),
     Affinity: header(Header.affinity, 'The conversation key: calls with the same key meet the same agent.', text),
-    SequenceId: header(Header.sequenceId, 'The sender\'s conversation; the key when no other is given.', text),
+    SequenceId: header(Header.sequenceId, "The sender's conversation; the key when no other is given.", text),
     Pin: header(Header.pin, 'The provider that is wanted, by agent id.', text, 'crm.order.a'),
     Tags: header(Header.tags, 'Only providers with these tags.', text, 'lang=en, tier=gold'),
     Execution: header(Header.execution, 'How often the work may run, for this call.', { enum: ['once', 'idempotent', 'keyed'] }),
-    IdempotencyKey: header(Header.idempotencyKey, 'The same key with the same payload means the same work. Passed to the provider.', { type: 'string', maxLength: 256 }),
+    IdempotencyKey: header(Header.idempotencyKey, 'The same key with the same payload means the same work. Passed to the provider.', {
+      type: 'string',
+      maxLength: 256,
+    }),
     PowerId: header(Header.powerId, 'The same, minted when the task was created.', { type: 'string', maxLength: 256 }),
     Path: header(Header.path, 'The path so far, as it was received: it is what loops are found by.', text),
-    Mode: header(Header.mode, '`raw`: the provider\'s own answer instead of the envelope.', { enum: ['raw', 'envelope'] }),
-    ModeQuery: { name: 'mode', in: 'query', required: false, description: 'The same as the header.', schema: { enum: ['raw', 'envelope'] } },
+    Mode: header(Header.mode, "`raw`: the provider's own answer instead of the envelope.", { enum: ['raw', 'envelope'] }),
+    ModeQuery: {
+      name: 'mode',
+      in: 'query',
+      required: false,
+      description: 'The same as the header.',
+      schema: { enum: ['raw', 'envelope'] },
+    },
     Explain: header(Header.explain, '`1`: the Result carries what every stage decided.', { enum: ['1'] }),
     Accept: header('accept', '`text/event-stream` asks for server-sent events.', text),
     Traceparent: header(Header.traceparent, 'W3C trace context. A malformed one starts a new trace and never fails the call.', text),
@@ -170,13 +242,17 @@ function rawHeaders(): Json {
 }
 
 function responseHeaders(): Json {
-  return Object.fromEntries(Object.entries(RAW_HEADERS).map(([key, [, description]]) => [key, { description, schema: { type: 'string' } }]));
+  return Object.fromEntries(
+    Object.entries(RAW_HEADERS).map(([key, [, description]]) => [key, { description, schema: { type: 'string' } }]),
+  );
 }
 
 function responses(): Json {
   return {
     Problem: {
-      description: `A failure, as RFC 9457 describes it. Codes and their HTTP status: ${CODES.filter((entry) => entry.code !== 0).map((entry) => `${entry.code} ${entry.name} (${entry.http})`).join(', ')}. 6001 keeps the provider's own status when it is 4xx or 5xx.`,
+      description: `A failure, as RFC 9457 describes it. Codes and their HTTP status: ${CODES.filter((entry) => entry.code !== 0)
+        .map((entry) => `${entry.code} ${entry.name} (${entry.http})`)
+        .join(', ')}. 6001 keeps the provider's own status when it is 4xx or 5xx.`,
       headers: { 'retry-after': { description: 'Seconds, where it is known when to come back.', schema: { type: 'integer' } } },
       content: content('application/problem+json', ref('schemas/Problem')),
     },
@@ -191,11 +267,18 @@ function schemas(): Json {
   const count = { type: 'integer', minimum: 0 };
   const code = { enum: CODES.map((entry) => entry.code) };
   const name = { enum: CODES.map((entry) => entry.name) };
-  const object = (properties: Json, required: readonly string[] = Object.keys(properties)): Json => ({ type: 'object', properties, required });
+  const object = (properties: Json, required: readonly string[] = Object.keys(properties)): Json => ({
+    type: 'object',
+    properties,
+    required,
+  });
   const list = (items: Json): Json => ({ type: 'array', items });
   const traceLine = object({ atMs: ms, stage: text, reason: text, code: { type: 'integer' }, words: text });
   const resultFields = {
-    data: { description: 'The provider\'s answer, byte by byte as it came when it is JSON; text as a string; other bytes as {base64, content_type}.' },
+    data: {
+      description:
+        "The provider's answer, byte by byte as it came when it is JSON; text as a string; other bytes as {base64, content_type}.",
+    },
     elapsed_ms: ms,
     definitely_success: flag,
     degraded: flag,
@@ -213,16 +296,50 @@ function schemas(): Json {
   return {
     Error: object({ code, name, message: text, retryable: flag, ambiguous: flag, detail: text }),
     Attempt: object(
-      { provider: text, capability: text, version: text, at_ms: ms, elapsed_ms: ms, code, status: count, started: { enum: ['not_started', 'started', 'done'] }, name, detail: text },
+      {
+        provider: text,
+        capability: text,
+        version: text,
+        at_ms: ms,
+        elapsed_ms: ms,
+        code,
+        status: count,
+        started: { enum: ['not_started', 'started', 'done'] },
+        name,
+        detail: text,
+      },
       ['provider', 'version', 'at_ms', 'elapsed_ms', 'code', 'status', 'started'],
     ),
     Result: {
-      ...object({ code: { const: 0 }, status: { ...count, description: 'The provider\'s status.' }, error: { type: 'null' }, ...resultFields, ...sometimes }, ['code', 'status', 'error', ...required]),
+      ...object(
+        {
+          code: { const: 0 },
+          status: { ...count, description: "The provider's status." },
+          error: { type: 'null' },
+          ...resultFields,
+          ...sometimes,
+        },
+        ['code', 'status', 'error', ...required],
+      ),
       description: 'A success. A failure has the same fields in its problem document.',
     },
     Problem: {
       ...object(
-        { type: { type: 'string', format: 'uri' }, title: text, status: count, detail: text, instance: text, code, name, retryable: flag, ambiguous: flag, retry_after_ms: count, error: ref('schemas/Error'), ...resultFields, ...sometimes },
+        {
+          type: { type: 'string', format: 'uri' },
+          title: text,
+          status: count,
+          detail: text,
+          instance: text,
+          code,
+          name,
+          retryable: flag,
+          ambiguous: flag,
+          retry_after_ms: count,
+          error: ref('schemas/Error'),
+          ...resultFields,
+          ...sometimes,
+        },
         ['type', 'title', 'status', 'detail', 'code', 'name', 'retryable', 'ambiguous', 'error'],
       ),
       description: 'The Result fields are missing when the request never became a call (unknown path, refused head, sidecar not ready).',

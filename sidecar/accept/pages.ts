@@ -34,7 +34,8 @@ export function capabilities(front: Front, request: IncomingMessage, response: S
   const shown: unknown[] = [];
   for (const capability of table.capabilities.values()) {
     const versions = capability.versions.filter((version) => mayCall(version, principal)).map((version) => versionView(version, now));
-    if (versions.length > 0) shown.push({ name: capability.name, aliases: aliasesOf(capability), default_range: capability.defaultRange, versions });
+    if (versions.length > 0)
+      shown.push({ name: capability.name, aliases: aliasesOf(capability), default_range: capability.defaultRange, versions });
   }
   json(response, 200, { caller: principal.agent, table_version: table.version, capabilities: shown });
 }
@@ -128,4 +129,3 @@ function send(response: ServerResponse, status: number, contentType: string, tex
   response.writeHead(status, head);
   response.end(text);
 }
-

@@ -21,12 +21,28 @@ export function targetAfter(url: string, prefix: string): string | null {
   if (!url.startsWith(prefix)) return null;
   const query = url.indexOf('?', prefix.length);
   const text = query < 0 ? url.slice(prefix.length) : url.slice(prefix.length, query);
-  if (!text.includes('%')) return text;
+  return text.includes('%') ? decoded(text) : text;
+}
+
+/** Agents ask for the same few again and again, and decoding costs half a microsecond. Long ones are not worth keeping. */
+const KEEP = 512;
+const KEEP_CHARS = 256;
+const kept = new Map<string, string>();
+
+function decoded(text: string): string {
+  const known = kept.get(text);
+  if (known !== undefined) return known;
+  let plain = text;
   try {
-    return decodeURIComponent(text);
+    plain = decodeURIComponent(text);
   } catch {
-    return text;
+    // The name stage refuses what is left.
   }
+  if (text.length <= KEEP_CHARS) {
+    if (kept.size >= KEEP) kept.clear();
+    kept.set(text, plain);
+  }
+  return plain;
 }
 
 /** One query parameter; null when it is not there. The usual request has no query and pays one search. */

@@ -72,12 +72,22 @@ export class Port {
       for (const method of [route.method].flat()) this.routes.push(`${method} ${route.url}`);
     });
     this.app.removeAllContentTypeParsers();
-    this.app.addContentTypeParser('*', { parseAs: 'buffer' }, (_request: FastifyRequest, body: Buffer, done: (error: Error | null, body?: unknown) => void) => done(null, body));
+    this.app.addContentTypeParser(
+      '*',
+      { parseAs: 'buffer' },
+      (_request: FastifyRequest, body: Buffer, done: (error: Error | null, body?: unknown) => void) => done(null, body),
+    );
     this.app.setErrorHandler((error: FastifyError, _request: FastifyRequest, reply: FastifyReply) => this.#failed(error, reply));
     this.app.setNotFoundHandler((request: FastifyRequest, reply: FastifyReply) => {
       reply.hijack();
       front.observation.metrics.requestRefused('path');
-      refuse(reply.raw, Code.invalid_request, 404, `there is nothing at ${request.method} ${request.raw.url?.slice(0, 200) ?? ''}; see GET /v1/openapi.json`, 'keep');
+      refuse(
+        reply.raw,
+        Code.invalid_request,
+        404,
+        `there is nothing at ${request.method} ${request.raw.url?.slice(0, 200) ?? ''}; see GET /v1/openapi.json`,
+        'keep',
+      );
     });
   }
 
@@ -145,7 +155,13 @@ export class Port {
     lineOf(response.socket).doomed = true;
     if (error.statusCode === 413) {
       metrics.requestRefused('body');
-      refuse(response, Code.payload_too_large, 413, `the body is above the limit of ${this.#front.engine.config.limits.bodyBytes} bytes`, 'hear_out');
+      refuse(
+        response,
+        Code.payload_too_large,
+        413,
+        `the body is above the limit of ${this.#front.engine.config.limits.bodyBytes} bytes`,
+        'hear_out',
+      );
     } else if (error.statusCode !== undefined && error.statusCode >= 400 && error.statusCode < 500) {
       metrics.requestRefused('request');
       refuse(response, Code.invalid_request, error.statusCode, error.message, 'hear_out');
@@ -167,24 +183,47 @@ export class Port {
     const { status, code, detail, reason } = this.#whatWasWrong(error);
     this.#front.observation.metrics.requestRefused(reason);
     const body = plainProblem(code, status, detail);
-    socket.end(`HTTP/1.1 ${status} ${REASONS[status] ?? 'Bad Request'}\r\nconnection: close\r\ncontent-type: ${PROBLEM_TYPE}\r\ncontent-length: ${Buffer.byteLength(body)}\r\n\r\n${body}`, () => socket.destroy());
+    socket.end(
+      `HTTP/1.1 ${status} ${REASONS[status] ?? 'Bad Request'}\r\nconnection: close\r\ncontent-type: ${PROBLEM_TYPE}\r\ncontent-length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
+      () => socket.destroy(),
+    );
   }
 
   #whatWasWrong(error: NodeJS.ErrnoException): { status: number; code: Code; detail: string; reason: string } {
     switch (error.code) {
       case 'HPE_HEADER_OVERFLOW':
-        return { status: 431, code: Code.payload_too_large, detail: `the request's headers are above the limit of ${this.#front.engine.config.limits.headerBytes} bytes`, reason: 'head' };
+        return {
+          status: 431,
+          code: Code.payload_too_large,
+          detail: `the request's headers are above the limit of ${this.#front.engine.config.limits.headerBytes} bytes`,
+          reason: 'head',
+        };
       case 'ERR_HTTP_REQUEST_TIMEOUT':
-        return { status: 408, code: Code.invalid_request, detail: `the request did not arrive within ${HEAD_MS / 1_000} s (head) or ${REQUEST_MS / 1_000} s (body)`, reason: 'slow' };
+        return {
+          status: 408,
+          code: Code.invalid_request,
+          detail: `the request did not arrive within ${HEAD_MS / 1_000} s (head) or ${REQUEST_MS / 1_000} s (body)`,
+          reason: 'slow',
+        };
       default:
-        return { status: 400, code: Code.invalid_request, detail: `the request is not well-formed HTTP (${error.code ?? 'unknown'})`, reason: 'framing' };
+        return {
+          status: 400,
+          code: Code.invalid_request,
+          detail: `the request is not well-formed HTTP (${error.code ?? 'unknown'})`,
+          reason: 'framing',
+        };
     }
   }
 }
 
 const REASONS: Readonly<Record<number, string>> = { 400: 'Bad Request', 408: 'Request Timeout', 431: 'Request Header Fields Too Large' };
 
-function serverFor(handler: RequestListener, guard: (request: IncomingMessage) => Refusal | null, headerBytes: number, front: Front): Server {
+function serverFor(
+  handler: RequestListener,
+  guard: (request: IncomingMessage) => Refusal | null,
+  headerBytes: number,
+  front: Front,
+): Server {
   const options = {
     maxHeaderSize: headerBytes,
     keepAliveTimeout: KEEP_ALIVE_MS,
@@ -207,7 +246,13 @@ function serverFor(handler: RequestListener, guard: (request: IncomingMessage) =
 function turnAway(front: Front, line: Line, response: ServerResponse, refusal: Refusal): void {
   line.doomed = true;
   front.observation.metrics.requestRefused(refusal.reason);
-  refuse(response, refusal.status === 403 ? Code.forbidden : Code.invalid_request, refusal.status, refusal.detail, refusal.reason === 'framing' ? 'close' : 'hear_out');
+  refuse(
+    response,
+    refusal.status === 403 ? Code.forbidden : Code.invalid_request,
+    refusal.status,
+    refusal.detail,
+    refusal.reason === 'framing' ? 'close' : 'hear_out',
+  );
 }
 
 function whyNotBound(error: NodeJS.ErrnoException, host: string, port: number): string {

@@ -22,7 +22,13 @@ const COMMENT = ': keep-alive\n\n';
 /** How long what was written before a cut may take to leave. */
 const FLUSH_MS = 5_000;
 
-export async function stream(front: Front, request: IncomingMessage, response: ServerResponse, asked: string, body: unknown): Promise<void> {
+export async function stream(
+  front: Front,
+  request: IncomingMessage,
+  response: ServerResponse,
+  asked: string,
+  body: unknown,
+): Promise<void> {
   const call = callFrom(front, request, 'http', asked, body, true);
   const line = lineOf(request.socket);
   line.add(call);
@@ -46,7 +52,16 @@ export async function stream(front: Front, request: IncomingMessage, response: S
 }
 
 /** Starts a streamed answer; used by the mesh port as well. */
-export function pour(front: Front, line: Line, call: Call, source: BodySource, response: ServerResponse, status: number, head: string[], framing: Framing): void {
+export function pour(
+  front: Front,
+  line: Line,
+  call: Call,
+  source: BodySource,
+  response: ServerResponse,
+  status: number,
+  head: string[],
+  framing: Framing,
+): void {
   response.writeHead(status, head);
   response.flushHeaders();
   new StreamedAnswer(front, line, call, source, response, framing).start();
@@ -63,7 +78,8 @@ function flow(front: Front, line: Line, call: Call, reply: Reply, source: BodySo
     return;
   }
   const kept: string[] = [];
-  for (let i = 0; i < head.length; i += 2) if (head[i] !== 'content-type' && head[i] !== 'cache-control') kept.push(head[i] as string, head[i + 1] as string);
+  for (let i = 0; i < head.length; i += 2)
+    if (head[i] !== 'content-type' && head[i] !== 'cache-control') kept.push(head[i] as string, head[i + 1] as string);
   pushEventHead(kept);
   pushOwn(kept, result);
   pour(front, line, call, source, response, reply.status, kept, isEvents ? new EventRelay() : new EventMaker(contentType));
@@ -141,7 +157,8 @@ class StreamedAnswer implements BodySink, Stoppable {
     this.#response.end(this.#framing.end(this.#framing instanceof EventMaker ? streamEnd(resultOf(this.#call, false)) : ''));
   }
 
-  cut(code: Code, detail: string): void {
+  /** The words are in the call's record already. */
+  cut(code: Code): void {
     if (!this.#close()) return;
     if (this.#response.destroyed) return;
     if (this.#framing instanceof PlainFraming) {
@@ -151,7 +168,6 @@ class StreamedAnswer implements BodySink, Stoppable {
     // The pipeline has set the code by now; a source of another make may not have.
     if (this.#call.code === Code.ok) this.#call.code = code;
     const result = resultOf(this.#call, false);
-    void detail;
     this.#response.end(this.#framing.cut(streamEnd(result)));
   }
 

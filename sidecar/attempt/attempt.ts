@@ -35,6 +35,9 @@ const failures = new Map<number, Reason>();
 /** A caller that leaves when this share of its time is over has in truth timed out: the provider was slow. */
 const AS_GOOD_AS_TIMED_OUT = 0.95;
 
+/** Our own fault: no word about the provider. */
+const BROKEN = new Judgement(Code.internal, 'ignored', false, 'a fault in Agent-Reach');
+
 type Stopped = 'no' | 'attempt_time' | 'task_time' | 'caller_gone';
 
 /** The state of one attempt that its timer and the caller's leaving act on. */
@@ -62,7 +65,10 @@ export async function attempt(tools: AttemptTools, call: Call, pathHeader: strin
   const left = call.stepEndsAt - now;
   if (left <= 0) return notSent(tools, call, made, Code.deadline_exceeded, 'the time was over before the provider was contacted');
   const permit = call.panicked ? candidate.health.force(now) : candidate.health.admit(now);
-  if (permit === 0) return notSent(tools, call, made, Code.breaker_open, `its breaker lets no call through (${candidate.health.usable(now)})`);
+  if (permit === 0) {
+    call.retryAfterMs = candidate.health.retryAfterMs(now);
+    return notSent(tools, call, made, Code.breaker_open, `its breaker lets no call through (${candidate.health.usable(now)})`);
+  }
   candidate.provider.health.inFlight++;
 
   const taskBound = left <= candidate.settings.timeoutMs;
@@ -73,20 +79,32 @@ export async function attempt(tools: AttemptTools, call: Call, pathHeader: strin
   const timer = clock.after(allowedMs, () => run.stop(taskBound ? 'task_time' : 'attempt_time'));
   call.onCancel = () => run.stop('caller_gone');
 
-  let reply = await send(tools.transports, call, exchange);
-  if (repeatable(call, reply, run)) {
-    note(call, new Verdict(repeats, candidate.provider.agentId));
-    exchange = exchangeFor(call, candidate, made, allowedMs - (clock.now() - now), clock.now(), pathHeader);
-    run = new Run(exchange);
+  let reply: Reply;
+  let judgement: Judgement;
+  try {
     reply = await send(tools.transports, call, exchange);
+    if (repeatable(call, reply, run)) {
+      note(call, new Verdict(repeats, candidate.provider.agentId));
+      exchange = exchangeFor(call, candidate, made, allowedMs - (clock.now() - now), clock.now(), pathHeader);
+      exchange.fresh = true;
+      run = new Run(exchange);
+      reply = await send(tools.transports, call, exchange);
+    }
+    made.started = reply.started;
+    made.status = reply.status;
+    call.reply = reply;
+    call.status = reply.status;
+    judgement = judge(call, candidate, reply, run.stopped, clock.now() - now, allowedMs);
+  } catch (fault) {
+    // A bug of ours; how far the provider got is not known. Permit and slot are given back all the same.
+    timer.cancel();
+    call.onCancel = null;
+    if (made.started === 'not_started') made.started = 'started';
+    else call.reply?.stream?.cancel(Code.internal, 'a fault in Agent-Reach');
+    close(tools, call, made, permit, BROKEN, 0, clock.now() - now);
+    throw fault;
   }
   call.onCancel = null;
-  made.started = reply.started;
-  made.status = reply.status;
-  call.reply = reply;
-  call.status = reply.status;
-
-  const judgement = judge(call, candidate, reply, run.stopped, clock.now() - now, allowedMs);
   if (reply.stream !== null) {
     if (judgement.code === Code.ok && call.stream) return follow(tools, call, made, permit, now, timer, judgement, reply);
     reply.stream.cancel(judgement.code, 'the body is not wanted');
@@ -195,16 +213,25 @@ function close(tools: AttemptTools, call: Call, made: Attempt, permit: number, j
   candidate.provider.health.inFlight--;
   candidate.health.end(permit, judgement.outcome, judgedMs, now);
   if (judgement.code === Code.connect_timeout || judgement.code === Code.tls_failed) candidate.health.connectFailed(now);
-  else if (judgement.code === Code.response_timeout || (judgement.code === Code.deadline_exceeded && judgement.outcome === 'failure')) candidate.health.timedOut(now);
+  else if (isTimeout(judgement, candidate)) candidate.health.timedOut(now);
   else if (made.started === 'done') candidate.health.connected(now);
   if (judgement.code === Code.breaker_open && call.retryAfterMs > 0) candidate.health.ejectUntil(now + call.retryAfterMs);
   tools.observer.attemptEnded(call, made);
+}
+
+/** A caller that left when its time was as good as over counts where no breaker listens: at callers of a hosted provider. */
+function isTimeout(judgement: Judgement, candidate: Candidate): boolean {
+  if (judgement.code === Code.response_timeout) return true;
+  if (judgement.outcome !== 'failure') return false;
+  return judgement.code === Code.deadline_exceeded || (judgement.code === Code.cancelled && !candidate.settings.breaker.enabled);
 }
 
 function notSent(tools: AttemptTools, call: Call, made: Attempt, code: Code, detail: string): Verdict {
   made.code = code;
   made.detail = detail;
   call.reply = failed(code, 'not_started', detail);
+  // The way back tells the callers how long to leave the provider alone.
+  call.retryAfterMs = code === Code.breaker_open ? made.candidate.health.retryAfterMs(tools.clock.now()) : 0;
   call.status = 0;
   tools.observer.attemptEnded(call, made);
   return failure(made);
@@ -232,6 +259,8 @@ function exchangeFor(call: Call, candidate: Candidate, made: Attempt, allowedMs:
     Header.caller,
     (call.principal as Principal).agent,
   ];
+  const pinned = candidate.provider.reach === 'mesh' && (call.pin ?? call.headers[Header.pin]) === candidate.provider.agentId;
+  if (pinned) own.push(Header.pin, candidate.provider.agentId);
   if (call.traceState !== '') own.push(Header.tracestate, call.traceState);
   if (call.powerId !== null) own.push(Header.powerId, call.powerId, Header.idempotencyKey, call.powerId);
   const sequence = headerOf(call, Header.sequenceId);

@@ -26,7 +26,7 @@ export class Judgement {
 const GOOD = new Judgement(Code.ok, 'success');
 const DEFINITELY_GOOD = new Judgement(Code.ok, 'success', true);
 
-/** Codes that say nothing about the provider's health: it refused before it began, or the request was at fault. */
+/** Codes that say nothing about the provider's health: it refused before it began, or the request was at fault, or we are. */
 const NO_FAULT: ReadonlySet<number> = new Set([
   Code.breaker_open,
   Code.provider_busy,
@@ -44,6 +44,7 @@ const NO_FAULT: ReadonlySet<number> = new Set([
   Code.no_provider,
   Code.no_matching_version,
   Code.cancelled,
+  Code.internal,
 ]);
 
 /** A reply that is no answer: the transport, or the hosting sidecar, says why. */

@@ -4,6 +4,7 @@
  * string, anything else base64. A body that says it is JSON and is not is a bad answer, never passed on as a good one.
  */
 import { isUtf8 } from 'node:buffer';
+import { isJson } from '../../base/json-scan.ts';
 import type { ReplyHeaders } from './reply.ts';
 
 export type BodyKind = 'json' | 'text' | 'binary' | 'unknown';
@@ -42,13 +43,7 @@ function kindOf(contentType: string): BodyKind {
 
 /** One whole JSON text in UTF-8, with nothing before or after it (a byte order mark counts as nothing). */
 export function isWholeJson(body: Buffer): boolean {
-  if (!isUtf8(body)) return false;
-  try {
-    JSON.parse(body.toString('utf8', bomLength(body)));
-    return true;
-  } catch {
-    return false;
-  }
+  return isJson(withoutBom(body));
 }
 
 /** `data` of a Result: bytes of JSON; or the words of what is wrong with the answer. `null` stands for `no data`. */
@@ -56,7 +51,8 @@ export function dataOf(headers: ReplyHeaders, body: Buffer, checked: boolean): B
   if (body.length === 0) return null;
   if (checked) return withoutBom(body);
   const encoding = headers['content-encoding'];
-  if (encoding !== undefined && encoding !== 'identity') return `the answer is encoded (content-encoding ${String(encoding).slice(0, 40)}), though plain bytes were asked for`;
+  if (encoding !== undefined && encoding !== 'identity')
+    return `the answer is encoded (content-encoding ${String(encoding).slice(0, 40)}), though plain bytes were asked for`;
   const contentType = headers['content-type'];
   switch (bodyKind(contentType)) {
     case 'json':
@@ -91,10 +87,6 @@ function textOf(body: Buffer, contentType: string): string | null {
   }
 }
 
-function bomLength(body: Buffer): number {
-  return body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf ? 3 : 0;
-}
-
 function withoutBom(body: Buffer): Buffer {
-  return bomLength(body) === 0 ? body : body.subarray(3);
+  return body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf ? body.subarray(3) : body;
 }

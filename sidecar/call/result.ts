@@ -24,6 +24,8 @@ export class Result {
   /** The provider may have acted although no answer came. */
   readonly ambiguous: boolean;
   readonly retryable: boolean;
+  /** Nobody on the way back should repeat it: the agent said so, or we refused it and would refuse it again. */
+  readonly noRetry: boolean;
   /** 0 = not known. */
   readonly retryAfterMs: number;
   /** JSON bytes. */
@@ -40,6 +42,7 @@ export class Result {
     this.detail = detail;
     this.ambiguous = ambiguous;
     this.retryable = entry.retryable && (!ambiguous || call.execution !== 'once');
+    this.noRetry = entry.code !== 0 && (call.noRetry || isRefusedHere(call));
     this.retryAfterMs = retryAfterMs;
     this.data = data;
     this.status = call.status;
@@ -93,6 +96,19 @@ export function detailOf(call: Call): string {
 export function isAmbiguous(call: Call): boolean {
   for (const attempt of call.attempts) if (attempt.started === 'started') return true;
   return false;
+}
+
+/** Refusals that protect somebody: an attempt that the hosting sidecar turned away with one of them is no failure either. */
+const PROTECTIVE: ReadonlySet<number> = new Set([Code.blocked_by_operator, Code.breaker_open, Code.caller_busy, Code.provider_busy, Code.retry_budget_spent]);
+
+/**
+ * A gate said no, here or at the provider's sidecar, and no agent failed. Whoever repeats that multiplies an overload by
+ * the number of hops.
+ */
+function isRefusedHere(call: Call): boolean {
+  if (call.refusal !== null && call.refusal.reason.code === call.code && call.refusal.reason.stage !== 'attempt') return true;
+  const last = call.attempts[call.attempts.length - 1];
+  return last !== undefined && last.started === 'not_started' && PROTECTIVE.has(call.code);
 }
 
 export function cut(text: string, maxChars = MAX_DETAIL_CHARS): string {
@@ -158,9 +174,21 @@ function commonFields(result: Result, withDecision: boolean): string {
   const withCapability = call.fallbackFrom !== null;
   for (let i = 0; i < call.attempts.length; i++) text += (i === 0 ? '' : ',') + attemptJson(call.attempts[i] as Attempt, withCapability);
   text += `],"trace_id":"${call.traceId}"`;
-  if (call.cause !== null) text += `,"cause":${JSON.stringify(cut(call.cause))}`;
-  if (withDecision) text += `,"capability":${quote(call.capability === null ? null : call.capability.name)},"decision":${JSON.stringify(call.trace.lines())}`;
+  const cause = call.cause ?? (result.entry.code === 0 ? null : causeOf(call));
+  if (cause !== null) text += `,"cause":${JSON.stringify(cut(cause))}`;
+  if (withDecision)
+    text += `,"capability":${quote(call.capability === null ? null : call.capability.name)},"decision":${JSON.stringify(call.trace.lines())}`;
   return `${text}}`;
+}
+
+/** What went wrong before the time was over, or retries were stopped: without it the end would hide the reason. */
+function causeOf(call: Call): string | null {
+  if (call.code !== Code.deadline_exceeded && call.code !== Code.deadline_too_short && call.code !== Code.retry_budget_spent) return null;
+  for (let i = call.attempts.length - 1; i >= 0; i--) {
+    const { code, detail, candidate } = call.attempts[i] as Attempt;
+    if (code !== call.code && code !== 0) return `${code} ${candidate.provider.agentId}: ${detail}`;
+  }
+  return null;
 }
 
 function attemptJson(attempt: Attempt, withCapability: boolean): string {

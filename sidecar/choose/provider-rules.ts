@@ -3,6 +3,7 @@
  * there). Rules without a provider are the `overrides` stage's business. Which rules can concern a candidate is worked
  * out once per table; whether one is in force is asked with the wall clock, since an expired rule counts as absent.
  */
+import { coversAgent, coversName } from '../../proto/language/covers.ts';
 import type { Override } from '../../proto/language/types.ts';
 import type { Principal } from '../call/principal.ts';
 import type { Snapshot, Version } from '../table/snapshot.ts';
@@ -47,24 +48,4 @@ export function nextExpiry(rules: readonly ProviderRules[], wallMs: number): num
       if (rule.expiresAtMs !== null && rule.expiresAtMs > wallMs && rule.expiresAtMs < next) next = rule.expiresAtMs;
   }
   return next;
-}
-
-/** null, `crm.order.query`, `crm.order.*`, `crm.*` or `*`. */
-function coversName(pattern: string | null, name: string): boolean {
-  if (pattern === null || pattern === '*' || pattern === name) return true;
-  return pattern.endsWith('.*') && name.startsWith(pattern.slice(0, -1));
-}
-
-/** `team.role.id` with `*` for any part (missing parts at the end are any), `team:x`, `role:x` or `agent:a.b.c`. */
-function coversAgent(pattern: string, agentId: string): boolean {
-  const [team, role, ...rest] = agentId.split('.');
-  if (pattern.startsWith('team:')) return pattern.slice(5) === team;
-  if (pattern.startsWith('role:')) return pattern.slice(5) === role;
-  const [wantTeam, wantRole, ...wantRest] = (pattern.startsWith('agent:') ? pattern.slice(6) : pattern).split('.');
-  const wantId = wantRest.length === 0 ? '*' : wantRest.join('.');
-  return (
-    (wantTeam === '*' || wantTeam === team) &&
-    (wantRole === undefined || wantRole === '*' || wantRole === role) &&
-    (wantId === '*' || wantId === rest.join('.'))
-  );
 }

@@ -59,6 +59,18 @@ function reasonFor(families: ReadonlySet<Family>): Reason {
   return families.has('tried') ? Reasons.allTried : Reasons.noneHealthy;
 }
 
+/** When the first of those that are being left alone may be asked again, ms from now; 0 = not known. */
+export function comeBackMs(call: Call, now: number): number {
+  let soonest = 0;
+  for (const version of call.lines) {
+    for (const candidate of version.candidates) {
+      const ms = candidate.health.retryAfterMs(now);
+      if (ms > 0 && (soonest === 0 || ms < soonest)) soonest = ms;
+    }
+  }
+  return soonest;
+}
+
 /** For one provider asked for by name. */
 export function pinRefusal(standing: Standing, candidate: Candidate, words: string): Verdict {
   const family = FAMILY[standing];

@@ -65,18 +65,16 @@ export class HealthCell implements Timed, BreakerListener, SlowStarting {
   /** Who may be chosen, and if not, why. Takes no permit. */
   usable(now: number): Usable {
     if (now >= this.#schedule.nextChangeAt) this.#schedule.advance(now);
-    const provider = this.provider;
-    if (provider.offline) return 'offline';
-    if (provider.ejectedUntil > now) return 'ejected';
+    if (this.provider.offline) return 'offline';
     if (this.#hostOpenUntil > now) return 'breaker_open';
+    if (this.#isEjected(now)) return 'ejected';
     return this.#breaker.passage();
   }
 
   /** A permit (> 0), or 0: `usable` says why. To be taken after every other gate, and ended exactly once. */
   admit(now: number): number {
     if (now >= this.#schedule.nextChangeAt) this.#schedule.advance(now);
-    const provider = this.provider;
-    if (provider.offline || provider.ejectedUntil > now || this.#hostOpenUntil > now) return 0;
+    if (this.provider.offline || this.#hostOpenUntil > now || this.#isEjected(now)) return 0;
     return this.#breaker.admit(now);
   }
 
@@ -163,7 +161,7 @@ export class HealthCell implements Timed, BreakerListener, SlowStarting {
 
   /** How long a caller had better wait, ms: open breaker, host's word or ejection; 0 = nothing known. */
   retryAfterMs(now: number): number {
-    const at = Math.max(this.reopensAt(now) ?? 0, this.provider.ejectedUntil);
+    const at = Math.max(this.reopensAt(now) ?? 0, this.#isEjected(now) ? this.provider.ejectedUntil : 0);
     return at > now ? at - now : 0;
   }
 
@@ -249,6 +247,11 @@ export class HealthCell implements Timed, BreakerListener, SlowStarting {
     if (Math.abs(ratio - this.#toldErrorRatio) < ERROR_RATIO_STEP && (ratio !== 0 || this.#toldErrorRatio === 0)) return;
     this.#toldErrorRatio = ratio;
     this.#schedule.bump();
+  }
+
+  /** A breaker that has judged knows more than a few failures in a row: it names the refusal, and its probes pass. */
+  #isEjected(now: number): boolean {
+    return this.provider.ejectedUntil > now && this.#breaker.stateName === 'closed';
   }
 
   /** Step i of ten (from 0) gives (i + 1) / 10. */

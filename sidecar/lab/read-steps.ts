@@ -55,54 +55,50 @@ export class StepReader {
     const kind = kinds[0] ?? ('expect' in (raw as RawMap) ? 'check' : null);
     switch (kind) {
       case 'call':
-        return this.#read(callStep.read(raw, place), place, (read) => this.#call(read, place, number));
+        return made(callStep.read(raw, place), (read) => this.#call(read, place, number));
       case 'mock':
-        return this.#read(mockStep.read(raw, place), place, (read) => {
+        return made(mockStep.read(raw, place), (read) => {
           for (const agent of read.mock) this.#draft.mock(agent, read.set, place.at('set'), true);
           this.#draft.refuseStrangers(read.mock.map((agent) => [agent, place.at('mock')] as const));
           return this.#table(read, place, number, `mock ${read.mock.join(', ')}: ${shortJson(read.set)}`);
         });
       case 'policies':
-        return this.#read(policiesStep.read(raw, place), place, (read) => {
+        return made(policiesStep.read(raw, place), (read) => {
           this.#draft.takeSection('policies', read.policies, place.at('policies'));
           return this.#table(read, place, number, 'new policies');
         });
       case 'table':
-        return this.#read(tableStep.read(raw, place), place, (read) => {
+        return made(tableStep.read(raw, place), (read) => {
           if (typeof read.table === 'string') this.#draft.takeFile(read.table, this.#folder, place.at('table'));
           else if (isPlainMap(read.table)) this.#draft.take(read.table as RawMap, place.at('table'));
           else place.at('table').bad('table must be a file name or a map of sections');
           return this.#table(read, place, number, `new table${typeof read.table === 'string' ? ` ${read.table}` : `: ${Object.keys(read.table as object).join(', ')}`}`);
         });
       case 'override':
-        return this.#read(overrideStep.read(raw, place), place, (read) => this.#override(read, place, number));
+        return made(overrideStep.read(raw, place), (read) => this.#override(read, place, number));
       case 'lift':
-        return this.#read(liftStep.read(raw, place), place, (read) => {
+        return made(liftStep.read(raw, place), (read) => {
           this.#draft.drop('overrides', 'name', read.lift, place.at('lift'));
           this.#expiries.delete(read.lift);
           return this.#table(read, place, number, `override ${read.lift} lifted`);
         });
       case 'add':
-        return this.#read(addStep.read(raw, place), place, (read) => {
+        return made(addStep.read(raw, place), (read) => {
           this.#draft.put('providers', 'agent_id', read.add, place.at('add'));
           return this.#table(read, place, number, `${String(read.add['agent_id'])} joins`);
         });
       case 'remove':
-        return this.#read(removeStep.read(raw, place), place, (read) => {
+        return made(removeStep.read(raw, place), (read) => {
           this.#draft.drop('providers', 'agent_id', read.remove, place.at('remove'));
           return this.#table(read, place, number, `${read.remove} leaves`);
         });
       case 'wait':
-        return this.#read(waitStep.read(raw, place), place, (read) => ({ ...this.#base(read, place, number), kind: 'wait', ms: read.wait }));
+        return made(waitStep.read(raw, place), (read) => ({ ...this.#base(read, place, number), kind: 'wait', ms: read.wait }));
       case 'check':
-        return this.#read(checkStep.read(raw, place), place, (read) => ({ ...this.#base(read, place, number), kind: 'check', expect: read.expect }));
+        return made(checkStep.read(raw, place), (read) => ({ ...this.#base(read, place, number), kind: 'check', expect: read.expect }));
       case null:
         return place.bad(`a step needs one of the keys ${STEP_KINDS.join(', ')}, expect; this one has ${Object.keys(raw as object).join(', ') || 'none'}${this.#guess(raw as RawMap)}`);
     }
-  }
-
-  #read<T>(read: T | Bad, _place: Place, make: (read: T) => Step | Bad): Step | Bad {
-    return read === BAD ? BAD : make(read as T);
   }
 
   #guess(raw: RawMap): string {
@@ -185,6 +181,10 @@ export class StepReader {
     if (read.step !== null && task.budget === '') place.at('step').badKey(`the task ${read.task} has no budget`);
     return true;
   }
+}
+
+function made<T>(value: T | Bad, make: (value: T) => Step | Bad): Step | Bad {
+  return value === BAD ? BAD : make(value as T);
 }
 
 function shortJson(value: unknown): string {

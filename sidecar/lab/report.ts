@@ -26,13 +26,11 @@ export function tableOf(report: RunReport): string[] {
     if (step.step.note !== '') lines.push(`${' '.repeat(TIME_WIDTH + NUMBER_WIDTH + 3)}${step.step.note}`);
   }
   tellMoves(Number.POSITIVE_INFINITY);
-  const told = new Set<string>();
-  for (const failure of report.failures) {
-    // One decision is told once, however many things are wrong with its call.
-    const key = `${failure.step} ${failure.call}`;
-    lines.push(...failureLines(failure, scenario.file, !told.has(key)));
-    told.add(key);
-  }
+  report.failures.forEach((failure, i) => {
+    // One decision is told once, after everything that is wrong with its call.
+    const next = report.failures[i + 1];
+    lines.push(...failureLines(failure, scenario.file, next === undefined || next.step !== failure.step || next.call !== failure.call));
+  });
   const served = [...report.executions].map(([agent, n]) => `${agent} ${n}`).join(', ');
   lines.push(`  ${tally.calls} calls in ${clockText(report.virtualMs)} of virtual time: ${codesText(tally)}; ${tally.attempts} attempts, ${tally.retries} retries, ${tally.fallbacks} fallbacks; executions: ${served === '' ? 'none' : served}`);
   lines.push(report.ok ? '  PASS: every expectation holds' : `  FAIL: ${report.failures.length} expectation${report.failures.length === 1 ? ' does' : 's do'} not hold`);

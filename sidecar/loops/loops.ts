@@ -16,8 +16,10 @@ export function loops(call: Call, maxHops: number): Verdict {
   const text = call.headers[Header.path];
   if (typeof text !== 'string' || text === '') return new Verdict(clear, 1, maxHops);
   const path = text.split(',').map((part) => part.trim());
-  if (path.length >= maxHops) return new Verdict(tooLong, path.length + 1, maxHops, path.join(' → ').slice(0, 1_024));
   const step = stepOf(call);
+  // Between sidecars the caller's end has added this very step already: once is its arrival, twice is a loop.
+  if (call.way === 'mesh' && path[path.length - 1] === step) path.pop();
+  if (path.length >= maxHops) return new Verdict(tooLong, path.length + 1, maxHops, path.join(' → ').slice(0, 1_024));
   if (path.includes(step)) return new Verdict(revisit, step, path.join(' → ').slice(0, 1_024));
   call.path = path;
   return new Verdict(clear, path.length + 1, maxHops);

@@ -24,6 +24,7 @@ export const CALL_BOUNDS: readonly number[] = [
 
 const WAYS: readonly WayIn[] = ['http', 'mesh', 'proxy', 'json_rpc', 'grpc', 'channel', 'local', 'sandbox', 'fallback'];
 const UNKNOWN = 'unknown';
+const OTHER = 'other';
 
 /** What is read at scrape time. */
 export interface ScrapeSources {
@@ -64,21 +65,62 @@ const INTERNAL_PLACE = CODES.length - 1;
 export class Metrics {
   readonly #registry = new Registry();
   readonly #readings: Reading[] = [];
-  readonly #calls = this.#series('counter', 'reach_calls_total', 'Calls ended, by canonical capability, version that served, code and way in.', ['capability', 'version', 'code', 'way']);
+  readonly #calls = this.#series(
+    'counter',
+    'reach_calls_total',
+    'Calls ended, by canonical capability, version that served, code and way in.',
+    ['capability', 'version', 'code', 'way'],
+  );
   readonly #callSeconds = this.#histogram('reach_call_duration_seconds', 'From acceptance to the end of the answer.', ['capability']);
-  readonly #attempts = this.#series('counter', 'reach_attempts_total', 'Attempts ended, by provider and code.', ['capability', 'provider', 'code']);
-  readonly #attemptSeconds = this.#histogram('reach_attempt_duration_seconds', 'One attempt, to the end of its answer.', ['capability', 'provider']);
+  readonly #attempts = this.#series('counter', 'reach_attempts_total', 'Attempts ended, by provider and code.', [
+    'capability',
+    'provider',
+    'code',
+  ]);
+  readonly #attemptSeconds = this.#histogram('reach_attempt_duration_seconds', 'One attempt, to the end of its answer.', [
+    'capability',
+    'provider',
+  ]);
   readonly #inFlight = this.#series('gauge', 'reach_in_flight', 'Calls under way, by way in.', ['way']);
   readonly #retries = this.#series('counter', 'reach_retries_total', 'Attempts that followed a failed one.', ['capability']);
-  readonly #fallbacks = this.#series('counter', 'reach_fallbacks_total', 'Calls whose fallback was used: served by another, answered statically, or failed all the same.', ['capability', 'result']);
-  readonly #panics = this.#series('counter', 'reach_panic_total', 'Calls sent to a provider although none was healthy (panic: true).', ['capability']);
-  readonly #transitions = this.#series('counter', 'reach_breaker_transitions_total', 'Changes of a breaker, by the state it went to.', ['provider', 'capability', 'to']);
-  readonly #refused = this.#series('counter', 'reach_refused_requests_total', 'Requests that never became a call: wrong host or origin, bad framing, unknown path, too large.', ['reason']);
-  readonly #breakers = this.#reading('gauge', 'reach_breaker_state', '0 closed, 1 ramping up, 2 half-open, 3 open.', ['provider', 'capability']);
-  readonly #providerInFlight = this.#reading('gauge', 'reach_provider_in_flight', 'Calls under way at a provider, as far as this sidecar sees them.', ['provider']);
+  readonly #fallbacks = this.#series(
+    'counter',
+    'reach_fallbacks_total',
+    'Calls whose fallback was used: served by another, answered statically, or failed all the same.',
+    ['capability', 'result'],
+  );
+  readonly #panics = this.#series('counter', 'reach_panic_total', 'Calls sent to a provider although none was healthy (panic: true).', [
+    'capability',
+  ]);
+  readonly #transitions = this.#series('counter', 'reach_breaker_transitions_total', 'Changes of a breaker, by the state it went to.', [
+    'provider',
+    'capability',
+    'to',
+  ]);
+  readonly #refused = this.#series(
+    'counter',
+    'reach_refused_requests_total',
+    'Requests that never became a call: wrong host or origin, bad framing, unknown path, too large.',
+    ['reason'],
+  );
+  readonly #breakers = this.#reading('gauge', 'reach_breaker_state', '0 closed, 1 ramping up, 2 half-open, 3 open.', [
+    'provider',
+    'capability',
+  ]);
+  readonly #providerInFlight = this.#reading(
+    'gauge',
+    'reach_provider_in_flight',
+    'Calls under way at a provider, as far as this sidecar sees them.',
+    ['provider'],
+  );
   readonly #table = this.#reading('gauge', 'reach_table_version', 'Version of the route table in force.', []);
   readonly #tableAge = this.#reading('gauge', 'reach_table_age_seconds', 'Since the table in force was last confirmed.', []);
-  readonly #rejected = this.#reading('counter', 'reach_rejected_pushes_total', 'Tables that were refused because of a mistake in them.', []);
+  readonly #rejected = this.#reading(
+    'counter',
+    'reach_rejected_pushes_total',
+    'Tables that were refused because of a mistake in them.',
+    [],
+  );
   readonly #cpu = this.#reading('counter', 'process_cpu_seconds_total', 'User and system time of the process.', []);
   readonly #rss = this.#reading('gauge', 'process_resident_memory_bytes', 'Resident memory.', []);
   readonly #heap = this.#reading('gauge', 'process_heap_bytes', 'JavaScript heap in use.', []);
@@ -122,7 +164,11 @@ export class Metrics {
     const code = CODE_PLACE.get(attempt.code) ?? INTERNAL_PLACE;
     let cell = cells.attempts[code] as number;
     if (cell < 0) {
-      cell = this.#attempts.cell(candidate.version.capability.name, candidate.provider.agentId, String((CODES[code] as (typeof CODES)[number]).code));
+      cell = this.#attempts.cell(
+        candidate.version.capability.name,
+        candidate.provider.agentId,
+        String((CODES[code] as (typeof CODES)[number]).code),
+      );
       cells.attempts[code] = cell;
     }
     this.#attempts.add(cell, 1);
@@ -169,7 +215,8 @@ export class Metrics {
   #countRetries(call: Call): void {
     for (let i = 1; i < call.attempts.length; i++) {
       const capability = (call.attempts[i] as Attempt).candidate.version.capability;
-      if (capability === (call.attempts[i - 1] as Attempt).candidate.version.capability) this.#retries.add(this.#retries.cell(capability.name), 1);
+      if (capability === (call.attempts[i - 1] as Attempt).candidate.version.capability)
+        this.#retries.add(this.#retries.cell(capability.name), 1);
     }
   }
 
@@ -194,13 +241,13 @@ export class Metrics {
 
   #cellsOf(capability: string, version: string): CallCells {
     const key = `${capability} ${version}`;
-    let cells = this.#callCells.get(key);
-    if (cells === undefined) {
-      const full = this.#callCells.size >= MAX_SERIES;
-      cells = new CallCells(full ? 'other' : capability, full ? 'other' : version, this.#callSeconds.cell(full ? 'other' : capability));
-      this.#callCells.set(full ? 'other' : key, cells);
-    }
-    return cells;
+    const known = this.#callCells.get(key);
+    if (known !== undefined) return known;
+    // The table's history is bounded as well: after this many versions the rest is counted together.
+    if (this.#callCells.size >= MAX_SERIES && capability !== OTHER) return this.#cellsOf(OTHER, OTHER);
+    const made = new CallCells(capability, version, this.#callSeconds.cell(capability));
+    this.#callCells.set(key, made);
+    return made;
   }
 
   #attemptCellsOf(candidate: Candidate): AttemptCells {

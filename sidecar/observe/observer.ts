@@ -55,7 +55,12 @@ export class Observation implements Observer {
   }
 
   /** For `Health.onTransition`. An arrow, so that it can be handed over as it is. */
-  readonly breakerMoved = (cell: { readonly agentId: string; readonly capability: string }, from: BreakerStateName, to: BreakerStateName, why: string): void => {
+  readonly breakerMoved = (
+    cell: { readonly agentId: string; readonly capability: string },
+    from: BreakerStateName,
+    to: BreakerStateName,
+    why: string,
+  ): void => {
     this.metrics.breakerMoved(cell.agentId, cell.capability, to);
     const line = { provider: cell.agentId, capability: cell.capability, from, to, why: printable(why) };
     if (to === 'open') this.#logger.warn(line, 'breaker');

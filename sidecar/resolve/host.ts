@@ -1,6 +1,7 @@
 /** At the provider's end there is nothing to resolve: the caller's sidecar named provider and version; they must be hosted here. */
 import { Code } from '../../proto/wire/codes.ts';
-import type { Call } from '../call/call.ts';
+import { Header } from '../../proto/wire/headers.ts';
+import { type Call, headerOf } from '../call/call.ts';
 import { passing, refusing, Verdict } from '../call/verdict.ts';
 import type { Capability } from '../table/snapshot.ts';
 
@@ -16,7 +17,8 @@ export function host(call: Call, agentId: string, version: string): Verdict {
       if (candidate.provider.agentId !== agentId || candidate.provider.reach !== 'self') continue;
       call.lines = [line];
       call.chosen = candidate;
-      if (candidate.drain && call.affinityKey === null) return new Verdict(draining, agentId);
+      // A drain lets nothing new begin; what names this provider continues something.
+      if (candidate.drain && call.affinityKey === null && headerOf(call, Header.pin) !== agentId) return new Verdict(draining, agentId);
       return new Verdict(hosted, capability.name, version, agentId);
     }
   }

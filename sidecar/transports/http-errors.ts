@@ -4,7 +4,7 @@
  */
 import { Code } from '../../proto/wire/codes.ts';
 import { failed, type Reply } from '../call/reply.ts';
-import { ConnectFailure, RESET_WHILE_PAUSED } from './pool.ts';
+import { ConnectFailure, RESET_IN_USE } from './pool.ts';
 
 /** What is known of the exchange when the error strikes. */
 export interface Progress {
@@ -50,13 +50,13 @@ export function failureOf(error: LibraryError, at: Progress): Reply {
 /** Words for a body that did not come to its end. */
 export function cutWords(error: LibraryError, receivedBytes: number): string {
   if (error instanceof ConnectFailure) return `${error.message}; ${receivedBytes} bytes of the body had come`;
-  const how = error.code === 'ECONNRESET' || error.code === RESET_WHILE_PAUSED ? 'the connection was reset' : 'the connection was closed';
+  const how = error.code === 'ECONNRESET' || error.code === RESET_IN_USE ? 'the connection was reset' : 'the connection was closed';
   return `the body is cut: ${how} after ${receivedBytes} bytes, before its end`;
 }
 
 function lostWords(error: LibraryError, code: string, at: Progress): string {
   if (error instanceof ConnectFailure) return error.message;
-  const how = code === 'ECONNRESET' ? 'reset' : code === 'EPIPE' ? 'closed while the request was being sent' : 'closed';
+  const how = code === 'ECONNRESET' || code === RESET_IN_USE ? 'reset' : code === 'EPIPE' ? 'closed while the request was being sent' : 'closed';
   const where = at.begun ? "in the middle of the answer's head" : 'before an answer';
   return `the connection to ${at.host} was ${how} ${where}${at.reused ? ', on a kept-alive connection' : ''}`;
 }

@@ -25,6 +25,7 @@ export class HttpExchange implements Tenant, BodySource, Progress {
   readonly options: Dispatcher.DispatchOptions;
   readonly host: string;
   readonly maxHeaderBytes: number;
+  readonly fresh: boolean;
   slot: Slot | null = null;
   next: Tenant | null = null;
   sent = false;
@@ -46,10 +47,11 @@ export class HttpExchange implements Tenant, BodySource, Progress {
   #ending: Ending | null = null;
   #isOver = false;
 
-  constructor(options: Dispatcher.DispatchOptions, mode: Mode, maxBytes: number, pool: Pool, resolve: (reply: Reply) => void) {
+  constructor(options: Dispatcher.DispatchOptions, mode: Mode, maxBytes: number, fresh: boolean, pool: Pool, resolve: (reply: Reply) => void) {
     this.options = options;
     this.host = pool.host;
     this.maxHeaderBytes = pool.settings.maxResponseHeaderBytes;
+    this.fresh = fresh;
     this.#mode = mode;
     this.#maxBytes = maxBytes;
     this.#resolve = resolve;
@@ -133,10 +135,6 @@ export class HttpExchange implements Tenant, BodySource, Progress {
   }
 
   // What the pool calls.
-
-  get isPaused(): boolean {
-    return this.#controller !== null && this.#controller.paused;
-  }
 
   unpause(): void {
     this.#controller?.resume();

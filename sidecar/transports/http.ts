@@ -84,7 +84,7 @@ export class HttpTransport implements Transport {
 /** Starts an exchange on a pool; the only place where one is made, so that `abort` is set for all. */
 export function run(exchange: Exchange, pool: Pool, options: Dispatcher.DispatchOptions, mode: Mode): Promise<Reply> {
   return new Promise((resolve) => {
-    const running = new HttpExchange(options, mode, exchange.maxResponseBytes, pool, resolve);
+    const running = new HttpExchange(options, mode, exchange.maxResponseBytes, exchange.fresh, pool, resolve);
     exchange.abort = () => running.stop();
     pool.run(running);
   });

@@ -30,28 +30,19 @@ export function endpointTypes(factories: TransportFactories): string[] {
 export class Transports {
   readonly #byType = new Map<string, Transport>();
   #mesh: Transport;
-  #self: Transport | null = null;
 
   constructor(context: TransportContext, factories: TransportFactories) {
     for (const [type, make] of Object.entries(factories)) this.#byType.set(type, make(context));
     this.#mesh = this.#byType.get(MESH) ?? new NoTransport('no adapter reaches other sidecars here');
   }
 
-  /** The inbound end of this very sidecar, for providers that it hosts itself; unset, they are reached directly. */
-  set self(transport: Transport) {
-    this.#self = transport;
-  }
-
   /** Always an adapter; a type that nobody registered gets one that refuses. */
   for(candidate: Candidate): Transport {
-    const provider = candidate.provider;
-    if (provider.reach === 'mesh') return this.#mesh;
-    if (provider.reach === 'self' && this.#self !== null) return this.#self;
-    return this.direct(candidate);
+    return candidate.provider.reach === 'mesh' ? this.#mesh : this.#direct(candidate);
   }
 
-  /** The adapter of the provider's own endpoint: what the inbound end uses for the agents that it hosts. */
-  direct(candidate: Candidate): Transport {
+  /** The adapter of the provider's own endpoint. */
+  #direct(candidate: Candidate): Transport {
     const type = candidate.provider.record.endpoint.type;
     return this.#byType.get(type) ?? this.#unknown(type);
   }
@@ -63,7 +54,6 @@ export class Transports {
 
   async close(): Promise<void> {
     await Promise.all([...this.#byType.values()].map((transport) => transport.close()));
-    await this.#self?.close();
   }
 
   #unknown(type: string): Transport {

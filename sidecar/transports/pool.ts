@@ -12,23 +12,28 @@ import { buildConnector, Client, type Dispatcher } from 'undici';
 import type { Socket } from 'node:net';
 import type { Clock, Timer } from '../../base/clock.ts';
 import { Code } from '../../proto/wire/codes.ts';
+import { ContinueFilter } from './continue.ts';
 
 /** How long an idle connection is kept when the provider says nothing, milliseconds. */
 const KEEP_ALIVE_MS = 4000;
 /** At most this long when the provider's `keep-alive: timeout=` hint says more. */
 const KEEP_ALIVE_MAX_MS = 60_000;
 
-/** A reset that struck while the reader held the body back; see `Slot`. */
-export const RESET_WHILE_PAUSED = 'REACH_RESET_WHILE_PAUSED';
+/** A reset that struck a request under way; see `Slot`. */
+export const RESET_IN_USE = 'REACH_RESET_IN_USE';
 
 /** A request that runs in a slot. The pool tells it where it runs; it must give the slot back exactly once. */
 export interface Tenant extends Dispatcher.DispatchHandler {
   slot: Slot | null;
   readonly options: Dispatcher.DispatchOptions;
+  /** Wants a connection that has not served yet. */
+  readonly fresh: boolean;
   /** True once nobody waits for it any more: it is then not started at all. */
   readonly isSettled: boolean;
-  /** Its reader holds the body back. */
-  readonly isPaused: boolean;
+  /** The request was handed to the connection. */
+  readonly sent: boolean;
+  /** Bytes of the answer have been seen by the parser. */
+  readonly begun: boolean;
   /** The connection has ended while the body was held back. */
   unpause(): void;
   /** It was refused before it got a slot, since the pool is closing. */
@@ -47,6 +52,7 @@ export class ConnectFailure extends Error {
 }
 
 const NOT_WANTED = new ConnectFailure(Code.cancelled, 'nobody waits for this connection');
+const REPLACED = new ConnectFailure(Code.connection_lost, 'replaced by a fresh connection');
 
 export class Slot {
   readonly pool: Pool;
@@ -77,9 +83,16 @@ export class Slot {
     this.tenant?.unpause();
   };
 
-  /** … and a reset, after which it cannot be let go, gets a code for which undici does not try to finish the answer. */
+  /**
+   * … and a reset, after which it cannot be let go, gets a code for which undici does not try to finish the answer. It
+   * would take a reset for the proper end of an answer that only the end of its connection delimits: a cut for the whole.
+   * A reset of a kept connection on which the next request has not been written yet concerns nobody: undici is told that
+   * the other side closed, and connects anew instead of failing what waits.
+   */
   readonly #onError = (error: NodeJS.ErrnoException): void => {
-    if (error.code === 'ECONNRESET' && this.tenant?.isPaused === true) error.code = RESET_WHILE_PAUSED;
+    if (error.code !== 'ECONNRESET' || this.tenant === null) return;
+    if (this.tenant.sent) error.code = RESET_IN_USE;
+    else if (this.hasServed) error.code = 'UND_ERR_SOCKET';
   };
 
   #connect(options: buildConnector.Options, callback: buildConnector.Callback): void {
@@ -98,6 +111,18 @@ export class Slot {
     attempt.watch(socket);
     socket.on('end', this.#onEnd);
     socket.on('error', this.#onError);
+    this.#filter(socket);
+  }
+
+  /** undici reads with `read()`. */
+  #filter(socket: Socket): void {
+    const filter = new ContinueFilter();
+    const read = socket.read.bind(socket) as (bytes?: number) => Buffer | null;
+    socket.read = (bytes?: number): Buffer | null => {
+      const chunk = read(bytes);
+      const { tenant } = this;
+      return chunk !== null && tenant !== null && tenant.sent && !tenant.begun ? filter.pass(chunk) : chunk;
+    };
   }
 }
 
@@ -190,10 +215,19 @@ export class Pool {
     return slot;
   }
 
-  #start(slot: Slot, tenant: Tenant): void {
+  #start(free: Slot, tenant: Tenant): void {
+    const slot = tenant.fresh && free.hasServed ? this.#replaced(free) : free;
     slot.tenant = tenant;
     tenant.slot = slot;
     slot.client.dispatch(tenant.options, tenant);
+  }
+
+  /** A slot without a connection in the place of one that has an old one. */
+  #replaced(old: Slot): Slot {
+    const slot = new Slot(this, this.settings);
+    this.#slots[this.#slots.indexOf(old)] = slot;
+    void old.client.destroy(REPLACED);
+    return slot;
   }
 
   #takeWaiting(): Tenant | null {

@@ -24,6 +24,8 @@ export class Exchange {
   readonly maxResponseBytes: number;
   /** The payload parsed, when somebody needed it already; undefined otherwise (mapping templates parse it themselves). */
   readonly json: unknown;
+  /** It must not go on a connection that has served before: the last one had been closed under us, and so may the next. */
+  fresh = false;
   /** Set by the adapter, called at most once by the attempt stage (deadline, caller gone). The adapter then settles at once. */
   abort: (() => void) | null = null;
 

@@ -22,7 +22,19 @@ import { Observation } from '../../sidecar/observe/observer.ts';
 import { Candidate, Capability, Provider, Snapshot, Version } from '../../sidecar/table/snapshot.ts';
 
 const EMPTY: TableDocument = { contracts: [], providers: [], policies: [], overrides: [], sidecars: [] };
-const BREAKER = { enabled: true, failureRatio: 0.5, windowMs: 60_000, slowRatio: 0.3, slowCallMs: 3_000, minCalls: 10, openMs: 120_000, probes: 3, successes: 3, ramp: [6, 12, 24], rampStepMs: 10_000 };
+const BREAKER = {
+  enabled: true,
+  failureRatio: 0.5,
+  windowMs: 60_000,
+  slowRatio: 0.3,
+  slowCallMs: 3_000,
+  minCalls: 10,
+  openMs: 120_000,
+  probes: 3,
+  successes: 3,
+  ramp: [6, 12, 24],
+  rampStepMs: 10_000,
+};
 const SETTINGS = {
   timeoutMs: 1_000,
   deadlineMs: 10_000,
@@ -37,9 +49,27 @@ const SETTINGS = {
 } as const satisfies Settings;
 
 /** One capability with one version and one provider, made without a file. */
-export function candidateOf(health: Health, name = 'crm.order.query', version = '2.1.0', agentId = 'crm.order.a', acl: Acl = { isPublic: true, patterns: [] }): Candidate {
+export function candidateOf(
+  health: Health,
+  name = 'crm.order.query',
+  version = '2.1.0',
+  agentId = 'crm.order.a',
+  acl: Acl = { isPublic: true, patterns: [] },
+): Candidate {
   const capability = new Capability(name, null, null);
-  const contract = { name, version, description: `about ${name}`, examples: [{ id: 1 }], aliases: [], tags: {}, input: null, output: null, execution: 'once', acl, streaming: true } as unknown as Contract;
+  const contract = {
+    name,
+    version,
+    description: `about ${name}`,
+    examples: [{ id: 1 }],
+    aliases: [],
+    tags: {},
+    input: null,
+    output: null,
+    execution: 'once',
+    acl,
+    streaming: true,
+  } as unknown as Contract;
   const made = new Version(capability, new SemVer(version), contract, SETTINGS, null, null);
   capability.versions.push(made);
   const provider = new Provider({ agentId } as unknown as ProviderRecord, 'direct', '', 0, false, health.provider(agentId));
@@ -57,7 +87,13 @@ export class ScriptedTable implements TableView {
   problems: TableView['problems'] = [];
   snapshot: Snapshot;
   constructor(candidates: readonly Candidate[]) {
-    this.snapshot = new Snapshot(1, EMPTY, new Map(candidates.map((one) => [one.version.capability.name, one.version.capability])), new Map(), new Map());
+    this.snapshot = new Snapshot(
+      1,
+      EMPTY,
+      new Map(candidates.map((one) => [one.version.capability.name, one.version.capability])),
+      new Map(),
+      new Map(),
+    );
   }
   current(): Snapshot {
     return this.snapshot;
@@ -125,7 +161,13 @@ export class Stage {
   }
 
   /** The provider answers. */
-  answer(call: Call, status: number, body: string | Buffer, headers: Record<string, string | string[]> = { 'content-type': 'application/json' }, code: Code = 0): void {
+  answer(
+    call: Call,
+    status: number,
+    body: string | Buffer,
+    headers: Record<string, string | string[]> = { 'content-type': 'application/json' },
+    code: Code = 0,
+  ): void {
     this.#chosen(call);
     this.attempt(call, code, 'done', status);
     call.reply = answered(status, headers, typeof body === 'string' ? Buffer.from(body) : body);
@@ -206,7 +248,10 @@ export class ScriptedFront extends Front {
     const pipeline: Pipeline = {
       outbound: (_engine, call) => run(call),
       inbound: (_engine, call) => run(call),
-      explain: (_engine, call) => ({ asked: call.asked, refusal: call.headers.authorization === undefined ? { code: 4001, detail: 'no credential' } : null }),
+      explain: (_engine, call) => ({
+        asked: call.asked,
+        refusal: call.headers.authorization === undefined ? { code: 4001, detail: 'no credential' } : null,
+      }),
     };
     super(engine, table, observation, pipeline);
     this.scripted = table;

@@ -92,7 +92,8 @@ function take(received: Buffer): { answer: RawAnswer; bytes: number } | null {
       const lineEnd = received.indexOf('\r\n', at);
       const size = lineEnd < 0 ? Number.NaN : Number.parseInt(received.toString('latin1', at, lineEnd), 16);
       const from = lineEnd + 2;
-      if (Number.isNaN(size) || received.length < from + size + 2) return { answer: { ...base, body: Buffer.concat(chunks).toString('utf8'), isWhole: false }, bytes: received.length };
+      if (Number.isNaN(size) || received.length < from + size + 2)
+        return { answer: { ...base, body: Buffer.concat(chunks).toString('utf8'), isWhole: false }, bytes: received.length };
       if (size === 0) return { answer: { ...base, body: Buffer.concat(chunks).toString('utf8'), isWhole: true }, bytes: from + 2 };
       chunks.push(received.subarray(from, from + size));
       at = from + size + 2;
@@ -113,10 +114,21 @@ export function head(method: string, path: string, headers: Readonly<Record<stri
 }
 
 /** A whole request on a connection of its own. */
-export async function ask(port: number, method: string, path: string, headers: Readonly<Record<string, string | null>> = {}, body: string | Buffer | null = null): Promise<RawAnswer> {
+export async function ask(
+  port: number,
+  method: string,
+  path: string,
+  headers: Readonly<Record<string, string | null>> = {},
+  body: string | Buffer | null = null,
+): Promise<RawAnswer> {
   const client = await RawClient.to(port);
   const bytes = body === null ? null : Buffer.from(body as string);
-  client.write(head(method, path, { ...(bytes === null ? {} : { 'content-type': 'application/json', 'content-length': String(bytes.length) }), ...headers }));
+  client.write(
+    head(method, path, {
+      ...(bytes === null ? {} : { 'content-type': 'application/json', 'content-length': String(bytes.length) }),
+      ...headers,
+    }),
+  );
   if (bytes !== null) client.write(bytes);
   const answer = await client.answer();
   client.close();

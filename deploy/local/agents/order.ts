@@ -17,7 +17,13 @@ serve(
   {
     'crm.order.query': ({ payload, session, version }) => {
       conversations.add(session);
-      return { order: payload['order'] ?? null, state: 'waiting', reason: 'item 2 of 3 is on backorder', desk: self.agentId, desk_version: version };
+      return {
+        order: payload['order'] ?? null,
+        state: 'waiting',
+        reason: 'item 2 of 3 is on backorder',
+        desk: self.agentId,
+        desk_version: version,
+      };
     },
     'crm.refund.apply': async ({ payload, session }) => {
       if (!conversations.has(session)) return new Refusal(409, { error: 'no such context', session });

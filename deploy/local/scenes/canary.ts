@@ -15,7 +15,12 @@ const RAISED = 0.2;
 const TOLERANCE = 4;
 
 /** The version that each conversation met, and the conversations that met two. */
-async function meet(team: Team, tell: Storyteller, sessions: readonly string[], times: number): Promise<{ met: Map<string, string>; changed: string[] }> {
+async function meet(
+  team: Team,
+  tell: Storyteller,
+  sessions: readonly string[],
+  times: number,
+): Promise<{ met: Map<string, string>; changed: string[] }> {
   const met = new Map<string, string>();
   const changed: string[] = [];
   const failed: string[] = [];
@@ -41,10 +46,13 @@ export async function canary(team: Team, tell: Storyteller): Promise<Counts> {
   const { met, changed } = await meet(team, tell, sessions, CALLS_EACH);
   const onNew = sessions.filter((session) => met.get(session) === NEW);
   const [least, most] = expected(SHARE);
-  tell.say(`${SESSIONS} conversations × ${CALLS_EACH} calls: ${onNew.length} on ${NEW} (${((onNew.length / SESSIONS) * 100).toFixed(2)} %), ${changed.length} changed version`);
+  tell.say(
+    `${SESSIONS} conversations × ${CALLS_EACH} calls: ${onNew.length} on ${NEW} (${((onNew.length / SESSIONS) * 100).toFixed(2)} %), ${changed.length} changed version`,
+  );
   tell.equal('conversations that changed version', changed, []);
   tell.check(`conversations on ${NEW}`, onNew.length, `${least} to ${most}`, onNew.length >= least && onNew.length <= most);
-  if (onNew[0] !== undefined) tell.reasons(await callFrom(team, 'crm.order.query@^2.0', { order: '1042' }, onNew[0]), ['resolve', 'choose']);
+  if (onNew[0] !== undefined)
+    tell.reasons(await callFrom(team, 'crm.order.query@^2.0', { order: '1042' }, onNew[0]), ['resolve', 'choose']);
 
   const strayed: string[] = [];
   await inParallel(onNew, WIDTH, async (session) => {
@@ -59,7 +67,9 @@ export async function canary(team: Team, tell: Storyteller): Promise<Counts> {
   const lost = onNew.filter((session) => raised.met.get(session) !== NEW);
   const later = names('later', SESSIONS).filter((session) => raised.met.get(session) === NEW).length;
   const [leastLater, mostLater] = expected(RAISED);
-  tell.say(`raised to ${RAISED * 100} % by one edit: ${later} of ${SESSIONS} new conversations on ${NEW}, ${lost.length} of the ${onNew.length} earlier ones left it`);
+  tell.say(
+    `raised to ${RAISED * 100} % by one edit: ${later} of ${SESSIONS} new conversations on ${NEW}, ${lost.length} of the ${onNew.length} earlier ones left it`,
+  );
   tell.equal(`conversations that left ${NEW}`, lost, []);
   tell.check(`later conversations on ${NEW}`, later, `${leastLater} to ${mostLater}`, later >= leastLater && later <= mostLater);
   return { canary_conversations: SESSIONS, canary_on_new: onNew.length, canary_changed: changed.length + lost.length };

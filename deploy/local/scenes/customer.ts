@@ -41,7 +41,9 @@ export async function customer(team: Team, tell: Storyteller): Promise<Counts> {
   tell.reasons(order, ['resolve', 'contract', 'choose', 'loops', 'attempt']);
   const knowledge = await step('knowledge', 'kb.article.search', { question: QUESTION, reason: (order.data as { reason: string }).reason });
   const leftForReplyMs = leftMs();
-  const reply = await step('generation', 'nlp.reply.write', { facts: { sentiment: sentiment.data, order: order.data, knowledge: knowledge.data } });
+  const reply = await step('generation', 'nlp.reply.write', {
+    facts: { sentiment: sentiment.data, order: order.data, knowledge: knowledge.data },
+  });
   const tookMs = performance.now() - at;
   const { text, had_ms: hadMs } = reply.data as { text: string; had_ms: number };
   tell.say(`reply: "${text}"`);
@@ -50,7 +52,12 @@ export async function customer(team: Team, tell: Storyteller): Promise<Counts> {
   tell.equal('the order asked about', orderId, '1042');
   tell.check('the whole task', Math.round(tookMs), `under ${TOTAL_MS} ms`, tookMs < TOTAL_MS);
   tell.check('time handed to the writer', hadMs, `above 0 and at most the ${leftForReplyMs} ms left`, hadMs > 0 && hadMs <= leftForReplyMs);
-  for (const [member, capability] of [[INTENT, 'nlp.intent.detect'], [SENTIMENT, 'nlp.sentiment.analyze'], [KNOWLEDGE, 'kb.article.search'], [GENERATION, 'nlp.reply.write']] as const) {
+  for (const [member, capability] of [
+    [INTENT, 'nlp.intent.detect'],
+    [SENTIMENT, 'nlp.sentiment.analyze'],
+    [KNOWLEDGE, 'kb.article.search'],
+    [GENERATION, 'nlp.reply.write'],
+  ] as const) {
     tell.equal(`executions of ${capability}`, (await team.counts(member))[capability], 1);
   }
   return { steps: 5, task_ms: Math.round(tookMs) };

@@ -65,7 +65,9 @@ export async function failover(team: Team, tell: Storyteller): Promise<Counts> {
     ledger.done++;
   });
   const underWay = await killInTheMiddle(team, ledger);
-  tell.say(`${VICTIM.agentId} (pid ${team.seat(VICTIM).agent?.pid}) killed with SIGKILL after ${ledger.done} of ${CONVERSATIONS} conversations, ${underWay.length} refunds under way there`);
+  tell.say(
+    `${VICTIM.agentId} (pid ${team.seat(VICTIM).agent?.pid}) killed with SIGKILL after ${ledger.done} of ${CONVERSATIONS} conversations, ${underWay.length} refunds begun there and not booked`,
+  );
   await work;
 
   if (ledger.queryRetried !== null) {
@@ -81,18 +83,40 @@ export async function failover(team: Team, tell: Storyteller): Promise<Counts> {
   const repeated = [...starts].filter(([, count]) => count > 1).map(([id]) => id);
   const counted = (await refundsCounted(team)) - countedBefore;
   const startedBySurvivors = [...startsIn(team, SURVIVORS).values()].reduce((sum, count) => sum + count, 0);
-  tell.say(`refunds: ${ledger.booked.length} booked, ${ledger.inDoubt.length} in doubt and left to the caller, ${ledger.begunAnew} conversations begun anew, ${repeated.length} started twice`);
+  tell.say(
+    `refunds: ${ledger.booked.length} booked, ${ledger.inDoubt.length} in doubt and left to the caller, ${ledger.begunAnew} conversations begun anew, ${repeated.length} started twice`,
+  );
 
-  tell.say(`the surviving desks counted ${counted} refund requests: ${startedBySurvivors} started, ${ledger.begunAnew} sent back for want of context`);
+  tell.say(
+    `the surviving desks counted ${counted} refund requests: ${startedBySurvivors} started, ${ledger.begunAnew} sent back for want of context`,
+  );
   tell.equal('calls that failed without need', ledger.unexpected, []);
   tell.check('refunds under way at the kill', underWay.length, 'at least one, else nothing was proved', underWay.length > 0);
-  tell.equal('refunds under way at the kill that are not in doubt', underWay.filter((id) => !ledger.inDoubt.includes(id)), []);
+  tell.equal(
+    'refunds under way at the kill that are not in doubt',
+    underWay.filter((id) => !ledger.inDoubt.includes(id)),
+    [],
+  );
   tell.equal('refunds started twice', repeated, []);
-  tell.equal('refunds answered as booked but not in a journal', ledger.booked.filter((id) => starts.get(id) !== 1), []);
+  tell.equal(
+    'refunds answered as booked but not in a journal',
+    ledger.booked.filter((id) => starts.get(id) !== 1),
+    [],
+  );
   tell.equal('booked and in doubt together', ledger.booked.length + ledger.inDoubt.length, CONVERSATIONS);
   tell.equal('refund requests that the surviving desks counted', counted, startedBySurvivors + ledger.begunAnew);
-  tell.check('served by the killed desk afterwards', spread(ledger.servedAfterKill), 'others only', ledger.servedAfterKill.length > 0 && !ledger.servedAfterKill.includes(VICTIM.agentId));
-  return { refunds: ledger.booked.length, refunds_in_doubt: ledger.inDoubt.length, refunds_repeated: repeated.length, answered_after_kill: ledger.servedAfterKill.length };
+  tell.check(
+    'served by the killed desk afterwards',
+    spread(ledger.servedAfterKill),
+    'others only',
+    ledger.servedAfterKill.length > 0 && !ledger.servedAfterKill.includes(VICTIM.agentId),
+  );
+  return {
+    refunds: ledger.booked.length,
+    refunds_in_doubt: ledger.inDoubt.length,
+    refunds_repeated: repeated.length,
+    answered_after_kill: ledger.servedAfterKill.length,
+  };
 }
 
 /** Waits until the victim is in the midst of refunds, and ends it. Gives the refunds it had under way. */
@@ -113,7 +137,10 @@ async function killInTheMiddle(team: Team, ledger: Ledger): Promise<readonly str
 
 function unfinished(journal: readonly string[]): string[] {
   const booked = new Set(journal.filter((line) => line.startsWith('booked ')).map((line) => line.slice('booked '.length)));
-  return journal.filter((line) => line.startsWith('started kill-')).map((line) => line.slice('started '.length)).filter((id) => !booked.has(id));
+  return journal
+    .filter((line) => line.startsWith('started kill-'))
+    .map((line) => line.slice('started '.length))
+    .filter((id) => !booked.has(id));
 }
 
 /** How often each refund of this scene was started, by all these desks together. */

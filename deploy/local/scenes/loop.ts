@@ -19,7 +19,12 @@ export async function loop(team: Team, tell: Storyteller): Promise<Counts> {
   tell.say(`  ${third?.error?.detail}`);
   const detail = third?.error?.detail ?? '';
   tell.equal('the third call is refused with', third?.code, LOOP_DETECTED);
-  tell.check('the refusal', detail, 'both agents with what they were asked', detail.includes(`${INTENT.agentId}>${FIRST}`) && detail.includes(`${SENTIMENT.agentId}>${SECOND}`));
+  tell.check(
+    'the refusal',
+    detail,
+    'both agents with what they were asked',
+    detail.includes(`${INTENT.agentId}>${FIRST}`) && detail.includes(`${SENTIMENT.agentId}>${SECOND}`),
+  );
   const ran = [(await team.counts(INTENT))[FIRST] ?? 0, (await team.counts(SENTIMENT))[SECOND] ?? 0];
   tell.say(`each of the two ran ${ran[0]} and ${ran[1]} times`);
   tell.equal('executions of the two', ran, [1, 1]);

@@ -23,7 +23,10 @@ export function names(prefix: string, count: number): string[] {
 export function spread(values: Iterable<string>): string {
   const counts = new Map<string, number>();
   for (const value of values) counts.set(value, (counts.get(value) ?? 0) + 1);
-  return [...counts].sort(([a], [b]) => (a < b ? -1 : 1)).map(([value, count]) => `${value} ${count}`).join(', ');
+  return [...counts]
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([value, count]) => `${value} ${count}`)
+    .join(', ');
 }
 
 /** For a message: what came back, shortly. */

@@ -33,10 +33,17 @@ export async function slowBreaker(team: Team, tell: Storyteller): Promise<Counts
   const openedAfterMs = performance.now() - at;
   const slow = results.filter((result) => !result.degraded);
   const failed = results.filter((result) => result.code !== 0);
-  tell.say(`${slow.length} slow answers, ${failed.length} failures, then the breaker opened, after ${(openedAfterMs / 1_000).toFixed(1)} s; its host says:`);
+  tell.say(
+    `${slow.length} slow answers, ${failed.length} failures, then the breaker opened, after ${(openedAfterMs / 1_000).toFixed(1)} s; its host says:`,
+  );
   const hostSays = await explainedByHost(team);
   tell.say(`  ${hostSays}`);
-  tell.check('what the host says', hostSays, 'breaker open, for slowness', /breaker open/.test(hostSays) && /took longer than 200 ms/.test(hostSays));
+  tell.check(
+    'what the host says',
+    hostSays,
+    'breaker open, for slowness',
+    /breaker open/.test(hostSays) && /took longer than 200 ms/.test(hostSays),
+  );
   tell.equal('failed calls', failed.map(outcome), []);
 
   const executed = (await team.counts(KNOWLEDGE))[CAPABILITY] ?? 0;
@@ -44,11 +51,18 @@ export async function slowBreaker(team: Team, tell: Storyteller): Promise<Counts
   const degraded = [first, ...(await Promise.all(Array.from({ length: WHILE_OPEN - 1 }, search)))];
   const executedWhileOpen = ((await team.counts(KNOWLEDGE))[CAPABILITY] ?? 0) - executed;
   const slowestMs = Math.max(...degraded.map((result) => result.elapsed_ms));
-  tell.say(`${WHILE_OPEN} calls while open: "${textOf(first)}" (degraded: ${first.degraded}, slowest ${slowestMs.toFixed(0)} ms); the agent was asked ${executedWhileOpen} times`);
+  tell.say(
+    `${WHILE_OPEN} calls while open: "${textOf(first)}" (degraded: ${first.degraded}, slowest ${slowestMs.toFixed(1)} ms); the agent was asked ${executedWhileOpen} times`,
+  );
   const last = degraded.at(-1) as Result;
-  tell.say('the caller\'s own sidecar has been told, and sends no more:');
+  tell.say("the caller's own sidecar has been told, and sends no more:");
   tell.reasons(last, ['choose', 'attempt', 'fallback']);
-  tell.check('answers while open', degraded.map(outcome), 'all degraded, with the text of the fallback', degraded.every((result) => result.code === 0 && result.degraded && textOf(result).startsWith('Our help pages are slow')));
+  tell.check(
+    'answers while open',
+    degraded.map(outcome),
+    'all degraded, with the text of the fallback',
+    degraded.every((result) => result.code === 0 && result.degraded && textOf(result).startsWith('Our help pages are slow')),
+  );
   tell.equal('executions while open', executedWhileOpen, 0);
   tell.equal('attempts of the last call while open', last.attempts.length, 0);
   tell.check('slowest answer while open', slowestMs, `under the ${DELAY_MS} ms of the slow agent`, slowestMs < DELAY_MS);
@@ -57,7 +71,11 @@ export async function slowBreaker(team: Team, tell: Storyteller): Promise<Counts
   const recoveredMs = await recovered(search);
   tell.check('recovery', recoveredMs, `an answer of the agent itself within ${RECOVERY_MS} ms`, recoveredMs !== null);
   if (recoveredMs !== null) tell.say(`quick again: a probe found out, ${(recoveredMs / 1_000).toFixed(1)} s later it serves`);
-  return { slow_calls: slow.length, degraded_answers: degraded.filter((result) => result.degraded).length, calls_while_open: executedWhileOpen };
+  return {
+    slow_calls: slow.length,
+    degraded_answers: degraded.filter((result) => result.degraded).length,
+    calls_while_open: executedWhileOpen,
+  };
 }
 
 interface Explanation {

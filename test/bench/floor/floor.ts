@@ -11,7 +11,9 @@ import { parseArgs } from 'node:util';
 import { fastify } from 'fastify';
 import { Pool } from 'undici';
 
-const { values } = parseArgs({ options: { port: { type: 'string' }, target: { type: 'string' }, connections: { type: 'string', default: '16' } } });
+const { values } = parseArgs({
+  options: { port: { type: 'string' }, target: { type: 'string' }, connections: { type: 'string', default: '16' } },
+});
 if (values.port === undefined || values.target === undefined) {
   process.stderr.write('usage: floor --port <port> --target <url> [--connections <n>]\n');
   process.exit(2);
@@ -32,7 +34,9 @@ app.post('/v1/invoke/*', async (request, reply) => {
 
 await app.listen({ host: '127.0.0.1', port: Number(values.port) });
 const address = app.server.address();
-process.stdout.write(`${JSON.stringify({ floor: 'listening', port: typeof address === 'object' && address !== null ? address.port : 0 })}\n`);
+process.stdout.write(
+  `${JSON.stringify({ floor: 'listening', port: typeof address === 'object' && address !== null ? address.port : 0 })}\n`,
+);
 
 process.on('message', (message) => {
   if (message !== 'cpu') return;

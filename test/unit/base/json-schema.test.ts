@@ -19,7 +19,12 @@ t.test('a valid value gives null, an invalid one sentences with JSON pointers', 
     type: 'object',
     required: ['id', 'n'],
     additionalProperties: false,
-    properties: { id: { type: 'string', format: 'uuid' }, n: { enum: [1, 2] }, lines: { type: 'array', items: { type: 'number' } }, k: { const: 'x' } },
+    properties: {
+      id: { type: 'string', format: 'uuid' },
+      n: { enum: [1, 2] },
+      lines: { type: 'array', items: { type: 'number' } },
+      k: { const: 'x' },
+    },
   });
   t.equal(order.validate({ id: '0b0e5a1c-3c5e-4a0e-8a3b-2d6a4a1b5c6d', n: 1, lines: [1] }), null);
   t.same(order.validate({ id: 'x', n: 3, foo: 1, lines: [1, 'a'], k: 'y' }), [
@@ -42,16 +47,36 @@ t.test('the list of errors is bounded, also for huge data, and holds no values o
   t.equal(many?.length, 1);
   t.ok(performance.now() - began < 200);
   t.notMatch(JSON.stringify(many), /secret/);
-  const named = validator({ type: 'object', additionalProperties: false }).validate({ ['x\r\n\u001b'.repeat(100)]: 1 }) as readonly string[];
-  t.notMatch(named[0], /[\r\n\u001b]/);
+  const named = validator({ type: 'object', additionalProperties: false }).validate({
+    ['x\r\n\u001b'.repeat(100)]: 1,
+  }) as readonly string[];
+  t.notMatch(named[0], /\p{Cc}/u);
   t.ok((named[0] as string).length < 700);
 });
 
 t.test('validation never changes the data: no coercion, no defaults, nothing removed', async (t) => {
   const cases: [unknown, unknown, boolean][] = [
     [{ oneOf: [{ type: 'null' }, { type: 'string' }] }, null, true],
-    [{ allOf: [{ type: 'object', properties: { a: { type: 'number' } } }, { type: 'object', properties: { b: { type: 'number' } } }] }, { a: 1, b: 2 }, true],
-    [{ anyOf: [{ type: 'object', additionalProperties: false, properties: { a: {} } }, { type: 'object', required: ['b'] }] }, { a: 1, b: 2 }, true],
+    [
+      {
+        allOf: [
+          { type: 'object', properties: { a: { type: 'number' } } },
+          { type: 'object', properties: { b: { type: 'number' } } },
+        ],
+      },
+      { a: 1, b: 2 },
+      true,
+    ],
+    [
+      {
+        anyOf: [
+          { type: 'object', additionalProperties: false, properties: { a: {} } },
+          { type: 'object', required: ['b'] },
+        ],
+      },
+      { a: 1, b: 2 },
+      true,
+    ],
     [{ type: 'object', properties: { n: { type: 'number' } } }, { n: '5' }, false],
     [{ type: 'object', properties: { n: { type: 'number', default: 7 } } }, {}, true],
   ];
@@ -72,7 +97,18 @@ t.test('what is misspelt, of another draft or not a schema is refused when it is
   t.match(problem(7), /a schema is a map/);
   t.match(problem(null), /a schema is a map/);
   t.match(problem({ properties: { a: 5 } }), /not valid/);
-  t.equal(problem({ $schema: 'https://json-schema.org/draft/2020-12/schema', $id: 'https://x.test/a', type: ['string', 'null'], title: 't', description: 'd', examples: [1], deprecated: true }), 'no problem');
+  t.equal(
+    problem({
+      $schema: 'https://json-schema.org/draft/2020-12/schema',
+      $id: 'https://x.test/a',
+      type: ['string', 'null'],
+      title: 't',
+      description: 'd',
+      examples: [1],
+      deprecated: true,
+    }),
+    'no problem',
+  );
   t.equal(problem({ $id: 'https://x.test/a', type: 'number' }), 'no problem', 'two schemas may carry the same $id');
 });
 
@@ -83,7 +119,10 @@ t.test('references lead into the schema itself and never round in a circle', asy
   t.match(problem({ properties: { a: { $id: 'b' } } }), /\$id is not used here/);
   t.match(problem({ $dynamicRef: '#x' }), /\$dynamicRef is not used here/);
   t.match(problem({ $ref: '#' }), /refers to itself/);
-  t.match(problem({ $ref: '#/$defs/a', $defs: { a: { allOf: [{ $ref: '#/$defs/b' }] }, b: { not: { $ref: '#/$defs/a' } } } }), /refers to itself/);
+  t.match(
+    problem({ $ref: '#/$defs/a', $defs: { a: { allOf: [{ $ref: '#/$defs/b' }] }, b: { not: { $ref: '#/$defs/a' } } } }),
+    /refers to itself/,
+  );
   t.equal(problem({ $ref: '#/$defs/id', $defs: { id: { type: 'string' } } }), 'no problem');
 });
 
@@ -96,10 +135,22 @@ t.test('a schema that multiplies without end, is too deep or too large is refuse
   t.match(problem(deep), /levels deep/);
   t.match(problem({ properties: Object.fromEntries(Array.from({ length: 10_001 }, (_, i) => [`p${i}`, {}])) }), /more than 10000 parts/);
   t.match(problem({ enum: ['x'.repeat(300_000)] }), /larger than 256 KiB/);
+  t.match(problem({ const: JSON.parse(`${'['.repeat(100_000)}${']'.repeat(100_000)}`) }), /nested more than 200 levels/);
+  t.match(problem({ 'x-y': JSON.parse(`${'['.repeat(100_000)}${']'.repeat(100_000)}`) }), /nested more than 200 levels/);
+  const chain = Object.fromEntries(Array.from({ length: 5_000 }, (_, i) => [`a${i}`, i === 0 ? {} : { $ref: `#/$defs/a${i - 1}` }]));
+  t.match(problem({ $ref: '#/$defs/a4999', $defs: chain }), /references lead on to one another/);
+  const down = Object.fromEntries(
+    Array.from({ length: 3_000 }, (_, i) => [`a${i}`, i === 0 ? {} : { properties: { p: { $ref: `#/$defs/a${i - 1}` } } }]),
+  );
+  t.match(problem({ $ref: '#/$defs/a2999', $defs: down }), /levels deep when its references are followed/);
+  t.equal(validator({ $ref: '#/$defs/a140', $defs: down }).validate({ p: { p: {} } }), null);
 });
 
 t.test('data that is deep beyond the stack ends as an error of the value, not of the process', async (t) => {
-  const node = validator({ $ref: '#/$defs/n', $defs: { n: { type: 'object', properties: { k: { type: 'string', pattern: '^[a-z]+$' }, c: { $ref: '#/$defs/n' } } } } });
+  const node = validator({
+    $ref: '#/$defs/n',
+    $defs: { n: { type: 'object', properties: { k: { type: 'string', pattern: '^[a-z]+$' }, c: { $ref: '#/$defs/n' } } } },
+  });
   const nested = (levels: number): unknown => JSON.parse(`${'{"c":'.repeat(levels)}{"k":"a"}${'}'.repeat(levels)}`);
   t.equal(node.validate(nested(200)), null);
   t.match(node.validate(nested(100_000))?.[0], /nested more than 256 levels/);
@@ -121,7 +172,22 @@ t.test('compiled schemas are shared by their text, and constants compare by valu
 
 t.test('patterns that a short text can drive into exponential time are refused', async (t) => {
   const exponential = [
-    '(a+)+$', '(a+)+', '^(a*)*$', '^(a|a)*$', '^(a|aa)+$', '^(a|b|ab)*c$', '^(\\w+\\s?)*$', '^(.*,)*.*$', '^((a+)b?)*$', '^(([a-z])+.)+[A-Z]([a-z])+$', '^(x{0,20}){0,20}$', '(((a|a){4}){4}){4}', '^([^"]|.)*"$', '^(?:a{1,50}){1,50}$', '^(\\d+)*\\1$'.replace('\\1', ''), '^(a?b?)*$',
+    '(a+)+$',
+    '(a+)+',
+    '^(a*)*$',
+    '^(a|a)*$',
+    '^(a|aa)+$',
+    '^(a|b|ab)*c$',
+    '^(\\w+\\s?)*$',
+    '^(.*,)*.*$',
+    '^((a+)b?)*$',
+    '^(([a-z])+.)+[A-Z]([a-z])+$',
+    '^(x{0,20}){0,20}$',
+    '(((a|a){4}){4}){4}',
+    '^([^"]|.)*"$',
+    '^(?:a{1,50}){1,50}$',
+    '^(\\d+)*$',
+    '^(a?b?)*$',
   ];
   for (const pattern of exponential) t.match(patternProblem(pattern, 10), /exponential/, pattern);
   t.match(patternProblem('^(a?){30}a{30}$', 10), /match nothing/);
@@ -132,7 +198,7 @@ t.test('patterns that a short text can drive into exponential time are refused',
   t.match(patternProblem('^(?:(?=.*x)a)*$', 10), /inside a repetition/);
   t.match(patternProblem('a'.repeat(513), 10), /longer than 512/);
   t.match(patternProblem('(', 10), /not a regular expression/);
-  t.match(patternProblem('^(?:[a-z]{2}-?){1,300}(?:[a-z]{2}-?){400}$', 10), /exponential|too large|many ways/);
+  t.match(patternProblem('^[a-z]{401}.*$', 10), /too large to be judged/);
 });
 
 t.test('patterns whose time grows with a power of the length need a short maxLength beside them', async (t) => {
@@ -153,16 +219,45 @@ t.test('patterns whose time grows with a power of the length need a short maxLen
 
 t.test('patterns that people write every day are taken', async (t) => {
   const good = [
-    '^[a-z]+(\\.[a-z]+)*$', '^[a-z][a-z0-9_]{0,62}(\\.[a-z][a-z0-9_]{0,62}){2}$', '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$', '^(\\d{1,3}\\.){3}\\d{1,3}$', '^[A-Z]{2}\\d+$', '\\d+', '[A-Z]{2}', '^(?=.*[A-Z])(?=.*\\d).{8,}$', '^[a-f0-9]{64}$',
-    '^ORD-\\d{4,10}$', '^(low|normal|high)$', '^https?://[^\\s/]+(/.*)?$', '^[^@\\s]+@[^@\\s]+$', '^\\+?[0-9 ()-]{6,20}$', '^\\d{4}-\\d{2}-\\d{2}T\\d{2}:\\d{2}:\\d{2}(\\.\\d+)?Z$', '^-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?$', '^x-', '^.{1,500}$', "^[\\p{L} .'-]+$",
-    '^[A-Za-z0-9_-]{1,64}$', '^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$', '^\\u{1F600}+\\x41\\t$', '', '^$', '^[a-z]{1,64}[a-z0-9]{1,64}$',
+    '^[a-z]+(\\.[a-z]+)*$',
+    '^[a-z][a-z0-9_]{0,62}(\\.[a-z][a-z0-9_]{0,62}){2}$',
+    '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$',
+    '^(\\d{1,3}\\.){3}\\d{1,3}$',
+    '^[A-Z]{2}\\d+$',
+    '\\d+',
+    '[A-Z]{2}',
+    '^(?=.*[A-Z])(?=.*\\d).{8,}$',
+    '^[a-f0-9]{64}$',
+    '^ORD-\\d{4,10}$',
+    '^(low|normal|high)$',
+    '^https?://[^\\s/]+(/.*)?$',
+    '^[^@\\s]+@[^@\\s]+$',
+    '^\\+?[0-9 ()-]{6,20}$',
+    '^\\d{4}-\\d{2}-\\d{2}T\\d{2}:\\d{2}:\\d{2}(\\.\\d+)?Z$',
+    '^-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?$',
+    '^x-',
+    '^.{1,500}$',
+    "^[\\p{L} .'-]+$",
+    '^[A-Za-z0-9_-]{1,64}$',
+    '^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$',
+    '^\\u{1F600}+\\x41\\t$',
+    '',
+    '^$',
+    '^[a-z]{1,64}[a-z0-9]{1,64}$',
   ];
   for (const pattern of good) t.equal(patternProblem(pattern, null), null, pattern);
 });
 
 t.test('what is judged safe is fast on the texts that hurt', async (t) => {
   const texts = ['a'.repeat(20_000), 'a.'.repeat(10_000), ' '.repeat(20_000), '1'.repeat(20_000), 'a@a.'.repeat(5_000)];
-  for (const pattern of ['^[a-z]+(\\.[a-z]+)*$', '^[^@\\s]+@[^@\\s]+$', '^(?=.*[A-Z])(?=.*\\d).{8,}$', '^-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?$', '\\d+', '^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$']) {
+  for (const pattern of [
+    '^[a-z]+(\\.[a-z]+)*$',
+    '^[^@\\s]+@[^@\\s]+$',
+    '^(?=.*[A-Z])(?=.*\\d).{8,}$',
+    '^-?\\d+(\\.\\d+)?([eE][+-]?\\d+)?$',
+    '\\d+',
+    '^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$',
+  ]) {
     t.equal(patternProblem(pattern, null), null);
     const compiled = new RegExp(pattern, 'u');
     const began = performance.now();
@@ -178,10 +273,31 @@ t.test('character sets are read as the engine reads them', async (t) => {
     return tree.set;
   };
   const samples = ['a', 'Z', '_', '5', ' ', '-', ']', '\n', '\u{1F600}', 'é', '\\', '^'];
-  for (const pattern of ['[a-f]', '[^a-f]', '\\d', '\\D', '\\w', '\\W', '\\s', '\\S', '.', '[\\w-]', '[\\]\\\\^]', '[^\\s\\d]', '\\u{1F600}', '\\uD83D\\uDE00', '\\x5A', '[a-]']) {
+  for (const pattern of [
+    '[a-f]',
+    '[^a-f]',
+    '\\d',
+    '\\D',
+    '\\w',
+    '\\W',
+    '\\s',
+    '\\S',
+    '.',
+    '[\\w-]',
+    '[\\]\\\\^]',
+    '[^\\s\\d]',
+    '\\u{1F600}',
+    '\\uD83D\\uDE00',
+    '\\x5A',
+    '[a-]',
+  ]) {
     for (const sample of samples) {
       const code = sample.codePointAt(0) as number;
-      t.equal(overlaps(set(pattern), [[code, code]]), new RegExp(`^(?:${pattern})$`, 'u').test(sample), `${pattern} on ${JSON.stringify(sample)}`);
+      t.equal(
+        overlaps(set(pattern), [[code, code]]),
+        new RegExp(`^(?:${pattern})$`, 'u').test(sample),
+        `${pattern} on ${JSON.stringify(sample)}`,
+      );
     }
   }
 });

@@ -17,7 +17,11 @@ t.test('a well-formed traceparent is taken over with its state', async (t) => {
   t.same(read(`00-${TRACE}-${SPAN}-01`, 'a=1,b=2'), { traceId: TRACE, parentSpanId: SPAN, traceFlags: 1, traceState: 'a=1,b=2' });
   t.equal(read(`00-${TRACE}-${SPAN}-00`).traceFlags, 0, 'not sampled stays not sampled');
   t.equal(read(`00-${TRACE}-${SPAN}-ff`).traceFlags, 3, 'only the defined flags are kept');
-  t.equal(read('00-12345678901234567890123456789012-1234567890123456-01').traceId, '12345678901234567890123456789012', 'all digits are hex digits too');
+  t.equal(
+    read('00-12345678901234567890123456789012-1234567890123456-01').traceId,
+    '12345678901234567890123456789012',
+    'all digits are hex digits too',
+  );
 });
 
 t.test('a later version gives its ids, whatever follows them', async (t) => {
@@ -95,7 +99,24 @@ t.test('a deadline is whole milliseconds that remain', async (t) => {
   t.equal(parse('-1'), 0, 'over already');
   t.equal(parse('-99999999999999999999'), 0, 'over already');
   t.equal(parse('3600000'), 3_600_000, 'the maximum itself is taken');
-  for (const bad of ['', ' ', 'abc', '1e3', '12.5', '+5', '-', '--1', '-abc', '0x10', '١٢', '5 0', 'NaN', 'Infinity', '2026-01-01T00:00:00Z', 'Thu, 01 Jan 1970 00:00:00 GMT'])
+  for (const bad of [
+    '',
+    ' ',
+    'abc',
+    '1e3',
+    '12.5',
+    '+5',
+    '-',
+    '--1',
+    '-abc',
+    '0x10',
+    '١٢',
+    '5 0',
+    'NaN',
+    'Infinity',
+    '2026-01-01T00:00:00Z',
+    'Thu, 01 Jan 1970 00:00:00 GMT',
+  ])
     t.type(parse(bad), 'string', `${JSON.stringify(bad)} is refused`);
   t.match(parse('99999999999999999999'), /above the maximum of 3600000 ms/);
   t.match(parse('3600001'), /above the maximum/);
@@ -119,7 +140,21 @@ t.test('a step may use what remains minus the budgets of later steps', async (t)
 });
 
 t.test('malformed budgets are refused in words', async (t) => {
-  for (const bad of ['', 'intent', 'intent=', '=5', 'intent=-1', 'intent=1.5', 'intent=1e3', 'a b=5', 'intent=5,', 'intent=5;order=6', 'intent=1500ms', '__proto__=x', 'é=5'])
+  for (const bad of [
+    '',
+    'intent',
+    'intent=',
+    '=5',
+    'intent=-1',
+    'intent=1.5',
+    'intent=1e3',
+    'a b=5',
+    'intent=5,',
+    'intent=5;order=6',
+    'intent=1500ms',
+    '__proto__=x',
+    'é=5',
+  ])
     t.type(parseBudgets(bad, 3_600_000), 'string', JSON.stringify(bad));
   t.match(parseBudgets('a=1, a=2', 3_600_000), /the step a twice/);
   t.match(parseBudgets('a=4000000', 3_600_000), /above the maximum/);

@@ -27,7 +27,11 @@ async function open(t: Test, script: Script, more: Partial<FrontOptions> = {}): 
   t.teardown(async () => {
     await port.close(200);
     // An assertion cannot be made after a test's end, so what is wrong is thrown.
-    const { started, ended, inFlight } = { started: front.observation.started(), ended: front.observation.ended(), inFlight: front.observation.inFlight() };
+    const { started, ended, inFlight } = {
+      started: front.observation.started(),
+      ended: front.observation.ended(),
+      inFlight: front.observation.inFlight(),
+    };
     const records = front.accessLines().length;
     if (inFlight !== 0 || started !== ended || records !== ended || port.connections !== 0)
       throw new Error(`left behind: ${JSON.stringify({ started, ended, inFlight, records, connections: port.connections })}`);
@@ -38,14 +42,31 @@ async function open(t: Test, script: Script, more: Partial<FrontOptions> = {}): 
 const ok: Script = (call, stage) => stage.answer(call, 200, '{"ok":true}');
 const json = (text: string): Record<string, unknown> => JSON.parse(text) as Record<string, unknown>;
 
-t.test('a success comes as one Result with the provider\'s bytes as they were', async (t) => {
+t.test("a success comes as one Result with the provider's bytes as they were", async (t) => {
   const bytes = '{ "id": 9007199254740993, "big": 1e400, "zero": -0, "one": 1.0, "text": "ü\\u0000" }';
-  const { at, front } = await open(t, (call, stage) => stage.answer(call, 201, bytes, { 'content-type': 'application/json; charset=utf-8' }));
-  const answer = await ask(at, 'POST', '/v1/invoke/crm.order.query@%5E2.0', { traceparent: `00-${'a'.repeat(32)}-${'b'.repeat(16)}-01` }, '{"q":1}');
+  const { at, front } = await open(t, (call, stage) =>
+    stage.answer(call, 201, bytes, { 'content-type': 'application/json; charset=utf-8' }),
+  );
+  const answer = await ask(
+    at,
+    'POST',
+    '/v1/invoke/crm.order.query@%5E2.0',
+    { traceparent: `00-${'a'.repeat(32)}-${'b'.repeat(16)}-01` },
+    '{"q":1}',
+  );
   t.equal(answer.status, 200);
   t.equal(answer.headers['content-type'], 'application/json');
   t.ok(answer.body.includes(`"data":${bytes},"error":null`), 'spliced, not re-written');
-  t.match(json(answer.body), { code: 0, status: 201, error: null, provider: 'crm.order.a', version: '2.1.0', degraded: false, definitely_success: false, trace_id: 'a'.repeat(32) });
+  t.match(json(answer.body), {
+    code: 0,
+    status: 201,
+    error: null,
+    provider: 'crm.order.a',
+    version: '2.1.0',
+    degraded: false,
+    definitely_success: false,
+    trace_id: 'a'.repeat(32),
+  });
   const call = front.calls[0];
   t.equal(call?.asked, 'crm.order.query@^2.0');
   t.equal(call?.body.toString(), '{"q":1}');
@@ -111,17 +132,40 @@ t.test('pipelined requests are answered in their order', async (t) => {
   client.close();
 });
 
-t.test('raw mode gives the provider\'s own answer and the rest in headers', async (t) => {
+t.test("raw mode gives the provider's own answer and the rest in headers", async (t) => {
   const { at } = await open(t, (call, stage) => {
     call.degraded = true;
     call.definitelySuccess = true;
-    stage.answer(call, 203, 'plain', { 'content-type': 'text/plain', 'x-own': '1', 'set-cookie': ['a=1', 'b=2'], connection: 'x-hop', 'x-hop': '1', 'keep-alive': 'timeout=1', 'content-length': '99', 'reach-provider': 'forged', 'x-bad': 'a\u0001b' });
+    stage.answer(call, 203, 'plain', {
+      'content-type': 'text/plain',
+      'x-own': '1',
+      'set-cookie': ['a=1', 'b=2'],
+      connection: 'x-hop',
+      'x-hop': '1',
+      'keep-alive': 'timeout=1',
+      'content-length': '99',
+      'reach-provider': 'forged',
+      'x-bad': 'a\u0001b',
+    });
   });
-  for (const [headers, path] of [[{ 'reach-mode': 'raw' }, INVOKE], [{}, `${INVOKE}?mode=raw`]] as const) {
+  for (const [headers, path] of [
+    [{ 'reach-mode': 'raw' }, INVOKE],
+    [{}, `${INVOKE}?mode=raw`],
+  ] as const) {
     const answer = await ask(at, 'POST', path, headers, '{}');
     t.equal(answer.status, 203);
     t.equal(answer.body, 'plain');
-    t.match(answer.headers, { 'content-type': 'text/plain', 'x-own': '1', 'set-cookie': 'a=1, b=2', 'reach-code': '0', 'reach-provider': 'crm.order.a', 'reach-version': '2.1.0', 'reach-attempts': '1', 'reach-degraded': 'true', 'reach-definitely-success': 'true' });
+    t.match(answer.headers, {
+      'content-type': 'text/plain',
+      'x-own': '1',
+      'set-cookie': 'a=1, b=2',
+      'reach-code': '0',
+      'reach-provider': 'crm.order.a',
+      'reach-version': '2.1.0',
+      'reach-attempts': '1',
+      'reach-degraded': 'true',
+      'reach-definitely-success': 'true',
+    });
     t.match(answer.headers['reach-trace-id'], /^[0-9a-f]{32}$/);
     for (const name of ['x-hop', 'x-bad']) t.notOk(name in answer.headers, name);
     t.equal(answer.headers['content-length'], '5');
@@ -144,7 +188,7 @@ t.test('an answer without a body is null, or stays empty in raw mode', async (t)
   client.close();
 });
 
-t.test('a failure is a problem document with the code\'s status and every field of the Result', async (t) => {
+t.test("a failure is a problem document with the code's status and every field of the Result", async (t) => {
   const busy = refusing('slots', 'provider_busy', 3003, '{a} has {b} calls');
   const { at } = await open(t, (call) => {
     call.refusal = new Verdict(busy, 'crm.order.a', 7);
@@ -156,12 +200,39 @@ t.test('a failure is a problem document with the code\'s status and every field 
   t.equal(answer.headers['content-type'], 'application/problem+json');
   t.equal(answer.headers['retry-after'], '2', 'never earlier than said');
   const body = json(answer.body);
-  t.match(body, { type: 'urn:agent-reach:error:3003', status: 503, code: 3003, name: 'provider_busy', detail: 'crm.order.a has 7 calls', retryable: true, ambiguous: false, retry_after_ms: 1200, data: null, provider: null, version: null, attempts: [] });
-  t.match(body, { error: { code: 3003, name: 'provider_busy', message: /^The provider has/, retryable: true, ambiguous: false, detail: 'crm.order.a has 7 calls' } });
+  t.match(body, {
+    type: 'urn:agent-reach:error:3003',
+    status: 503,
+    code: 3003,
+    name: 'provider_busy',
+    detail: 'crm.order.a has 7 calls',
+    retryable: true,
+    ambiguous: false,
+    retry_after_ms: 1200,
+    data: null,
+    provider: null,
+    version: null,
+    attempts: [],
+  });
+  t.match(body, {
+    error: {
+      code: 3003,
+      name: 'provider_busy',
+      message: /^The provider has/,
+      retryable: true,
+      ambiguous: false,
+      detail: 'crm.order.a has 7 calls',
+    },
+  });
   t.equal(body['instance'], `urn:agent-reach:trace:${String(body['trace_id'])}`);
   const raw = await ask(at, 'POST', INVOKE, { 'reach-mode': 'raw' }, '{}');
   t.equal(raw.status, 503);
-  t.match(raw.headers, { 'reach-code': '3003', 'reach-ambiguous': 'false', 'reach-detail': 'crm.order.a%20has%207%20calls', 'reach-retry-after-ms': '1200' });
+  t.match(raw.headers, {
+    'reach-code': '3003',
+    'reach-ambiguous': 'false',
+    'reach-detail': 'crm.order.a%20has%207%20calls',
+    'reach-retry-after-ms': '1200',
+  });
 });
 
 t.test('every code of the table has its status on the wire', async (t) => {
@@ -179,11 +250,19 @@ t.test('every code of the table has its status on the wire', async (t) => {
   }
 });
 
-t.test('the agent\'s own error keeps its status and its data', async (t) => {
-  const { at } = await open(t, (call, stage) => stage.answer(call, 422, '{"why":"no stock"}', { 'content-type': 'application/json' }, 6001));
+t.test("the agent's own error keeps its status and its data", async (t) => {
+  const { at } = await open(t, (call, stage) =>
+    stage.answer(call, 422, '{"why":"no stock"}', { 'content-type': 'application/json' }, 6001),
+  );
   const answer = await ask(at, 'POST', INVOKE, {}, '{}');
   t.equal(answer.status, 422);
-  t.match(json(answer.body), { code: 6001, status: 422, data: { why: 'no stock' }, error: { name: 'provider_error' }, provider: 'crm.order.a' });
+  t.match(json(answer.body), {
+    code: 6001,
+    status: 422,
+    data: { why: 'no stock' },
+    error: { name: 'provider_error' },
+    provider: 'crm.order.a',
+  });
   const raw = await ask(at, 'POST', INVOKE, { 'reach-mode': 'raw' }, '{}');
   t.equal(raw.status, 422);
   t.equal(raw.body, '{"why":"no stock"}');
@@ -203,7 +282,11 @@ t.test('the decision is told to those who ask', async (t) => {
 t.test('what a way in throws is a fault of ours, not the end of the process', async (t) => {
   const { at, front } = await open(t, (call, stage) => {
     stage.answer(call, 200, '{}');
-    Object.defineProperty(call, 'reply', { get: () => { throw new Error('secret words'); } });
+    Object.defineProperty(call, 'reply', {
+      get: () => {
+        throw new Error('secret words');
+      },
+    });
   });
   const answer = await ask(at, 'POST', INVOKE, {}, '{}');
   t.equal(answer.status, 500);
@@ -214,7 +297,19 @@ t.test('what a way in throws is a fault of ours, not the end of the process', as
 
 t.test('requests of web pages are refused on every path, before anything happens', async (t) => {
   const { at, front } = await open(t, ok);
-  const paths = [['POST', INVOKE], ['POST', STREAM], ['GET', '/v1/explain/crm.order.query'], ['GET', '/v1/capabilities'], ['GET', '/v1/health'], ['GET', '/v1/ready'], ['GET', '/metrics'], ['GET', '/v1/openapi.json'], ['GET', '/nothing'], ['OPTIONS', INVOKE], ['GET', '/%zz']] as const;
+  const paths = [
+    ['POST', INVOKE],
+    ['POST', STREAM],
+    ['GET', '/v1/explain/crm.order.query'],
+    ['GET', '/v1/capabilities'],
+    ['GET', '/v1/health'],
+    ['GET', '/v1/ready'],
+    ['GET', '/metrics'],
+    ['GET', '/v1/openapi.json'],
+    ['GET', '/nothing'],
+    ['OPTIONS', INVOKE],
+    ['GET', '/%zz'],
+  ] as const;
   const bad: Record<string, string | null>[] = [
     { host: 'evil.test' },
     { host: 'localhost.evil.test' },
@@ -231,7 +326,8 @@ t.test('requests of web pages are refused on every path, before anything happens
     { 'sec-fetch-site': 'same-site' },
     { origin: 'https://evil.test', connection: 'Upgrade', upgrade: 'websocket' },
   ];
-  for (const [method, path] of paths) for (const headers of bad) t.equal((await ask(at, method, path, headers)).status, 403, `${method} ${path} ${JSON.stringify(headers)}`);
+  for (const [method, path] of paths)
+    for (const headers of bad) t.equal((await ask(at, method, path, headers)).status, 403, `${method} ${path} ${JSON.stringify(headers)}`);
   for (const type of ['text/plain', 'Text/Plain;charset=utf-8', 'application/x-www-form-urlencoded', 'multipart/form-data; boundary=x'])
     t.equal((await ask(at, 'POST', INVOKE, { authorization: null, 'content-type': type }, 'x')).status, 403, type);
   t.equal((await ask(at, 'POST', INVOKE, { host: 'evil.test' }, 'x'.repeat(100_000))).status, 403, 'also with a body that is still coming');
@@ -242,7 +338,12 @@ t.test('requests of web pages are refused on every path, before anything happens
   twice.close();
   for (const host of ['localhost', 'LOCALHOST:1', '127.0.0.1:65535', '[::1]', '[::1]:80', 'reach.internal:9', `127.0.0.1:${at}`])
     t.equal((await ask(at, 'GET', '/v1/health', { host })).status, 200, host);
-  t.equal((await ask(at, 'GET', '/v1/health', { host: `localhost:${at}`, origin: `http://localhost:${at}`, 'sec-fetch-site': 'same-origin' })).status, 200, 'a page of our own');
+  t.equal(
+    (await ask(at, 'GET', '/v1/health', { host: `localhost:${at}`, origin: `http://localhost:${at}`, 'sec-fetch-site': 'same-origin' }))
+      .status,
+    200,
+    'a page of our own',
+  );
   t.equal((await ask(at, 'POST', INVOKE, { 'content-type': 'text/plain' }, 'x')).status, 200, 'with a credential any type is fine');
 });
 
@@ -300,7 +401,14 @@ t.test('what is too large is refused with the limit, and the caller can read the
 
 t.test('garbage on the wire gets one answer at most and harms nobody else', async (t) => {
   const { at } = await open(t, ok);
-  for (const garbage of ['\u0016\u0003\u0001\u0000', 'GET / HTTP/9.9\r\n\r\n', 'CONNECT evil.test:443 HTTP/1.1\r\nhost: evil.test\r\n\r\n', 'POST http://evil.test/v1/invoke/x HTTP/1.1\r\nhost: localhost\r\n\r\n', '\r\n'.repeat(5_000), 'A'.repeat(50_000)]) {
+  for (const garbage of [
+    '\u0016\u0003\u0001\u0000',
+    'GET / HTTP/9.9\r\n\r\n',
+    'CONNECT evil.test:443 HTTP/1.1\r\nhost: evil.test\r\n\r\n',
+    'POST http://evil.test/v1/invoke/x HTTP/1.1\r\nhost: localhost\r\n\r\n',
+    '\r\n'.repeat(5_000),
+    'A'.repeat(50_000),
+  ]) {
     const client = await RawClient.to(at);
     client.write(garbage);
     await client.until((text) => text.includes('\r\n\r\n'), 300);
@@ -312,14 +420,16 @@ t.test('garbage on the wire gets one answer at most and harms nobody else', asyn
 
 t.test('a caller that goes away cancels its call, once', async (t) => {
   let cancels = 0;
-  const { at, front } = await open(t, (call) =>
-    new Promise<void>((done) => {
-      call.onCancel = () => {
-        cancels++;
-        call.code = 5003;
-        done();
-      };
-    }),
+  const { at, front } = await open(
+    t,
+    (call) =>
+      new Promise<void>((done) => {
+        call.onCancel = () => {
+          cancels++;
+          call.code = 5003;
+          done();
+        };
+      }),
   );
   for (const body of ['{}', 'x'.repeat(20_000)]) {
     const client = await RawClient.to(at);
@@ -332,7 +442,10 @@ t.test('a caller that goes away cancels its call, once', async (t) => {
     await waitUntil('the call is cancelled', () => front.observation.inFlight() === 0, 500);
   }
   t.equal(cancels, 2);
-  t.ok(front.accessLines().every((line) => line['outcome'] === 'cancelled' && line['level'] === 30), 'told quietly');
+  t.ok(
+    front.accessLines().every((line) => line['outcome'] === 'cancelled' && line['level'] === 30),
+    'told quietly',
+  );
 });
 
 t.test('a read body is no disconnect, and neither is a kept connection', async (t) => {
@@ -372,7 +485,13 @@ t.test('a stream of chunks passes through as it comes and ends as it ended', asy
   const answer = await client.answer();
   t.equal(answer.body, '{"a":1}\n{"b":2}\n');
   t.ok(answer.isWhole);
-  t.match(answer.headers, { 'content-type': 'application/x-ndjson', 'transfer-encoding': 'chunked', 'x-own': '1', 'reach-provider': 'crm.order.a', 'reach-code': '0' });
+  t.match(answer.headers, {
+    'content-type': 'application/x-ndjson',
+    'transfer-encoding': 'chunked',
+    'x-own': '1',
+    'reach-provider': 'crm.order.a',
+    'reach-code': '0',
+  });
   t.notOk('content-length' in answer.headers);
   client.close();
 });
@@ -415,7 +534,11 @@ t.test('chunks become events for a caller that wants events', async (t) => {
   t.match(answer.headers, { 'content-type': 'text/event-stream; charset=utf-8', 'cache-control': 'no-cache' });
   const events = eventsOf(answer.body);
   const last = events.pop();
-  t.equal(events.map((event) => event.data).join(''), `${emoji.toString()}\ufffd`, 'characters cut in two come whole; half a one at the end is one mark');
+  t.equal(
+    events.map((event) => event.data).join(''),
+    `${emoji.toString()}\ufffd`,
+    'characters cut in two come whole; half a one at the end is one mark',
+  );
   t.match(last, { type: 'end' });
   t.match(json((last as { data: string }).data), { code: 0, error: null, provider: 'crm.order.a' });
   client.close();
@@ -437,7 +560,7 @@ t.test('bytes that are no text come as base64 events', async (t) => {
   t.match(json((last as { data: string }).data), { code: 1006, error: { name: 'stream_interrupted' } });
 });
 
-t.test('a provider\'s own events pass through, and a cut is told between two of them', async (t) => {
+t.test("a provider's own events pass through, and a cut is told between two of them", async (t) => {
   const given = ['event: a\r\ndata: 1\r\n', '\r', '\ndata: 2\n\ndata: 3', '\rdata: 33\r\r: comment\n\nid: 9\ndata: half'];
   const { at } = await open(t, (call, stage) => {
     const source = stage.stream(call, { 'content-type': 'text/event-stream' });
@@ -452,7 +575,15 @@ t.test('a provider\'s own events pass through, and a cut is told between two of 
   const cut = await ask(at, 'GET', `${STREAM}.cut`, { accept: 'text/event-stream' });
   t.ok(cut.isWhole);
   const events = eventsOf(cut.body);
-  t.same(events.slice(0, -1), [{ type: 'a', data: '1' }, { type: 'message', data: '2' }, { type: 'message', data: '3\n33' }], 'the half event is not there');
+  t.same(
+    events.slice(0, -1),
+    [
+      { type: 'a', data: '1' },
+      { type: 'message', data: '2' },
+      { type: 'message', data: '3\n33' },
+    ],
+    'the half event is not there',
+  );
   t.match(events.at(-1), { type: 'error' });
   t.notOk(cut.body.includes('half'));
 });
@@ -469,7 +600,10 @@ t.test('an endless event is neither held back for ever nor taken for a good one'
   const answer = await ask(at, 'GET', STREAM, { accept: 'text/event-stream' });
   t.ok(answer.body.includes('xyyy'));
   const events = eventsOf(answer.body);
-  t.same(events.map((event) => event.type), ['error']);
+  t.same(
+    events.map((event) => event.type),
+    ['error'],
+  );
 });
 
 t.test('a stream that failed before its head is an ordinary problem', async (t) => {
@@ -595,7 +729,11 @@ t.test('an idle stream of events says every 15 s that it lives', async (t) => {
 t.test('until a table is loaded calls are told to wait, never that nothing exists', async (t) => {
   const { at, front } = await open(t, ok);
   front.scripted.ready = false;
-  for (const [method, path] of [['POST', INVOKE], ['POST', STREAM], ['GET', '/v1/explain/x.y.z']] as const) {
+  for (const [method, path] of [
+    ['POST', INVOKE],
+    ['POST', STREAM],
+    ['GET', '/v1/explain/x.y.z'],
+  ] as const) {
     const answer = await ask(at, method, path);
     t.equal(answer.status, 503);
     t.equal(answer.headers['retry-after'], '1');
@@ -620,7 +758,10 @@ t.test('health tells of a table that was refused', async (t) => {
   front.scripted.staleBecause = 'the newest team.yaml was refused: 1 problem';
   front.scripted.refusals = 1;
   front.scripted.problems = [{ file: 'team.yaml', line: 3, column: 5, path: '/contracts/0/acl', message: 'is missing' }];
-  t.match(json((await ask(at, 'GET', '/v1/health')).body), { status: 'stale', table: { version: 1, source: 'file', refusals: 1, stale_because: /refused/, problems: [{ line: 3, column: 5 }] } });
+  t.match(json((await ask(at, 'GET', '/v1/health')).body), {
+    status: 'stale',
+    table: { version: 1, source: 'file', refusals: 1, stale_because: /refused/, problems: [{ line: 3, column: 5 }] },
+  });
   t.match((await ask(at, 'GET', '/metrics')).body, /reach_rejected_pushes_total 1/);
   const headOnly = await RawClient.to(at);
   headOnly.write(head('HEAD', '/v1/health', { connection: 'close' }));
@@ -631,7 +772,12 @@ t.test('health tells of a table that was refused', async (t) => {
 t.test('a caller sees only what it may call', async (t) => {
   const { at } = await open(t, ok, { acl: { isPublic: false, patterns: [{ text: 'shop.*', team: 'shop', role: null, id: null }] } });
   const seen = json((await ask(at, 'GET', '/v1/capabilities')).body);
-  t.match(seen, { caller: 'shop.chat.1', capabilities: [{ name: 'crm.order.query', versions: [{ version: '2.1.0', examples: [{ id: 1 }], providers: { known: 1, usable: 1 } }] }] });
+  t.match(seen, {
+    caller: 'shop.chat.1',
+    capabilities: [
+      { name: 'crm.order.query', versions: [{ version: '2.1.0', examples: [{ id: 1 }], providers: { known: 1, usable: 1 } }] },
+    ],
+  });
   t.equal((await ask(at, 'GET', '/v1/capabilities', { authorization: null })).status, 401);
   t.equal((await ask(at, 'GET', '/v1/capabilities', { authorization: 'Bearer bad' })).status, 401);
   const other = await open(t, ok, { acl: { isPublic: false, patterns: [{ text: 'hr.*', team: 'hr', role: null, id: null }] } });
@@ -640,7 +786,13 @@ t.test('a caller sees only what it may call', async (t) => {
 
 t.test('an unknown path or method is a problem that names the way out', async (t) => {
   const { at, front } = await open(t, ok);
-  for (const [method, path] of [['GET', '/'], ['GET', INVOKE], ['DELETE', '/v1/health'], ['POST', '/v1/invok/x'], ['POST', '/v2/invoke/x']] as const) {
+  for (const [method, path] of [
+    ['GET', '/'],
+    ['GET', INVOKE],
+    ['DELETE', '/v1/health'],
+    ['POST', '/v1/invok/x'],
+    ['POST', '/v2/invoke/x'],
+  ] as const) {
     const answer = await ask(at, method, path);
     t.equal(answer.status, 404, `${method} ${path}`);
     t.match(json(answer.body), { code: 4003, detail: /openapi/ });
@@ -695,8 +847,13 @@ t.test('the OpenAPI document names every route and nothing else, and every refer
   const served = json((await ask(at, 'GET', '/v1/openapi.json')).body);
   t.same(served, JSON.parse(JSON.stringify(openApi())));
   t.equal(served['openapi'], '3.1.0');
-  const paths = served['paths'] as Record<string, Record<string, { operationId: string; responses: Record<string, unknown>; parameters?: unknown[] }>>;
-  const documented = Object.entries(paths).flatMap(([path, operations]) => Object.keys(operations).map((method) => `${method.toUpperCase()} ${path.replace('{target}', '*')}`));
+  const paths = served['paths'] as Record<
+    string,
+    Record<string, { operationId: string; responses: Record<string, unknown>; parameters?: unknown[] }>
+  >;
+  const documented = Object.entries(paths).flatMap(([path, operations]) =>
+    Object.keys(operations).map((method) => `${method.toUpperCase()} ${path.replace('{target}', '*')}`),
+  );
   t.same(documented.sort(), [...port.routes].sort());
   const ids = Object.values(paths).flatMap((operations) => Object.values(operations).map((operation) => operation.operationId));
   t.equal(new Set(ids).size, ids.length, 'operation ids are unique');

@@ -7,7 +7,13 @@ import { ask as askRaw, head, RawClient, type RawAnswer } from '../../../support
 import { waitUntil } from '../../../support/settle.ts';
 
 const PATH = '/mesh/v1/invoke/crm.order.query';
-const PEER = { authorization: 'Bearer mesh', 'reach-wire': '1', 'reach-provider': 'crm.order.a', 'reach-version': '2.1.0', 'reach-caller': 'shop.chat.1' };
+const PEER = {
+  authorization: 'Bearer mesh',
+  'reach-wire': '1',
+  'reach-provider': 'crm.order.a',
+  'reach-version': '2.1.0',
+  'reach-caller': 'shop.chat.1',
+};
 
 async function open(t: Test, script: Script): Promise<{ front: ScriptedFront; at: number }> {
   const front = new ScriptedFront({ script });
@@ -15,24 +21,36 @@ async function open(t: Test, script: Script): Promise<{ front: ScriptedFront; at
   await port.open();
   t.teardown(async () => {
     await port.close(200);
-    if (front.observation.inFlight() !== 0 || front.accessLines().length !== front.observation.ended()) throw new Error('something is left behind');
+    if (front.observation.inFlight() !== 0 || front.accessLines().length !== front.observation.ended())
+      throw new Error('something is left behind');
   });
   return { front, at: port.address.port };
 }
 
-const ask = (at: number, headers: Record<string, string | null> = {}, body = '{}'): Promise<RawAnswer> => askRaw(at, 'POST', PATH, { ...PEER, ...headers }, body);
+const ask = (at: number, headers: Record<string, string | null> = {}, body = '{}'): Promise<RawAnswer> =>
+  askRaw(at, 'POST', PATH, { ...PEER, ...headers }, body);
 
-t.test('the agent\'s whole answer is passed on as it came, its own errors too', async (t) => {
+t.test("the agent's whole answer is passed on as it came, its own errors too", async (t) => {
   let status = 200;
   const { at, front } = await open(t, (call, stage) => {
     call.definitelySuccess = status === 200;
     call.noRetry = status === 409;
-    stage.answer(call, status, '{"n":1e400}', { 'content-type': 'application/json', 'x-own': '1', 'reach-code': '9001', 'reach-started': 'not_started' }, status === 200 ? 0 : 6001);
+    stage.answer(
+      call,
+      status,
+      '{"n":1e400}',
+      { 'content-type': 'application/json', 'x-own': '1', 'reach-code': '9001', 'reach-started': 'not_started' },
+      status === 200 ? 0 : 6001,
+    );
   });
   const good = await ask(at);
   t.equal(good.status, 200);
   t.equal(good.body, '{"n":1e400}');
-  t.match(good.headers, { 'reach-code': '0', 'reach-started': 'done', 'reach-definitely-success': 'true', 'x-own': '1', 'content-type': 'application/json' }, 'an agent cannot speak for the sidecar');
+  t.match(
+    good.headers,
+    { 'reach-code': '0', 'reach-started': 'done', 'reach-definitely-success': 'true', 'x-own': '1', 'content-type': 'application/json' },
+    'an agent cannot speak for the sidecar',
+  );
   t.match(front.calls[0], { way: 'mesh', asked: 'crm.order.query', stream: false });
   status = 409;
   const own = await ask(at);
@@ -85,7 +103,10 @@ t.test('a peer of another wire version is told both versions', async (t) => {
 t.test('a sidecar that starts or stops has not started the work', async (t) => {
   const { at, front } = await open(t, (call, stage) => stage.answer(call, 200, '{}'));
   front.scripted.ready = false;
-  t.match(await ask(at), { status: 503, headers: { 'reach-code': '2003', 'reach-started': 'not_started', 'reach-retry-after-ms': '1000' } });
+  t.match(await ask(at), {
+    status: 503,
+    headers: { 'reach-code': '2003', 'reach-started': 'not_started', 'reach-retry-after-ms': '1000' },
+  });
   t.equal((await askRaw(at, 'GET', '/mesh/v1/ready', { authorization: null })).status, 503);
   front.scripted.ready = true;
   t.equal((await askRaw(at, 'GET', '/mesh/v1/ready', { authorization: null })).status, 200);
@@ -136,12 +157,16 @@ t.test('a stream passes through chunk by chunk, and a cut stays a cut', async (t
 });
 
 t.test('a peer that leaves cancels the work', async (t) => {
-  const { at, front } = await open(t, (call) => new Promise<void>((done) => {
-    call.onCancel = () => {
-      call.code = 5003;
-      done();
-    };
-  }));
+  const { at, front } = await open(
+    t,
+    (call) =>
+      new Promise<void>((done) => {
+        call.onCancel = () => {
+          call.code = 5003;
+          done();
+        };
+      }),
+  );
   const client = await RawClient.to(at);
   client.write(`${head('POST', PATH, { ...PEER, 'content-length': '2' })}{}`);
   await waitUntil('under way', () => front.observation.inFlight() === 1);

@@ -1,0 +1,173 @@
+/**
+ * A sidecar without sockets: the live engine with its observer, on a virtual clock, seeded chance and mock providers. For
+ * cases about many calls, long times and many sidecars; what travels over the wire is asked of `rig.ts`.
+ */
+import { Writable } from 'node:stream';
+import { createLog } from '../../base/log.ts';
+import { SeededRandom } from '../../base/random.ts';
+import { VirtualClock } from '../../base/virtual-clock.ts';
+import { readTable } from '../../proto/language/document.ts';
+import { readTraceContext } from '../../proto/wire/trace-context.ts';
+import { assemble } from '../../sidecar/assemble.ts';
+import { Call } from '../../sidecar/call/call.ts';
+import { type Result, resultOf } from '../../sidecar/call/result.ts';
+import { readSidecarConfig } from '../../sidecar/config.ts';
+import type { Engine } from '../../sidecar/engine.ts';
+import { Health, type HealthCell } from '../../sidecar/health/health.ts';
+import { StaticTokens } from '../../sidecar/identify/static-tokens.ts';
+import { Observation } from '../../sidecar/observe/observer.ts';
+import { outbound } from '../../sidecar/pipeline.ts';
+import { InstalledTable } from '../../sidecar/table/installed.ts';
+import { Transports } from '../../sidecar/transports/index.ts';
+import { MockTransport } from '../../sidecar/transports/mock.ts';
+import type { Quiet } from './invariants.ts';
+
+export const CALLER = 'support.planner.1';
+const KEEP_LINES = 10_000;
+
+export interface OfflineOptions {
+  /** Lines under `sidecar:`, indented by two blanks. */
+  readonly settings?: string;
+  readonly seed?: number;
+  readonly clock?: VirtualClock;
+}
+
+export interface OfflineCall {
+  readonly payload?: unknown;
+  readonly headers?: Readonly<Record<string, string | string[]>>;
+  readonly caller?: string;
+  /** Called with the call before it is made. */
+  readonly before?: (call: Call) => void;
+}
+
+export class Offline {
+  readonly clock: VirtualClock;
+  readonly health: Health;
+  readonly table: InstalledTable;
+  readonly mock: MockTransport;
+  readonly observation: Observation;
+  readonly engine: Engine;
+  /** The newest log lines, as they were written. */
+  readonly logged: string[] = [];
+  readonly #ids: SeededRandom;
+
+  constructor(table: string, options: OfflineOptions = {}) {
+    const seed = options.seed ?? 1;
+    const reading = readSidecarConfig(`sidecar:\n  name: offline\n  table: x\n${options.settings ?? ''}\n`, 'sidecar.yaml');
+    if ('problems' in reading) throw new Error(JSON.stringify(reading.problems));
+    const { config } = reading;
+    const clock = options.clock ?? new VirtualClock();
+    this.clock = clock;
+    this.#ids = new SeededRandom(seed ^ 0x51ed270b);
+    this.health = new Health(clock, config.ejection);
+    this.table = new InstalledTable(clock, this.health, config);
+    const to = new Writable({
+      write: (chunk: Buffer, _encoding, done) => {
+        for (const line of chunk.toString('utf8').split('\n')) if (line !== '') this.logged.push(line);
+        if (this.logged.length > KEEP_LINES) this.logged.splice(0, KEEP_LINES / 2);
+        done();
+      },
+    });
+    this.observation = new Observation(clock, createLog({ level: 'info', to, service: 'offline' }).logger, 'all');
+    this.health.onTransition = this.observation.breakerMoved;
+    const context = {
+      clock,
+      random: new SeededRandom(seed ^ 0x9e3779b9),
+      secret: () => '',
+      connectTimeoutMs: config.connectTimeoutMs,
+      connectionsPerOrigin: config.connectionsPerOrigin,
+      maxResponseHeaderBytes: config.limits.headerBytes,
+    };
+    this.mock = new MockTransport(context);
+    this.engine = assemble({
+      clock,
+      random: new SeededRandom(seed),
+      config,
+      table: this.table,
+      health: this.health,
+      identities: new StaticTokens([], [], CALLER),
+      transports: new Transports(context, { mock: () => this.mock }),
+      observer: this.observation,
+    });
+    this.push(table);
+  }
+
+  /** Installs a table; throws with its problems. */
+  push(table: string): void {
+    const reading = readTable(table, 'table.yaml');
+    if ('problems' in reading) throw new Error(reading.problems.map((each) => `${each.line}:${each.column} ${each.path} ${each.message}`).join('\n'));
+    this.table.install(reading.document, 'test');
+  }
+
+  /** Begins a call; with providers that wait, move `clock` to end it. */
+  async call(asked: string, parts: OfflineCall = {}): Promise<Result> {
+    const headers = { 'content-type': 'application/json', ...parts.headers };
+    const call = new Call('sandbox', asked, headers, Buffer.from(JSON.stringify(parts.payload ?? {})), 'application/json', false, this.clock);
+    readTraceContext(call, headers['traceparent'], headers['tracestate'], this.#ids);
+    parts.before?.(call);
+    await outbound(this.engine, call);
+    return resultOf(call, true);
+  }
+
+  /** Who served; or the code. */
+  async served(asked: string, parts: OfflineCall = {}): Promise<string> {
+    const result = await this.call(asked, parts);
+    return result.entry.code === 0 ? (result.provider ?? 'nobody') : String(result.entry.code);
+  }
+
+  /** How often each served (or each code came) over so many calls, one after the other. */
+  async counts(calls: number, asked: string, parts: OfflineCall | ((n: number) => OfflineCall) = {}): Promise<Record<string, number>> {
+    const counts: Record<string, number> = {};
+    for (let n = 0; n < calls; n++) {
+      const who = await this.served(asked, typeof parts === 'function' ? parts(n) : parts);
+      counts[who] = (counts[who] ?? 0) + 1;
+    }
+    return counts;
+  }
+
+  cell(agentId: string, capability: string): HealthCell {
+    for (const cell of this.health.cells()) if (cell.agentId === agentId && cell.capability === capability) return cell;
+    throw new Error(`no health cell of ${agentId} for ${capability}`);
+  }
+
+  async metrics(): Promise<string> {
+    const table = { version: this.table.current().version, ageMs: 0, rejected: this.table.refusals };
+    return await this.observation.metrics.render({ table, breakers: this.health.cells(), providers: this.health.providers() });
+  }
+
+  /** For `assertQuiet`. */
+  get quiet(): Quiet {
+    const { observation, engine } = this;
+    return {
+      inFlight: () => {
+        let sum = observation.inFlight() + engine.limits.inFlight() + this.mock.open;
+        for (const provider of this.health.providers()) sum += provider.inFlight;
+        return sum;
+      },
+      started: () => observation.started(),
+      ended: () => observation.ended(),
+      accessRecords: () => observation.accessRecords(),
+      calls: () => observation.started(),
+    };
+  }
+}
+
+/** What `counter{…}` adds up to over the series that carry these labels. */
+export function metricIn(text: string, name: string, labels: Readonly<Record<string, string>> = {}): number {
+  let sum = 0;
+  for (const line of text.split('\n')) {
+    if (!line.startsWith(`${name}{`) && !line.startsWith(`${name} `)) continue;
+    if (Object.entries(labels).every(([key, value]) => line.includes(`${key}="${value}"`))) sum += Number(line.slice(line.lastIndexOf(' ') + 1));
+  }
+  return sum;
+}
+
+/** A mock provider line for the `providers` list. */
+export function mockLine(agentId: string, offers: readonly string[], extra = '', script = ''): string {
+  return `  - {agent_id: ${agentId}, offers: [${offers.map((offer) => `"${offer}"`).join(', ')}], endpoint: {type: mock${script === '' ? '' : `, ${script}`}}${extra === '' ? '' : `, ${extra}`}}`;
+}
+
+/** A contract line for the `contracts` list. */
+export function contractLine(name: string, version: string, extra = ''): string {
+  return `  - {name: ${name}, version: "${version}", acl: public, execution: idempotent${extra === '' ? '' : `, ${extra}`}}`;
+}

@@ -1,0 +1,164 @@
+/** sidecar/config.ts */
+import t from 'tap';
+import { configSchema, readSidecarConfig, type SidecarConfig } from '../../../sidecar/config.ts';
+
+const TABLE = 'contracts: []\n';
+const problems = (text: string): string[] => {
+  const reading = readSidecarConfig(text, 'sidecar.yaml');
+  return 'problems' in reading ? reading.problems.map((each) => `${each.line}:${each.column} ${each.path} ${each.message}`) : [];
+};
+const config = (text: string): SidecarConfig => {
+  const reading = readSidecarConfig(text, 'sidecar.yaml');
+  if ('problems' in reading) throw new Error(problems(text).join('\n'));
+  return reading.config;
+};
+const inSidecar = (line: string): string[] => problems(`sidecar:\n  name: s1\n  ${line}\n${TABLE}`);
+
+t.test('every default of the sidecar is stated here', async (t) => {
+  t.same(config(`sidecar: {name: s1}\n${TABLE}`), {
+    name: 's1',
+    listen: { host: '127.0.0.1', port: 7700 },
+    mesh: null,
+    region: null,
+    zone: null,
+    callers: [],
+    stateDir: '.reach',
+    anonymous: null,
+    allowedHosts: [],
+    limits: { bodyBytes: 8_388_608, headerBytes: 16_384, connections: 10_000 },
+    maxDeadlineMs: 600_000,
+    maxHops: 16,
+    retryBudget: { ratio: 0.2, minPerSec: 10 },
+    affinity: { maxEntries: 100_000, ttlMs: 1_800_000 },
+    connectTimeoutMs: 1_000,
+    connectionsPerOrigin: 128,
+    log: { level: 'info', access: 'errors' },
+    ejection: { consecutive: 3, forMs: 5_000 },
+  });
+});
+
+t.test('everything that can be said is normalised and frozen', async (t) => {
+  const read = config(`
+sidecar:
+  name: s1
+  listen: "[::1]:0"
+  mesh: {listen: localhost:9001, token: {env: MESH_TOKEN}}
+  locality: {region: eu, zone: eu-1}
+  callers:
+    - {agent: crm.planner.a1, token: not-for-production}
+    - {agent: crm.planner.a2, token: {file: ./a2.token}}
+  anonymous: dev.local.me
+  state_dir: none
+  allowed_hosts: [Reach.Internal, "[fd00::1]"]
+  limits: {body: 1MiB, header_bytes: 32KiB, connections: 50}
+  max_deadline: 30m
+  max_hops: 8
+  retry_budget: {ratio: 0, min_per_sec: 0.5}
+  affinity: {entries: 500, ttl: 5m}
+  connect_timeout: 250ms
+  connections_per_origin: 4
+  log: {level: warn, access: all}
+  ejection: {consecutive: 1, for: 1s}
+${TABLE}`);
+  t.match(read, {
+    listen: { host: '::1', port: 0 },
+    mesh: { listen: { host: 'localhost', port: 9001 }, token: { env: 'MESH_TOKEN' } },
+    region: 'eu',
+    zone: 'eu-1',
+    callers: [
+      { agent: 'crm.planner.a1', token: { literal: 'not-for-production' } },
+      { agent: 'crm.planner.a2', token: { file: './a2.token' } },
+    ],
+    anonymous: 'dev.local.me',
+    stateDir: null,
+    allowedHosts: ['reach.internal', '[fd00::1]'],
+    limits: { bodyBytes: 1_048_576, headerBytes: 32_768, connections: 50 },
+    maxDeadlineMs: 1_800_000,
+    maxHops: 8,
+    retryBudget: { ratio: 0, minPerSec: 0.5 },
+    affinity: { maxEntries: 500, ttlMs: 300_000 },
+    connectTimeoutMs: 250,
+    connectionsPerOrigin: 4,
+    log: { level: 'warn', access: 'all' },
+    ejection: { consecutive: 1, forMs: 1_000 },
+  });
+  t.ok(Object.isFrozen(read) && Object.isFrozen(read.limits) && Object.isFrozen(read.callers[0]));
+});
+
+t.test('the table stands in the file or beside it, never both and never nowhere', async (t) => {
+  const beside = readSidecarConfig('sidecar: {name: s1, table: ./team.yaml}\n', 'f');
+  t.match(beside, { tableFile: './team.yaml', document: null });
+  const inside = readSidecarConfig(
+    `sidecar: {name: s1}\ncontracts:\n  - {name: a.b.c, version: "1.0.0", acl: public}\nproviders:\n  - {agent_id: a.b.c1, offers: ["a.b.c@1.0.0"], via: s1, endpoint: {type: http, address: "http://127.0.0.1:1"}}\n`,
+    'f',
+  );
+  t.match(inside, { tableFile: null, document: { providers: [{ agentId: 'a.b.c1', via: 's1' }] } }, 'its own name may stand in via');
+  t.match(problems('sidecar: {name: s1, table: a.yaml}\ncontracts: []\n'), [/the table stands in this file already \(contracts\)/]);
+  t.match(problems('sidecar: {name: s1}\n'), [/there is no table/]);
+  t.match(problems('contracts: []\n'), [/sidecar is missing/]);
+  t.match(problems(''), [/the file is empty/]);
+  t.match(problems('sidecar:\ncontracts: []\n'), [/sidecar is empty/]);
+});
+
+t.test('problems of the settings and of the table come together', async (t) => {
+  const found = problems('sidecar: {name: s1, max_hops: 0}\ncontracts:\n  - {name: a.b, version: "1.0.0", acl: public}\npolices: []\n');
+  t.equal(found.length, 3);
+  t.ok(found.some((each) => /max_hops must be a whole number from 1 to 64/.test(each)));
+  t.ok(found.some((each) => /^3:12 .*not a capability name/.test(each)));
+  t.ok(found.some((each) => /did you mean policies\?/.test(each)));
+});
+
+t.test('what is out of range, misspelt or unsafe is refused', async (t) => {
+  for (const [line, expected] of [
+    ['listen: 7700', /unquoted 7700 is a number/],
+    ['listen: ":7700"', /a host and a port/],
+    ['listen: "127.0.0.1:70000"', /a host and a port/],
+    ['listen: "http://127.0.0.1:7700"', /a host and a port/],
+    ['lisen: "127.0.0.1:1"', /did you mean listen\?/],
+    ['mesh: {listen: "127.0.0.1:7702"}', /token is missing/],
+    ['mesh: {listen: "127.0.0.1:7700", token: {env: T}}', /another one than the agents' port/],
+    ['anonymous: dev', /not an agent id/],
+    ['callers: [{agent: a.b.c}]', /token is missing/],
+    ['callers: [{agent: a.b.c, token: {env: A}}, {agent: a.b.d, token: {env: A}}]', /stands here twice/],
+    ['allowed_hosts: ["http://x"]', /not a host name/],
+    ['limits: {body: 0}', /body must be from 1KiB/],
+    ['limits: {request: 1MiB}', /unknown key "request"/],
+    ['max_deadline: 3s2', /not a duration/],
+    ['max_deadline: 31d', /at most 30 days/],
+    ['retry_budget: {ratio: 20}', /out of range/],
+    ['log: {level: verbose}', /level must be one of/],
+    ['ejection: {for: 5}', /has no unit/],
+    ['affinity: {entries: 0}', /entries must be a whole number/],
+  ] as const) {
+    const found = inSidecar(line);
+    t.equal(found.length, 1, line);
+    t.match(found[0], expected, line);
+  }
+  t.match(problems(`sidecar: {name: s1, listen: "0.0.0.0:7700", anonymous: dev.local.me}\n${TABLE}`), [
+    /anonymous calls are for a loopback address only/,
+  ]);
+  t.match(problems(`sidecar: {name: "S 1"}\n${TABLE}`), [/not the name of a sidecar/]);
+});
+
+t.test('a token is never repeated in a problem', async (t) => {
+  for (const token of [
+    'hunter2',
+    '"hunter2 with spaces"',
+    '["hunter2hunter2"]',
+    '4711471147',
+    '{value: hunter2hunter2}',
+    '{env: "hunter2 x"}',
+    '0471147114',
+    '94711471147114711471',
+  ]) {
+    const found = inSidecar(`callers: [{agent: a.b.c, token: ${token}}]`);
+    t.ok(found.length >= 1, token);
+    t.notMatch(found.join(), /hunter2|4711/, found.join());
+  }
+});
+
+t.test('the JSON Schema for editors knows the same keys', async (t) => {
+  const schema = configSchema() as { properties: Record<string, { properties?: object }> };
+  t.same(Object.keys(schema.properties), ['sidecar', 'contracts', 'providers', 'policies', 'overrides', 'sidecars']);
+  t.ok('retry_budget' in (schema.properties['sidecar']?.properties ?? {}));
+});
