@@ -1,6 +1,7 @@
 /** Puts an engine together from its parts. The live sidecar and the lab differ only in what they pass in. */
 import type { Clock } from '../base/clock.ts';
 import type { Random } from '../base/random.ts';
+import { Underway } from './call/underway.ts';
 import { Chooser } from './choose/choose.ts';
 import { nullLedger } from './claim/claim.ts';
 import type { SidecarConfig } from './config.ts';
@@ -31,5 +32,6 @@ export function assemble(parts: Parts): Engine {
     chooser: new Chooser(clock, random, health, config.affinity),
     ledger: nullLedger,
     retryBudget: new RetryBudget(config.retryBudget.ratio, config.retryBudget.minPerSec),
+    underway: new Underway(),
   };
 }

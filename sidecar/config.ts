@@ -78,7 +78,11 @@ export type SidecarReading =
       /** As written in `sidecar.table`, to be read relative to the config file; null when the table is inline. */
       readonly tableFile: string | null;
     }
-  | { readonly problems: readonly Problem[] };
+  | {
+      readonly problems: readonly Problem[];
+      /** The sidecar's own settings when they are good and only the table beside them in the file is not. */
+      readonly own: SidecarConfig | null;
+    };
 
 /** `127.0.0.1:7700`, `[::1]:7700` or `localhost:7700`. */
 const listen: Shape<Listen> = mapped(text('a host and a port such as 127.0.0.1:7700'), (source, place) => {
@@ -333,7 +337,7 @@ const fileFields = { sidecar: required(sidecarShape, "the sidecar's own settings
 /** Reads a configuration file; a table inside it is checked with it. */
 export function readSidecarConfig(content: string, fileName: string): SidecarReading {
   const { source, value } = openSource(content, fileName);
-  if (value === undefined) return { problems: source.problems };
+  if (value === undefined) return { problems: source.problems, own: null };
   const place = new Place(source);
   if (!isPlainMap(value)) {
     place.bad(
@@ -341,7 +345,7 @@ export function readSidecarConfig(content: string, fileName: string): SidecarRea
         ? 'the file is empty: it needs sidecar, and a table in it or beside it'
         : `the file must be a map with sidecar, not ${describe(value)}`,
     );
-    return { problems: source.problems };
+    return { problems: source.problems, own: null };
   }
   const map = value as Readonly<Record<string, unknown>>;
   explainStrays(source);
@@ -359,7 +363,8 @@ export function readSidecarConfig(content: string, fileName: string): SidecarRea
     if (own.tableFile === null && inline.length === 0)
       place.at('sidecar').badKey('there is no table: write sidecar.table, or contracts and providers in this file');
   }
-  if (own === BAD || source.problems.length > 0) return { problems: source.problems };
+  if (own === BAD) return { problems: source.problems, own: null };
+  if (source.problems.length > 0) return { problems: source.problems, own: own.tableFile === null && inline.length > 0 ? own.config : null };
   return { config: own.config, document, tableFile: own.tableFile };
 }
 

@@ -7,6 +7,7 @@ import type { Random } from '../base/random.ts';
 import type { Attempt } from './call/attempt-record.ts';
 import type { Call } from './call/call.ts';
 import type { Chooser } from './choose/choose.ts';
+import type { Underway } from './call/underway.ts';
 import type { Ledger } from './claim/claim.ts';
 import type { SidecarConfig } from './config.ts';
 import type { Health } from './health/health.ts';
@@ -36,6 +37,7 @@ export interface Engine {
   readonly chooser: Chooser;
   readonly ledger: Ledger;
   readonly retryBudget: RetryBudget;
+  readonly underway: Underway;
   readonly transports: Transports;
   readonly observer: Observer;
 }

@@ -6,8 +6,8 @@
 import { acl } from './acl/acl.ts';
 import { attempt } from './attempt/attempt.ts';
 import { type Call, note, record } from './call/call.ts';
-import { affinityKeyOf } from './contract/affinity-key.ts';
 import { comeBackMs } from './choose/refusal.ts';
+import { affinityKeyOf } from './contract/affinity-key.ts';
 import { contract } from './contract/contract.ts';
 import { deadline } from './deadline/deadline.ts';
 import type { Engine } from './engine.ts';
@@ -28,6 +28,7 @@ export async function outbound(engine: Engine, call: Call): Promise<void> {
   begin(engine, call);
   try {
     if (record(call, identify(engine.identities, call)) && record(call, name(call))) {
+      engine.underway.join(call);
       do await serve(engine, call);
       while (call.code !== 0 && record(call, fallback(call, targetOf)));
     }

@@ -31,6 +31,8 @@ function close(engine: Engine, call: Call): void {
   call.onCancel = null;
   call.callerSlot?.release();
   call.callerSlot = null;
+  engine.underway.leave(call);
+  engine.chooser.ended(call);
   if (call.powerId !== null) engine.ledger.settle(call);
   engine.observer.callEnded(call);
 }

@@ -5,7 +5,7 @@ import { type Clock, realClock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { type Random, systemRandom } from '../base/random.ts';
 import { readTable } from '../proto/language/document.ts';
-import type { Problem } from '../proto/language/types.ts';
+import type { Problem, TableDocument } from '../proto/language/types.ts';
 import { Front } from './accept/front.ts';
 import { httpPort } from './accept/http.ts';
 import { meshPort } from './accept/mesh.ts';
@@ -21,7 +21,8 @@ import { readSecret } from './secrets.ts';
 import { FileTable, type TableReader, wordsOfProblem } from './table/file.ts';
 import { InstalledTable } from './table/installed.ts';
 import { LastGood } from './table/last-good.ts';
-import { registerTransports, Transports } from './transports/index.ts';
+import { endpointTypes, registerTransports, Transports } from './transports/index.ts';
+import { withReachable } from './transports/reachable.ts';
 
 /** A configuration that cannot be started with; the message is for the person who wrote it. */
 export class StartRefused extends Error {
@@ -52,7 +53,11 @@ export function readSettings(file: string): { config: SidecarConfig; tableFile: 
     throw new StartRefused([`${file}: cannot be read (${(error as NodeJS.ErrnoException).code ?? 'error'})`]);
   }
   const reading = readSidecarConfig(text, file);
-  if ('problems' in reading) throw new StartRefused(reading.problems.map(wordsOfProblem));
+  if ('problems' in reading) {
+    // A table in the same file has been spoilt: a restart goes on with the last good one, as it does beside a table file.
+    if (reading.own !== null && lastGoodOf(file, reading.own)?.read() != null) return { config: reading.own, tableFile: file, isInline: true };
+    throw new StartRefused(reading.problems.map(wordsOfProblem));
+  }
   const { config, tableFile } = reading;
   if (tableFile === null) return { config, tableFile: file, isInline: true };
   return { config, tableFile: isAbsolute(tableFile) ? tableFile : resolve(dirname(file), tableFile), isInline: false };
@@ -66,6 +71,7 @@ export async function startSidecar(file: string, log: Log, clock: Clock = realCl
   const observation = new Observation(clock, log.logger, config.log.access);
   health.onTransition = observation.breakerMoved;
   const meshToken = config.mesh === null ? null : secretOf(config.mesh.token);
+  const adapters = registerTransports(meshToken);
   const transports = new Transports(
     {
       clock,
@@ -75,7 +81,7 @@ export async function startSidecar(file: string, log: Log, clock: Clock = realCl
       connectionsPerOrigin: config.connectionsPerOrigin,
       maxResponseHeaderBytes: config.limits.headerBytes,
     },
-    registerTransports(meshToken),
+    adapters,
   );
   const callers = config.callers.map(({ agent, token }) => ({ agent, token: secretOf(token) }));
   const peers = meshToken === null ? [] : [{ name: 'mesh', token: meshToken }];
@@ -83,8 +89,9 @@ export async function startSidecar(file: string, log: Log, clock: Clock = realCl
   const engine = assemble({ clock, random, config, table, health, identities, transports, observer: observation });
   const front = new Front(engine, table, observation, { outbound, inbound, explain });
 
-  const lastGood = config.stateDir === null ? null : new LastGood(resolve(dirname(file), config.stateDir), config.name);
-  const source = new FileTable(tableFile, tableFile, table, lastGood, clock, log.logger, isInline ? inlineTable : readTable);
+  const lastGood = lastGoodOf(file, config);
+  const read = withReachable(isInline ? inlineTable : (text, name) => readTable(text, name, config.name), endpointTypes(adapters), config.name);
+  const source = new FileTable(tableFile, tableFile, table, lastGood, clock, log.logger, read);
   source.start();
   const ports: Port[] = [];
   try {
@@ -110,6 +117,23 @@ export async function startSidecar(file: string, log: Log, clock: Clock = realCl
     },
   };
 }
+
+function lastGoodOf(file: string, config: SidecarConfig): LastGood | null {
+  return config.stateDir === null ? null : new LastGood(resolve(dirname(file), config.stateDir), config.name);
+}
+
+/** Everything that is wrong with a file, settings or table, as it would be judged when it is loaded. */
+export function problemsIn(text: string, file: string): readonly Problem[] {
+  const read: TableReader = (content, name) => {
+    if (!/^sidecar:/m.test(content)) return readTable(content, name);
+    const reading = readSidecarConfig(content, name);
+    return 'problems' in reading ? reading : { document: reading.document ?? NO_TABLE };
+  };
+  const reading = withReachable(read, endpointTypes(registerTransports(null)), null)(text, file);
+  return 'problems' in reading ? reading.problems : [];
+}
+
+const NO_TABLE: TableDocument = Object.freeze({ contracts: [], providers: [], policies: [], overrides: [], sidecars: [] });
 
 /** The table sections of a file that holds the sidecar's own settings too. */
 const inlineTable: TableReader = (text, fileName) => {

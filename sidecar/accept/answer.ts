@@ -23,7 +23,7 @@ export function answerEnveloped(response: ServerResponse, call: Call): void {
   if (result.entry.code === Code.ok) {
     const body = envelope(result, withDecision);
     response.writeHead(200, ['content-type', JSON_TYPE, 'content-length', String(body.length)]);
-    response.end(body);
+    response.end(body, 'latin1');
   } else answerProblem(response, result, null, withDecision);
 }
 
@@ -67,7 +67,7 @@ function answerProblem(response: ServerResponse, result: Result, own: string[] |
   if (result.retryAfterMs > 0) head.push('retry-after', retryAfterSeconds(result.retryAfterMs));
   if (result.entry.code === Code.unauthenticated) head.push('www-authenticate', 'Bearer');
   response.writeHead(failureStatus(result), head);
-  response.end(body);
+  response.end(body, 'latin1');
 }
 
 /** A problem document for what never became a call. */

@@ -28,7 +28,8 @@ export async function invoke(
   try {
     await front.pipeline.outbound(front.engine, call);
     line.remove(call);
-    if (response.destroyed || call.cancelled) return;
+    // Cancelled with its connection alive: the work that it was part of was given up. It is told so.
+    if (response.destroyed) return;
     if (raw) answerRaw(response, call);
     else answerEnveloped(response, call);
   } catch (error) {

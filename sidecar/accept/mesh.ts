@@ -112,7 +112,8 @@ function fail(response: ServerResponse, call: Call): void {
     response,
     call.code === Code.ok ? Code.internal : call.code,
     last === undefined ? 'not_started' : last.started,
-    detailOf(call),
+    // The caller's end names the provider itself; said twice it would read as two failures.
+    call.refusal?.reason.stage === 'attempt' && last !== undefined && last.detail !== '' ? last.detail : detailOf(call),
     call.retryAfterMs,
   );
 }

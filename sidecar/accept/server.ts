@@ -11,6 +11,7 @@ import { Code } from '../../proto/wire/codes.ts';
 import { plainProblem } from '../call/result.ts';
 import type { Listen } from '../config.ts';
 import { PROBLEM_TYPE, refuse } from './answer.ts';
+import { type BodyDone, readBody } from './body.ts';
 import type { Front } from './front.ts';
 import type { Refusal } from './guard.ts';
 import { type Line, lineOf, openLine } from './line.ts';
@@ -72,10 +73,8 @@ export class Port {
       for (const method of [route.method].flat()) this.routes.push(`${method} ${route.url}`);
     });
     this.app.removeAllContentTypeParsers();
-    this.app.addContentTypeParser(
-      '*',
-      { parseAs: 'buffer' },
-      (_request: FastifyRequest, body: Buffer, done: (error: Error | null, body?: unknown) => void) => done(null, body),
+    this.app.addContentTypeParser('*', (_request: FastifyRequest, payload: IncomingMessage, done: BodyDone) =>
+      readBody(payload, limits.bodyBytes, done),
     );
     this.app.setErrorHandler((error: FastifyError, _request: FastifyRequest, reply: FastifyReply) => this.#failed(error, reply));
     this.app.setNotFoundHandler((request: FastifyRequest, reply: FastifyReply) => {

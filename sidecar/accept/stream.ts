@@ -42,7 +42,7 @@ export async function stream(
         return;
       }
       flow(front, line, call, call.reply as Reply, source, response, wantsEvents(request));
-    } else if (!response.destroyed && !call.cancelled) answerWhole(response, call, wantsEvents(request));
+    } else if (!response.destroyed) answerWhole(response, call, wantsEvents(request));
   } catch (error) {
     line.remove(call);
     front.observation.fault(error);

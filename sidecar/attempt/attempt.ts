@@ -8,10 +8,12 @@ import type { Random } from '../../base/random.ts';
 import { Code, codeEntry } from '../../proto/wire/codes.ts';
 import { Header } from '../../proto/wire/headers.ts';
 import { newSpanId } from '../../proto/wire/trace-context.ts';
+import { bodyKind, isWholeJson } from '../call/answer-body.ts';
 import { Attempt } from '../call/attempt-record.ts';
 import { type Call, headerOf, note } from '../call/call.ts';
 import type { Principal } from '../call/principal.ts';
 import { failed, type Reply } from '../call/reply.ts';
+import { giveUp, type Underway, type Work } from '../call/underway.ts';
 import { passing, type Reason, refusing, Verdict } from '../call/verdict.ts';
 import type { Candidate } from '../table/snapshot.ts';
 import { Exchange } from '../transports/transport.ts';
@@ -25,6 +27,7 @@ export interface AttemptTools {
   readonly random: Random;
   readonly transports: Transports;
   readonly observer: { attemptEnded(call: Call, attempt: Attempt): void };
+  readonly underway: Underway;
 }
 
 const served = passing('attempt', 'served', '{a} answered {b} in {c} ms');
@@ -40,19 +43,32 @@ const BROKEN = new Judgement(Code.internal, 'ignored', false, 'a fault in Agent-
 
 type Stopped = 'no' | 'attempt_time' | 'task_time' | 'caller_gone';
 
-/** The state of one attempt that its timer and the caller's leaving act on. */
-class Run {
+/** The state of one attempt that its timer and the caller's leaving act on, and what its agent does for it meanwhile. */
+class Run implements Work {
   stopped: Stopped = 'no';
-  readonly #exchange: Exchange;
-  constructor(exchange: Exchange) {
-    this.#exchange = exchange;
+  exchange: Exchange;
+  readonly traceId: string;
+  readonly agentId: string;
+  readonly spanId: string;
+  readonly endsAt: number;
+  readonly totalMs: number;
+  parts: Set<Call> | null = null;
+  next: Work | null = null;
+  constructor(exchange: Exchange, call: Call, spanId: string, endsAt: number) {
+    this.exchange = exchange;
+    this.traceId = call.traceId;
+    this.agentId = exchange.candidate.provider.agentId;
+    this.spanId = spanId;
+    this.endsAt = endsAt;
+    this.totalMs = call.totalMs;
   }
   stop(why: Stopped): void {
     if (this.stopped !== 'no') return;
     this.stopped = why;
-    const abort = this.#exchange.abort;
-    this.#exchange.abort = null;
+    const abort = this.exchange.abort;
+    this.exchange.abort = null;
     abort?.();
+    giveUp(this);
   }
 }
 
@@ -62,20 +78,19 @@ export async function attempt(tools: AttemptTools, call: Call, pathHeader: strin
   const now = clock.now();
   const made = new Attempt(candidate, now - call.startedAt);
   call.attempts.push(made);
+  if (call.cancelled) return notSent(tools, call, made, Code.cancelled, 'the caller went away before the provider was contacted');
   const left = call.stepEndsAt - now;
   if (left <= 0) return notSent(tools, call, made, Code.deadline_exceeded, 'the time was over before the provider was contacted');
   const permit = call.panicked ? candidate.health.force(now) : candidate.health.admit(now);
-  if (permit === 0) {
-    call.retryAfterMs = candidate.health.retryAfterMs(now);
-    return notSent(tools, call, made, Code.breaker_open, `its breaker lets no call through (${candidate.health.usable(now)})`);
-  }
+  if (permit === 0) return notSent(tools, call, made, Code.breaker_open, `its breaker lets no call through (${candidate.health.usable(now)})`);
   candidate.provider.health.inFlight++;
 
   const taskBound = left <= candidate.settings.timeoutMs;
   const allowedMs = taskBound ? left : candidate.settings.timeoutMs;
   made.spanId = newSpanId(tools.random);
-  let exchange = exchangeFor(call, candidate, made, allowedMs, now, pathHeader);
-  let run = new Run(exchange);
+  const exchange = exchangeFor(call, candidate, made, allowedMs, now, pathHeader);
+  const run = new Run(exchange, call, made.spanId, call.stream ? call.deadlineAt : now + allowedMs);
+  tools.underway.add(run);
   const timer = clock.after(allowedMs, () => run.stop(taskBound ? 'task_time' : 'attempt_time'));
   call.onCancel = () => run.stop('caller_gone');
 
@@ -85,10 +100,9 @@ export async function attempt(tools: AttemptTools, call: Call, pathHeader: strin
     reply = await send(tools.transports, call, exchange);
     if (repeatable(call, reply, run)) {
       note(call, new Verdict(repeats, candidate.provider.agentId));
-      exchange = exchangeFor(call, candidate, made, allowedMs - (clock.now() - now), clock.now(), pathHeader);
-      exchange.fresh = true;
-      run = new Run(exchange);
-      reply = await send(tools.transports, call, exchange);
+      run.exchange = exchangeFor(call, candidate, made, allowedMs - (clock.now() - now), clock.now(), pathHeader);
+      run.exchange.fresh = true;
+      reply = await send(tools.transports, call, run.exchange);
     }
     made.started = reply.started;
     made.status = reply.status;
@@ -101,17 +115,17 @@ export async function attempt(tools: AttemptTools, call: Call, pathHeader: strin
     call.onCancel = null;
     if (made.started === 'not_started') made.started = 'started';
     else call.reply?.stream?.cancel(Code.internal, 'a fault in Agent-Reach');
-    close(tools, call, made, permit, BROKEN, 0, clock.now() - now);
+    close(tools, call, run, made, permit, BROKEN, 0, clock.now() - now);
     throw fault;
   }
   call.onCancel = null;
   if (reply.stream !== null) {
-    if (judgement.code === Code.ok && call.stream) return follow(tools, call, made, permit, now, timer, judgement, reply);
+    if (judgement.code === Code.ok && call.stream) return follow(tools, call, run, made, permit, now, timer, judgement, reply);
     reply.stream.cancel(judgement.code, 'the body is not wanted');
   }
   timer.cancel();
   call.retryAfterMs = judgement.code === Code.ok ? 0 : retryAfterMsOf(reply, clock.wallMs());
-  close(tools, call, made, permit, judgement, clock.now() - now, clock.now() - now);
+  close(tools, call, run, made, permit, judgement, clock.now() - now, clock.now() - now);
   if (judgement.code === Code.ok) {
     call.code = Code.ok;
     call.refusal = null;
@@ -140,7 +154,7 @@ function repeatable(call: Call, reply: Reply, run: Run): boolean {
 function judge(call: Call, candidate: Candidate, reply: Reply, stopped: Stopped, elapsedMs: number, allowedMs: number): Judgement {
   if (stopped === 'task_time') return new Judgement(Code.deadline_exceeded, 'failure', false, `no answer within the ${Math.round(allowedMs)} ms that were left`);
   if (stopped === 'attempt_time') return new Judgement(Code.response_timeout, 'failure', false, `no answer within ${Math.round(allowedMs)} ms`);
-  if (stopped === 'caller_gone') return new Judgement(Code.cancelled, elapsedMs >= AS_GOOD_AS_TIMED_OUT * allowedMs ? 'failure' : 'ignored', false, 'the caller went away');
+  if (stopped === 'caller_gone') return new Judgement(Code.cancelled, elapsedMs >= AS_GOOD_AS_TIMED_OUT * allowedMs ? 'failure' : 'ignored', false, call.work === null ? 'the caller went away' : 'the caller went away, or the work that this is part of was given up');
   if (reply.code !== Code.ok) return judgeFailure(reply);
   call.noRetry = reply.headers[Header.retry] === 'none';
   let parsed: unknown;
@@ -154,12 +168,21 @@ function judge(call: Call, candidate: Candidate, reply: Reply, stopped: Stopped,
   };
   const { version } = candidate;
   const first = judgeAnswer(reply, version.contract.success, json);
-  if (first.code !== Code.ok || first.definitely || version.output === null || reply.stream !== null || reply.status === 304) return first;
+  if (first.code !== Code.ok || reply.stream !== null || reply.status === 304) return first;
+  if (first.definitely || version.output === null) return checkForm(call, candidate, reply, first);
   if (json() === undefined) return new Judgement(Code.invalid_response, 'failure', false, 'the answer is not JSON, and the contract has an output schema');
   const problems = version.output.validate(parsed);
   if (problems !== null) return new Judgement(Code.invalid_response, 'failure', false, `the answer breaks the output schema: ${problems.join('; ')}`);
   call.outputChecked = true;
   return first;
+}
+
+/** An answer that says it is JSON must be: said here once, so that breaker, metrics and Result agree. The hosting sidecar has looked already. */
+function checkForm(call: Call, candidate: Candidate, reply: Reply, good: Judgement): Judgement {
+  if (reply.body.length === 0 || bodyKind(reply.headers['content-type']) !== 'json') return good;
+  if (candidate.provider.reach !== 'mesh' && !isWholeJson(reply.body)) return new Judgement(Code.bad_response, 'failure', false, 'the answer says it is JSON and is not well formed');
+  call.outputChecked = true;
+  return good;
 }
 
 function tryJson(body: Buffer): unknown {
@@ -171,7 +194,7 @@ function tryJson(body: Buffer): unknown {
 }
 
 /** The head is good and the body is coming: everything stays taken until it has ended. */
-function follow(tools: AttemptTools, call: Call, made: Attempt, permit: number, since: number, headTimer: Timer, judgement: Judgement, reply: Reply): Verdict {
+function follow(tools: AttemptTools, call: Call, run: Run, made: Attempt, permit: number, since: number, headTimer: Timer, judgement: Judgement, reply: Reply): Verdict {
   const { clock } = tools;
   const headMs = clock.now() - since;
   headTimer.cancel();
@@ -183,7 +206,8 @@ function follow(tools: AttemptTools, call: Call, made: Attempt, permit: number, 
     const cancelled = code === Code.cancelled;
     const ended = code === Code.ok ? judgement : new Judgement(code, cancelled ? 'ignored' : 'failure', false, detail);
     if (code === Code.ok) made.started = 'done';
-    close(tools, call, made, permit, ended, headMs, clock.now() - since);
+    if (code !== Code.ok) giveUp(run);
+    close(tools, call, run, made, permit, ended, headMs, clock.now() - since);
     call.code = code;
     if (code !== Code.ok) {
       call.refusal = failure(made);
@@ -204,12 +228,13 @@ function follow(tools: AttemptTools, call: Call, made: Attempt, permit: number, 
 }
 
 /** Gives back permit and slot, and tells health what was seen. `judgedMs` is the time that counts as slow or not. */
-function close(tools: AttemptTools, call: Call, made: Attempt, permit: number, judgement: Judgement, judgedMs: number, elapsedMs: number): void {
+function close(tools: AttemptTools, call: Call, run: Run, made: Attempt, permit: number, judgement: Judgement, judgedMs: number, elapsedMs: number): void {
   const { candidate } = made;
   const now = tools.clock.now();
   made.elapsedMs = elapsedMs;
   made.code = judgement.code;
   made.detail = judgement.detail;
+  tools.underway.remove(run);
   candidate.provider.health.inFlight--;
   candidate.health.end(permit, judgement.outcome, judgedMs, now);
   if (judgement.code === Code.connect_timeout || judgement.code === Code.tls_failed) candidate.health.connectFailed(now);

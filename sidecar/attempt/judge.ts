@@ -2,6 +2,7 @@
  * What an answer means, as a pure function: the code, whether it counts for or against the provider, and in which words.
  * Apart from the sending, so that the table of answers can be read and tested in one place.
  */
+import { sameValue } from '../../proto/language/schema-compat.ts';
 import type { AnswerCondition, SuccessRule } from '../../proto/language/types.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { Header } from '../../proto/wire/headers.ts';
@@ -79,7 +80,7 @@ function holds(condition: AnswerCondition, status: number, json: () => unknown):
   if (condition.empty === null && condition.equals === undefined && condition.below === null && condition.above === null) return true;
   const value = pick(json(), condition.pointer);
   if (condition.empty !== null && isEmpty(value) !== condition.empty) return false;
-  if (condition.equals !== undefined && JSON.stringify(value) !== JSON.stringify(condition.equals)) return false;
+  if (condition.equals !== undefined && !sameValue(value, condition.equals)) return false;
   if (condition.below !== null && !(typeof value === 'number' && value < condition.below)) return false;
   return condition.above === null || (typeof value === 'number' && value > condition.above);
 }

@@ -12,6 +12,7 @@ import type { Principal } from './principal.ts';
 import { Trace } from './trace.ts';
 import type { Verdict } from './verdict.ts';
 import type { Reply } from './reply.ts';
+import type { Work } from './underway.ts';
 
 export type WayIn = 'http' | 'mesh' | 'proxy' | 'json_rpc' | 'grpc' | 'channel' | 'local' | 'sandbox' | 'fallback';
 
@@ -87,6 +88,8 @@ export class Call {
   status = 0;
   /** When to come back, as the provider or a stage said; 0 = unknown. */
   retryAfterMs = 0;
+  /** The half-open provider at which this call began a conversation, so that it can be taken back; null = none. */
+  begunAt: Candidate | null = null;
   /** The provider said that nobody should repeat this. */
   noRetry = false;
   /** The provider asked for by name (`Reach-Pin`), or by a fallback step. */
@@ -106,6 +109,8 @@ export class Call {
   panicked = false;
   /** What the retry stage wants waited before the next attempt. */
   pauseMs = 0;
+  /** The attempt under way that this call is made for, when its caller is serving one; null = it begins something new. */
+  work: Work | null = null;
   /** Stops whatever is under way; set by `attempt` while it runs. */
   onCancel: (() => void) | null = null;
   /** Slot of caller × capability, given back when the body has ended. */

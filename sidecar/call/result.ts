@@ -99,7 +99,13 @@ export function isAmbiguous(call: Call): boolean {
 }
 
 /** Refusals that protect somebody: an attempt that the hosting sidecar turned away with one of them is no failure either. */
-const PROTECTIVE: ReadonlySet<number> = new Set([Code.blocked_by_operator, Code.breaker_open, Code.caller_busy, Code.provider_busy, Code.retry_budget_spent]);
+const PROTECTIVE: ReadonlySet<number> = new Set([
+  Code.blocked_by_operator,
+  Code.breaker_open,
+  Code.caller_busy,
+  Code.provider_busy,
+  Code.retry_budget_spent,
+]);
 
 /**
  * A gate said no, here or at the provider's sidecar, and no agent failed. Whoever repeats that multiplies an overload by
@@ -121,13 +127,19 @@ export function failureStatus(result: Result): number {
   return result.entry.http;
 }
 
+/**
+ * JSON in UTF-8, ready to be written: bytes, or the same as a string with one character a byte (to be written as
+ * `latin1`), which costs less for what is small. `length` is the number of bytes either way.
+ */
+export type JsonBytes = string | Buffer;
+
 /** The enveloped Result of a success. */
-export function envelope(result: Result, withDecision: boolean): Buffer {
+export function envelope(result: Result, withDecision: boolean): JsonBytes {
   return splice(`{"code":0,"status":${result.status},"data":`, result.data, `,"error":null${commonFields(result, withDecision)}`);
 }
 
 /** The problem document of a failure, with every field of the Result in it. */
-export function problem(result: Result, withDecision: boolean): Buffer {
+export function problem(result: Result, withDecision: boolean): JsonBytes {
   const { entry } = result;
   const title = JSON.stringify(entry.meaning);
   const detail = JSON.stringify(result.detail);
@@ -216,13 +228,16 @@ function quote(text: string | null): string {
   return `"${text}"`;
 }
 
-/** One Buffer of text, bytes, text. */
-function splice(head: string, bytes: Buffer, tail: string): Buffer {
-  const headBytes = Buffer.byteLength(head);
-  const tailBytes = Buffer.byteLength(tail);
-  const out = Buffer.allocUnsafe(headBytes + bytes.length + tailBytes);
-  out.write(head, 0, headBytes, 'utf8');
-  out.set(bytes, headBytes);
-  out.write(tail, headBytes + bytes.length, tailBytes, 'utf8');
-  return out;
+/** Above it the bytes are kept as bytes: a string of them would only be copied once more. */
+const MAX_STRING_BYTES = 65_536;
+
+/** Text, bytes, text. */
+function splice(head: string, bytes: Buffer, tail: string): JsonBytes {
+  if (bytes.length <= MAX_STRING_BYTES) return asBytes(head) + bytes.toString('latin1') + asBytes(tail);
+  return Buffer.concat([Buffer.from(head, 'utf8'), bytes, Buffer.from(tail, 'utf8')]);
+}
+
+/** UTF-8 as one character a byte. Nearly always the text is ASCII and is that already. */
+function asBytes(text: string): string {
+  return Buffer.byteLength(text) === text.length ? text : Buffer.from(text, 'utf8').toString('latin1');
 }

@@ -4,17 +4,17 @@
  * A new key goes by weighted rendezvous over agent ids, never over one capability's list, so that the same session meets
  * the same agent for every capability that the agent offers; it is then bound, so that a newcomer takes only new keys.
  * While the holder is unfit, `soft` lets the next by hash stand in, without rebinding: exactly those keys go back when it
- * heals. `strict` refuses. A holder that is no longer registered is replaced (`soft`) or its conversations are lost.
+ * heals. `strict` refuses. A holder that is no longer registered is replaced (`soft`) or its conversations are lost. One
+ * that was deregistered and has come back is a newcomer, whatever its id: most likely it is a new process.
  */
 import { hash32 } from '../../base/rendezvous.ts';
-import type { ProviderRecord } from '../../proto/language/types.ts';
 import type { Call } from '../call/call.ts';
 import { Verdict } from '../call/verdict.ts';
-import type { Candidate, Snapshot, Version } from '../table/snapshot.ts';
+import type { Candidate, Provider, Snapshot, Version } from '../table/snapshot.ts';
 import type { Bindings } from './bindings.ts';
 import { primaryBackup } from './group.ts';
 import type { Lines } from './lines.ts';
-import { mayProbe } from './probe.ts';
+import { mayProbe, probeFor } from './probe.ts';
 import { Reasons } from './reasons.ts';
 import { isBusy, isHeldBack, type Standing, standingOf, wasTried, wordsFor } from './standing.ts';
 import type { Pool, View } from './view.ts';
@@ -39,10 +39,10 @@ export function keyOf(call: Call, version: Version): string | null {
 }
 
 export class Affinity {
-  readonly #bindings: Bindings;
+  readonly #bindings: Bindings<Provider>;
   readonly #lines: Lines;
 
-  constructor(bindings: Bindings, lines: Lines) {
+  constructor(bindings: Bindings<Provider>, lines: Lines) {
     this.#bindings = bindings;
     this.#lines = lines;
   }
@@ -52,24 +52,34 @@ export class Affinity {
     const strict = view.version.contract.affinity?.mode === 'strict';
     const agents = this.#bindings.of(key, dry);
     let gone: string | null = null;
+    let over: string | null = null;
     for (let i = 0; agents !== undefined && i < agents.length; i++) {
-      const agent = agents[i] as ProviderRecord;
-      const there = this.#lineOf(call, view, agent.agentId, now);
-      if (there !== null) return this.#held(call, view, there, agent.agentId, strict, key, now);
-      if ((call.table as Snapshot).providers.has(agent.agentId)) continue;
+      const agent = agents[i] as Provider;
+      const registered = (call.table as Snapshot).providers.get(agent.agentId);
+      // The health view forgets who is deregistered, so the same one means: registered all the time.
+      if (registered !== undefined && registered.health === agent.health) {
+        const there = this.#lineOf(call, view, agent.agentId, now);
+        if (there !== null) {
+          if (over !== null && !dry) this.#bindings.bind(key, agent, over);
+          return this.#held(call, view, there, agent.agentId, strict, key, now);
+        }
+        // Whoever takes over keeps the conversation when the version is switched on again.
+        if (over === null && isSwitchedOff(agent, view.version)) over = agent.agentId;
+        continue;
+      }
       const mattered = offers(agent, view.version);
-      if (strict && mattered) return refused(new Verdict(Reasons.lost, agent.agentId, 'is no longer registered'));
+      if (strict && mattered) return refused(new Verdict(Reasons.lost, agent.agentId, registered === undefined ? 'is no longer registered' : 'has been registered anew since'));
       if (mattered) gone = agent.agentId;
       if (dry) continue;
       this.#bindings.unbind(key, agent.agentId);
       i--;
     }
-    return this.#begin(call, view, key, gone, now, dry);
+    return this.#begin(call, view, key, gone, over, now, dry);
   }
 
   /** A call with a key that was served although neither holder nor hash gave anybody: the conversation begins there. */
   begunAt(key: string, candidate: Candidate): void {
-    this.#bindings.bind(key, candidate.provider.record);
+    this.#bindings.bind(key, candidate.provider);
   }
 
   /** The version in use if the agent serves it, else another one that this call may use; null = none. */
@@ -99,14 +109,38 @@ export class Affinity {
     return { candidate: other, verdict: new Verdict(Reasons.detour, other.provider.agentId, agentId, words), holder };
   }
 
-  #begin(call: Call, view: View, key: string, gone: string | null, now: number, dry: boolean): Finding {
+  #begin(call: Call, view: View, key: string, gone: string | null, over: string | null, now: number, dry: boolean): Finding {
+    const probe = this.#probe(call, view, key, now, dry);
+    if (probe !== null) return probe;
     const first = view.version.settings.load === 'primary_backup' ? firstOf(call, view, now) : null;
     const candidate = first ?? this.#hashed(call, view, key, now);
     if (candidate === null) return NOBODY;
-    if (!dry) this.#bindings.bind(key, candidate.provider.record);
+    if (!dry) this.#bindings.bind(key, candidate.provider, over);
     const agentId = candidate.provider.agentId;
     if (gone !== null) return { candidate, verdict: new Verdict(Reasons.rebound, agentId, gone), holder: null };
     return { candidate, verdict: new Verdict(first === null ? Reasons.begun : Reasons.begunFirst, agentId, view.usable), holder: null };
+  }
+
+  /**
+   * A new conversation finds out whether a half-open provider has recovered: where every call has a key, nobody else would.
+   * It stays there only if this call succeeds.
+   */
+  #probe(call: Call, view: View, key: string, now: number, dry: boolean): Finding | null {
+    if (view.probes.length === 0) return null;
+    const candidate = probeFor(call, view, now);
+    if (candidate === null || standingOf(candidate, call, view.rulesOf(candidate), now, false) !== 'probe') return null;
+    if (!dry) {
+      this.#bindings.bind(key, candidate.provider);
+      call.begunAt = candidate;
+    }
+    return { candidate, verdict: new Verdict(Reasons.probe, candidate.provider.agentId, view.usable), holder: null };
+  }
+
+  /** The first call of a conversation that began at a half-open provider has failed there: the conversation is free again. */
+  forget(call: Call, key: string): void {
+    if (call.begunAt === null) return;
+    this.#bindings.unbind(key, call.begunAt.provider.agentId);
+    call.begunAt = null;
   }
 
   /** By hash among the usable primaries wherever they stand, else among the usable backups. */
@@ -159,6 +193,12 @@ export function freeOnes(of: Pick<Pool, 'candidates'>, call: Call, view: View, n
   return Uint8Array.from(of.candidates, (candidate) => (isFree(candidate, call, view, now) ? 1 : 0));
 }
 
-function offers(agent: ProviderRecord, version: Version): boolean {
-  return agent.offers.some((offer) => offer.name === version.capability.name);
+/** The operator has taken every version that it offers here out of traffic. */
+function isSwitchedOff(agent: Provider, version: Version): boolean {
+  const { name, canary } = version.capability;
+  return canary !== null && agent.record.offers.some((offer) => offer.name === name && canary.get(offer.version) === 0);
+}
+
+function offers(agent: Provider, version: Version): boolean {
+  return agent.record.offers.some((offer) => offer.name === version.capability.name);
 }

@@ -4,12 +4,11 @@
  * (an analyst for one thing, the order desk for another) has them all in its list, in the order in which they came.
  *
  * Bounded in number and in idle time; a key that was pushed out hashes to the same owner as long as the providers are
- * the same.
+ * the same. Whether an agent that is bound is still the one that is registered, `affinity.ts` asks.
  */
 import { createHash } from 'node:crypto';
 import { LRUCache } from 'lru-cache';
 import type { Clock } from '../../base/clock.ts';
-import type { ProviderRecord } from '../../proto/language/types.ts';
 
 /** Longer keys are kept as a digest: what a caller sends must not decide how much memory we use. */
 const LONGEST_KEPT = 128;
@@ -23,8 +22,13 @@ export interface BindingLimits {
   readonly ttlMs: number;
 }
 
-export class Bindings {
-  #kept: LRUCache<string, ProviderRecord[]> | null = null;
+/** As far as this memory needs to know an agent. */
+export interface Bound {
+  readonly agentId: string;
+}
+
+export class Bindings<Agent extends Bound = Bound> {
+  #kept: LRUCache<string, Agent[]> | null = null;
   readonly #clock: Clock;
   readonly #limits: BindingLimits;
 
@@ -38,31 +42,38 @@ export class Bindings {
   }
 
   /** The agents bound to a key, oldest first. `peek` leaves no trace of having asked. */
-  of(key: string, peek: boolean): readonly ProviderRecord[] | undefined {
+  of(key: string, peek: boolean): readonly Agent[] | undefined {
     if (this.#kept === null) return undefined;
     return peek ? this.#kept.peek(storable(key)) : this.#kept.get(storable(key));
   }
 
-  bind(key: string, agent: ProviderRecord): void {
+  /** @param over the agent that it takes the conversation over from: it stands before that one from now on. */
+  bind(key: string, agent: Agent, over: string | null = null): void {
     if (this.#limits.maxEntries < 1) return;
     this.#kept ??= this.#make();
     const stored = storable(key);
     const agents = this.#kept.get(stored);
-    if (agents === undefined) this.#kept.set(stored, [agent]);
-    else if (!agents.some((one) => one.agentId === agent.agentId)) {
-      if (agents.length >= AGENTS_MAX) agents.shift();
-      agents.push(agent);
+    if (agents === undefined) {
+      this.#kept.set(stored, [agent]);
+      return;
     }
+    const at = placeOf(agents, agent.agentId);
+    if (at >= 0 && over === null) return;
+    if (at >= 0) agents.splice(at, 1);
+    else if (agents.length >= AGENTS_MAX) agents.shift();
+    const before = over === null ? -1 : placeOf(agents, over);
+    if (before < 0) agents.push(agent);
+    else agents.splice(before, 0, agent);
   }
 
   /** The agent is gone for good as far as this key is concerned: when it comes back, the key does not go back to it. */
   unbind(key: string, agentId: string): void {
     const agents = this.#kept?.get(storable(key));
-    const at = agents === undefined ? -1 : agents.findIndex((one) => one.agentId === agentId);
-    if (at >= 0) (agents as ProviderRecord[]).splice(at, 1);
+    const at = agents === undefined ? -1 : placeOf(agents, agentId);
+    if (at >= 0) (agents as Agent[]).splice(at, 1);
   }
 
-  #make(): LRUCache<string, ProviderRecord[]> {
+  #make(): LRUCache<string, Agent[]> {
     return new LRUCache({
       max: this.#limits.maxEntries,
       ttl: this.#limits.ttlMs,
@@ -72,6 +83,10 @@ export class Bindings {
       perf: { now: () => this.#clock.now() + 1 },
     });
   }
+}
+
+function placeOf(agents: readonly Bound[], agentId: string): number {
+  return agents.findIndex((one) => one.agentId === agentId);
 }
 
 function storable(key: string): string {

@@ -4,7 +4,8 @@
  *   override → pinned provider → affinity → health → locality → tier/weight → load mode
  *
  * A function of the call, its table, the health view, clock and chance, and of the two memories kept here: which agent
- * holds which conversation, and where round robin stands. It sets `call.chosen` and `call.panicked`, nothing else.
+ * holds which conversation, and where round robin stands. It sets `call.chosen`, `call.panicked` and `call.begunAt`,
+ * nothing else.
  *
  * - **Drain** means that nothing new begins: a pin or a live conversation still reaches a draining provider. A block
  *   lets nothing through.
@@ -16,12 +17,11 @@
 import type { Clock } from '../../base/clock.ts';
 import { type Random, SeededRandom } from '../../base/random.ts';
 import { hash32 } from '../../base/rendezvous.ts';
-import type { ProviderRecord } from '../../proto/language/types.ts';
 import { Header } from '../../proto/wire/headers.ts';
 import { type Call, headerOf } from '../call/call.ts';
 import { Verdict } from '../call/verdict.ts';
 import type { Health } from '../health/health.ts';
-import type { Candidate, Snapshot, Version } from '../table/snapshot.ts';
+import type { Candidate, Provider, Snapshot, Version } from '../table/snapshot.ts';
 import { Affinity, freeOnes, keyOf } from './affinity.ts';
 import { type BindingLimits, Bindings } from './bindings.ts';
 import { draw, Group, leastRequest, primaryBackup } from './group.ts';
@@ -43,7 +43,7 @@ const PIN_SHOWN_MAX = 200;
 
 export class Chooser {
   readonly #lines: Lines;
-  readonly #bindings: Bindings;
+  readonly #bindings: Bindings<Provider>;
   readonly #affinity: Affinity;
   readonly #live: Mode;
 
@@ -61,6 +61,15 @@ export class Chooser {
 
   choose(call: Call, now: number): Verdict {
     return this.#choose(call, now, this.#live);
+  }
+
+  /** The call has ended: a conversation that it began at a half-open provider goes on there only if that one answered. */
+  ended(call: Call): void {
+    if (call.begunAt === null) return;
+    const last = call.attempts[call.attempts.length - 1];
+    if (last !== undefined && last.candidate === call.begunAt && (last.code === 0 || (last.started === 'done' && last.status < 500))) return;
+    const key = keyOf(call, call.begunAt.version);
+    if (key !== null) this.#affinity.forget(call, key);
   }
 
   /**
@@ -89,7 +98,7 @@ export class Chooser {
   }
 
   /** The agents that hold the conversation of this call, oldest first. */
-  holdersOf(key: string): readonly ProviderRecord[] {
+  holdersOf(key: string): readonly Provider[] {
     return this.#bindings.of(key, true) ?? [];
   }
 
@@ -100,6 +109,7 @@ export class Chooser {
     const pin = pinOf(call);
     if (pin !== null) return this.#pinned(call, view, pin, now);
     const key = keyOf(call, version);
+    if (key !== null && call.begunAt !== null && !mode.dry) this.#affinity.forget(call, key);
     if (key !== null) return this.#byKey(call, view, key, now, mode);
     if (call.attempts.length > 0 || view.byCaller) return this.#exactly(call, view, now, mode, null);
     if (view.probes.length > 0) {

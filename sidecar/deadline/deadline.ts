@@ -1,7 +1,8 @@
 /**
  * How much time there is. One total per task, handed on as what is left of it, so that no two clocks are ever compared:
  * the caller's `Reach-Deadline-Ms`, else the contract's deadline, else the shipped default. With step budgets a step may
- * use what is left minus the budgets of the later steps. Nothing that is over is sent to anybody.
+ * use what is left minus the budgets of the later steps. A call that an agent makes for work under way here never gets more
+ * than that work has left, whatever the agent says. Nothing that is over is sent to anybody.
  */
 import { allowanceFrom } from '../../proto/wire/budget.ts';
 import { parseDeadlineMs } from '../../proto/wire/deadline.ts';
@@ -13,6 +14,7 @@ import type { Version } from '../table/snapshot.ts';
 
 const given = passing('deadline', 'given', '{a} ms left of {b}, said by the caller');
 const byContract = passing('deadline', 'by_contract', '{a} ms in all, by contract or policy');
+const byWork = passing('deadline', 'by_work', '{a} ms left of the work that {b} is doing');
 const step = passing('deadline', 'step', 'step {a} may use {b} of the {c} ms left');
 const malformed = refusing('deadline', 'malformed', Code.invalid_request, '{a}');
 const over = refusing('deadline', 'over', Code.deadline_exceeded, 'no time was left when the call arrived ({a} ms); the provider was not contacted');
@@ -24,8 +26,12 @@ export function deadline(call: Call, version: Version, maxMs: number): Verdict {
   const total = parseDeadlineMs('Reach-Deadline-Total-Ms', call.headers[Header.deadlineTotalMs], maxMs);
   if (typeof total === 'string') return new Verdict(malformed, total);
   // What was given first holds for the whole task: a fallback or another version brings no time of its own.
-  const remaining = left ?? total ?? (call.totalMs > 0 ? call.totalMs : version.settings.deadlineMs);
-  call.totalMs = Math.max(total ?? remaining, remaining);
+  const asked = left ?? total ?? (call.totalMs > 0 ? call.totalMs : Math.min(version.settings.deadlineMs, maxMs));
+  const { work } = call;
+  const byWorkMs = work === null ? Number.POSITIVE_INFINITY : Math.max(0, work.endsAt - call.startedAt);
+  const remaining = Math.min(asked, byWorkMs);
+  const isByWork = work !== null && remaining < asked;
+  call.totalMs = Math.max(total ?? (isByWork ? work.totalMs : remaining), remaining);
   call.deadlineAt = call.startedAt + remaining;
   call.stepEndsAt = call.deadlineAt;
   const now = call.clock.now();
@@ -38,5 +44,6 @@ export function deadline(call: Call, version: Version, maxMs: number): Verdict {
     call.stepEndsAt = Math.min(call.deadlineAt, now + allowance);
     return new Verdict(step, name, allowance, call.deadlineAt - now);
   }
+  if (isByWork) return new Verdict(byWork, remaining, work.agentId);
   return left === null && total === null ? new Verdict(byContract, remaining) : new Verdict(given, remaining, call.totalMs);
 }

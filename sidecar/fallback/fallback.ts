@@ -94,6 +94,7 @@ function restart(call: Call, from: Capability, capability: Capability, range: st
   call.chosen = null;
   call.degradedBy = null;
   call.noRetry = false;
+  call.retryAfterMs = 0;
   call.attemptsFrom = call.attempts.length;
   call.degraded = true;
 }

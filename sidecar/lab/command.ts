@@ -31,8 +31,12 @@ export async function runSandbox(files: readonly string[], options: SandboxOptio
   const invalid = endings.filter((ending) => 'problems' in ending).length;
   const failed = endings.length - passed - invalid;
   if (files.length === 0) options.write(options.json ? JSON.stringify({ ok: false, problem: NO_FILES }) : NO_FILES);
-  else if (options.json) options.write(JSON.stringify({ ok: passed === endings.length, passed, failed, invalid, scenarios: endings.map(endingJson) }));
-  else if (endings.length > 1) options.write(`\n${passed} of ${endings.length} scenarios pass${failed > 0 ? `, ${failed} fail` : ''}${invalid > 0 ? `, ${invalid} cannot be used` : ''}`);
+  else if (options.json)
+    options.write(JSON.stringify({ ok: passed === endings.length, passed, failed, invalid, scenarios: endings.map(endingJson) }));
+  else if (endings.length > 1)
+    options.write(
+      `\n${passed} of ${endings.length} scenarios pass${failed > 0 ? `, ${failed} fail` : ''}${invalid > 0 ? `, ${invalid} cannot be used` : ''}`,
+    );
   if (files.length === 0 || invalid > 0) return 2;
   return failed > 0 ? 1 : 0;
 }
@@ -44,7 +48,10 @@ async function runFile(file: string): Promise<Ending> {
   try {
     content = readFileSync(file, 'utf8');
   } catch (error) {
-    return { file, problems: [{ file, line: 0, column: 0, path: '', message: `cannot be read (${(error as NodeJS.ErrnoException).code ?? 'error'})` }] };
+    return {
+      file,
+      problems: [{ file, line: 0, column: 0, path: '', message: `cannot be read (${(error as NodeJS.ErrnoException).code ?? 'error'})` }],
+    };
   }
   const reading = readScenario(content, file);
   if ('problems' in reading) return { file, problems: reading.problems };

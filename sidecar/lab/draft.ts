@@ -129,7 +129,9 @@ export class Draft {
       for (const problem of script) {
         const end = problem.indexOf(': ');
         const path = problem.slice(0, end).split('/').slice(1);
-        place.at(...path.map((step) => (/^\d+$/.test(step) ? Number(step) : step))).bad(`${path.at(-1) ?? agent} ${problem.slice(end + 2)}`);
+        place
+          .at(...path.map((step) => (/^\d+$/.test(step) ? Number(step) : step)))
+          .bad(`${path.at(-1) ?? agent} ${problem.slice(end + 2)}`);
       }
       return;
     }
@@ -167,7 +169,11 @@ export class Draft {
     if (!isPlainMap(endpoint) || !('type' in (endpoint as object))) return record;
     const type = (endpoint as RawMap)['type'];
     if (type !== 'mock') {
-      place.at('endpoint').bad(`the lab opens no socket, so an endpoint of type ${String(type)} cannot be used: give ${String(agent)} a mock (mocks: {${String(agent)}: {latency: 20ms}})`);
+      place
+        .at('endpoint')
+        .bad(
+          `the lab opens no socket, so an endpoint of type ${String(type)} cannot be used: give ${String(agent)} a mock (mocks: {${String(agent)}: {latency: 20ms}})`,
+        );
       return { ...record, endpoint: { type: 'mock' } };
     }
     const script = readScript(this.#optionsOf(String(agent)));
@@ -184,6 +190,8 @@ export class Draft {
   }
 
   #keys(name: SectionName, key: string): string[] {
-    return this.#sections[name].flatMap(({ raw }) => (isPlainMap(raw) && typeof (raw as RawMap)[key] === 'string' ? [(raw as RawMap)[key] as string] : []));
+    return this.#sections[name].flatMap(({ raw }) =>
+      isPlainMap(raw) && typeof (raw as RawMap)[key] === 'string' ? [(raw as RawMap)[key] as string] : [],
+    );
   }
 }

@@ -42,20 +42,30 @@ const code: Shape<number> = {
   kind: 'a code such as 0 or 3001, or its name such as breaker_open',
   read(value, place) {
     const found = typeof value === 'number' || typeof value === 'string' ? codeOf(value) : null;
-    return found ?? place.bad(typeof value === 'string' || typeof value === 'number' ? (codeProblem(String(value)) as string) : `${place.name} must be a code or its name`);
+    return (
+      found ??
+      place.bad(
+        typeof value === 'string' || typeof value === 'number'
+          ? (codeProblem(String(value)) as string)
+          : `${place.name} must be a code or its name`,
+      )
+    );
   },
   schema: () => ({ anyOf: [{ type: 'integer' }, { enum: codeNames }] }),
 };
 
-const codes: Shape<ReadonlyMap<number, Comparison>> = mapped(dictionary('code', codeProblem, shared, 100), (read, place): ReadonlyMap<number, Comparison> | Bad => {
-  const byCode = new Map<number, Comparison>();
-  for (const [key, each] of Object.entries(read)) {
-    const found = codeOf(key) as number;
-    if (byCode.has(found)) return place.at(key).badKey(`the code ${found} stands here twice`);
-    byCode.set(found, each);
-  }
-  return byCode;
-});
+const codes: Shape<ReadonlyMap<number, Comparison>> = mapped(
+  dictionary('code', codeProblem, shared, 100),
+  (read, place): ReadonlyMap<number, Comparison> | Bad => {
+    const byCode = new Map<number, Comparison>();
+    for (const [key, each] of Object.entries(read)) {
+      const found = codeOf(key) as number;
+      if (byCode.has(found)) return place.at(key).badKey(`the code ${found} stands here twice`);
+      byCode.set(found, each);
+    }
+    return byCode;
+  },
+);
 
 /** The word for "no provider": a refusal, or a static answer. */
 export const NOBODY = 'none';
@@ -82,18 +92,22 @@ const NONE: readonly string[] = Object.freeze([]);
 const perCall = {
   code: optional(code, 'Code or name that every call ends with.', null),
   code_name: optional(code, 'The same, by its name.', null),
-  status: optional(count(0, 599), 'The provider\'s status; 0 = none came.', null),
+  status: optional(count(0, 599), "The provider's status; 0 = none came.", null),
   capability: optional(text('a capability name'), 'The capability that answered at last (a fallback changes it).', null),
   provider: optional(provider, 'Who serves every call; none = nobody.', undefined),
   provider_in: optional(list(provider, 1_000, 1), 'Everybody who may serve.', null),
-  version: optional(text('a version', (value) => exactVersionProblem(value)), 'The version that serves.', null),
+  version: optional(
+    text('a version', (value) => exactVersionProblem(value)),
+    'The version that serves.',
+    null,
+  ),
   degraded: optional(flag, 'Whether a fallback answered.', null),
   definitely_success: optional(flag, 'Whether the provider or the contract called it a definite success.', null),
   ambiguous: optional(flag, 'Whether a provider may have acted although no answer came.', null),
   attempts: optional(counted, 'Attempts of each call.', null),
   elapsed: optional(lasting, 'Time of each call.', null),
   data: optional<unknown, undefined>(anyJson, 'What the answer must contain: the keys named here, with these values.', undefined),
-  detail: optional(phrases, 'Words that the failure\'s explanation must contain.', NONE),
+  detail: optional(phrases, "Words that the failure's explanation must contain.", NONE),
   reasons: optional(words, 'Reasons that must stand in the decision trace: name, or stage.name.', NONE),
   not_reasons: optional(words, 'Reasons that must not.', NONE),
 };
@@ -101,7 +115,11 @@ const perCall = {
 const ofStep = {
   succeeded: optional(shared, 'Calls that succeeded: a number or a share.', null),
   codes: optional(codes, 'How many ended with which code; a code that is not named must not occur.', null),
-  providers: optional(counts('agent id or none', any, shared), 'How many each provider served; one that is not named must not occur.', null),
+  providers: optional(
+    counts('agent id or none', any, shared),
+    'How many each provider served; one that is not named must not occur.',
+    null,
+  ),
   versions: optional(counts('version', any, shared), 'How many each version served; one that is not named must not occur.', null),
   same_provider: optional(flag, 'true: one provider served all calls of the step.', null),
   same_provider_as: optional(text('a label'), 'Label of another step: call n met the provider that call n of that step met.', null),
@@ -111,8 +129,10 @@ const ofStep = {
 export const callExpectFields = { ...perCall, ...ofStep };
 
 export const callExpectation: Shape<CallExpectation> = mapped(object('expect', callExpectFields), (read, place) => {
-  if (read.code !== null && read.code_name !== null && read.code !== read.code_name) return place.at('code_name').bad('code and code_name name different codes');
-  if (read.provider !== undefined && read.provider_in !== null) return place.at('provider_in').badKey('write either provider or provider_in');
+  if (read.code !== null && read.code_name !== null && read.code !== read.code_name)
+    return place.at('code_name').bad('code and code_name name different codes');
+  if (read.provider !== undefined && read.provider_in !== null)
+    return place.at('provider_in').badKey('write either provider or provider_in');
   return {
     code: read.code ?? read.code_name,
     status: read.status,
@@ -142,7 +162,10 @@ function cellProblem(key: string): string | null {
   return /^\S+ \S+$/.test(key) ? null : `${JSON.stringify(key)} is not "agent capability", such as "crm.order.1 crm.order.query"`;
 }
 
-const breakers: Shape<ReadonlyMap<string, string>> = mapped(dictionary('"agent capability"', cellProblem, oneOf(['closed', 'open', 'half_open', 'ramping']), 10_000), (read) => new Map(Object.entries(read)));
+const breakers: Shape<ReadonlyMap<string, string>> = mapped(
+  dictionary('"agent capability"', cellProblem, oneOf(['closed', 'open', 'half_open', 'ramping']), 10_000),
+  (read) => new Map(Object.entries(read)),
+);
 
 const bare = <T>(shape: Shape<T>, doc: string): Field<T | null> => optional(shape, doc, null);
 
@@ -154,10 +177,10 @@ export const stateExpectFields = {
   retries: bare(counted, 'Attempts after a failed one, elsewhere.'),
   fallbacks: bare(counted, 'Calls that went into a fallback.'),
   in_flight: bare(counted, 'Calls under way.'),
-  executions: bare(counts('agent, or "agent capability"', any, counted), 'How often each agent\'s work was begun.'),
+  executions: bare(counts('agent, or "agent capability"', any, counted), "How often each agent's work was begun."),
   breaker: bare(breakers, 'State of breakers: closed, open, half_open, ramping.'),
   opened: bare(counts('"agent capability"', cellProblem, counted), 'How often breakers opened.'),
-  tasks: bare(counts('task', any, lasting), 'How long tasks took, from the first call\'s start to the last call\'s end.'),
+  tasks: bare(counts('task', any, lasting), "How long tasks took, from the first call's start to the last call's end."),
 };
 
 export const stateExpectation: Shape<StateExpectation> = mapped(object('expect', stateExpectFields), (read) => ({
@@ -186,7 +209,11 @@ export function refuseUnknownAgents(expect: CallExpectation | StateExpectation, 
     for (const agent of expect.byProvider?.keys() ?? []) look(agent, place.at('providers', agent));
     return;
   }
-  for (const [key, cells] of [['executions', expect.executions], ['breaker', expect.breaker], ['opened', expect.opened]] as const) {
+  for (const [key, cells] of [
+    ['executions', expect.executions],
+    ['breaker', expect.breaker],
+    ['opened', expect.opened],
+  ] as const) {
     for (const cell of cells?.keys() ?? []) look(cell.split(' ', 1)[0] as string, place.at(key, cell));
   }
 }

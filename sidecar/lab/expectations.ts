@@ -23,7 +23,9 @@ export function checkCall(expect: CallExpectation, outcome: Outcome, trace: read
     if (must !== null && is !== must) wrong.push(`${what} is ${shownValue(is)}, expected ${shownValue(must)}`);
   };
   if (expect.code !== null && result.entry.code !== expect.code) {
-    wrong.push(`code is ${codeWords(result.entry.code)}, expected ${codeWords(expect.code)}${result.detail === '' ? '' : ` (${result.detail})`}`);
+    wrong.push(
+      `code is ${codeWords(result.entry.code)}, expected ${codeWords(expect.code)}${result.detail === '' ? '' : ` (${result.detail})`}`,
+    );
   }
   unequal('status', result.status, expect.status);
   unequal('capability', call.capability?.name ?? null, expect.capability);
@@ -41,7 +43,8 @@ export function checkCall(expect: CallExpectation, outcome: Outcome, trace: read
     if (problem !== null) wrong.push(`data${problem}`);
   }
   for (const words of expect.detail) {
-    if (!result.detail.includes(words)) wrong.push(`detail is ${JSON.stringify(result.detail)}, expected to contain ${JSON.stringify(words)}`);
+    if (!result.detail.includes(words))
+      wrong.push(`detail is ${JSON.stringify(result.detail)}, expected to contain ${JSON.stringify(words)}`);
   }
   for (const reason of expect.reasons) if (!trace.some((line) => isReason(line, reason))) wrong.push(`the decision has no ${reason}`);
   for (const reason of expect.notReasons) {
@@ -77,8 +80,15 @@ function misfit(wanted: unknown, actual: unknown, at: string): string | null {
     return firstOf(wanted.map((each, i) => misfit(each, actual[i], `${at}/${i}`)));
   }
   if (typeof wanted === 'object' && wanted !== null) {
-    if (typeof actual !== 'object' || actual === null || Array.isArray(actual)) return `${at} is ${shownValue(actual)}, expected ${shownValue(wanted)}`;
-    return firstOf(Object.entries(wanted).map(([key, each]) => (Object.hasOwn(actual, key) ? misfit(each, (actual as Record<string, unknown>)[key], `${at}/${key}`) : `${at}/${key} is missing, expected ${shownValue(each)}`)));
+    if (typeof actual !== 'object' || actual === null || Array.isArray(actual))
+      return `${at} is ${shownValue(actual)}, expected ${shownValue(wanted)}`;
+    return firstOf(
+      Object.entries(wanted).map(([key, each]) =>
+        Object.hasOwn(actual, key)
+          ? misfit(each, (actual as Record<string, unknown>)[key], `${at}/${key}`)
+          : `${at}/${key} is missing, expected ${shownValue(each)}`,
+      ),
+    );
   }
   return Object.is(wanted, actual) ? null : `${at} is ${shownValue(actual)}, expected ${shownValue(wanted)}`;
 }
@@ -95,11 +105,18 @@ function shownValue(value: unknown): string {
 }
 
 function compare(wrong: string[], what: string, comparison: Comparison | null, actual: number, whole = 1): void {
-  if (comparison !== null && !holds(comparison, actual, whole)) wrong.push(`${what}: ${shown(comparison, actual, whole)}, expected ${comparison.text}`);
+  if (comparison !== null && !holds(comparison, actual, whole))
+    wrong.push(`${what}: ${shown(comparison, actual, whole)}, expected ${comparison.text}`);
 }
 
 /** A whole distribution: what is not named must not occur. */
-function distribution<K extends string | number>(wrong: string[], expected: ReadonlyMap<K, Comparison> | null, actual: ReadonlyMap<K, number>, whole: number, words: (key: K) => string): void {
+function distribution<K extends string | number>(
+  wrong: string[],
+  expected: ReadonlyMap<K, Comparison> | null,
+  actual: ReadonlyMap<K, number>,
+  whole: number,
+  words: (key: K) => string,
+): void {
   if (expected === null) return;
   for (const [key, comparison] of expected) compare(wrong, words(key), comparison, actual.get(key) ?? 0, whole);
   for (const [key, n] of actual) if (!expected.has(key)) wrong.push(`${words(key)}: ${n}, expected none (it is not named)`);
@@ -118,18 +135,29 @@ export function checkStep(expect: CallExpectation, tally: Tally, served: Served,
   distribution(wrong, expect.codes, tally.byCode, tally.calls, (code) => `calls ending with ${codeWords(code)}`);
   distribution(wrong, expect.byProvider, tally.byProvider, tally.calls, (agent) => `calls served by ${agent}`);
   distribution(wrong, expect.byVersion, tally.byVersion, tally.calls, (version) => `calls served by version ${version}`);
-  if (expect.sameProvider && tally.byProvider.size > 1) wrong.push(`served by ${[...tally.byProvider].map(([agent, n]) => `${agent} (${n})`).join(', ')}, expected one provider for all`);
+  if (expect.sameProvider && tally.byProvider.size > 1)
+    wrong.push(`served by ${[...tally.byProvider].map(([agent, n]) => `${agent} (${n})`).join(', ')}, expected one provider for all`);
   alike(wrong, 'provider', expect.sameProviderAs, served.providers, (label) => others.get(label)?.providers ?? []);
   alike(wrong, 'version', expect.sameVersionAs, served.versions, (label) => others.get(label)?.versions ?? []);
   return wrong;
 }
 
-function alike(wrong: string[], what: string, label: string | null, mine: readonly (string | null)[], of: (label: string) => readonly (string | null)[]): void {
+function alike(
+  wrong: string[],
+  what: string,
+  label: string | null,
+  mine: readonly (string | null)[],
+  of: (label: string) => readonly (string | null)[],
+): void {
   if (label === null) return;
   const theirs = of(label);
   const differing: string[] = [];
-  for (let i = 0; i < mine.length; i++) if (mine[i] !== theirs[i]) differing.push(`call ${i + 1}: ${mine[i] ?? 'none'} instead of ${theirs[i] ?? 'none'}`);
-  if (differing.length > 0) wrong.push(`${differing.length} of ${mine.length} calls met another ${what} than in ${JSON.stringify(label)}: ${differing.slice(0, 3).join('; ')}${differing.length > 3 ? '; …' : ''}`);
+  for (let i = 0; i < mine.length; i++)
+    if (mine[i] !== theirs[i]) differing.push(`call ${i + 1}: ${mine[i] ?? 'none'} instead of ${theirs[i] ?? 'none'}`);
+  if (differing.length > 0)
+    wrong.push(
+      `${differing.length} of ${mine.length} calls met another ${what} than in ${JSON.stringify(label)}: ${differing.slice(0, 3).join('; ')}${differing.length > 3 ? '; …' : ''}`,
+    );
 }
 
 /** The run as it stands. */
@@ -158,7 +186,8 @@ export function checkState(expect: StateExpectation, state: State): string[] {
     const is = state.breaker(cell);
     if (is !== must) wrong.push(`the breaker of ${cell} is ${is ?? 'not there'}, expected ${must}`);
   }
-  for (const [cell, comparison] of expect.opened ?? []) compare(wrong, `times that the breaker of ${cell} opened`, comparison, state.opened(cell));
+  for (const [cell, comparison] of expect.opened ?? [])
+    compare(wrong, `times that the breaker of ${cell} opened`, comparison, state.opened(cell));
   for (const [task, comparison] of expect.tasks ?? []) compare(wrong, `time of the task ${task}`, comparison, state.taskMs(task));
   return wrong;
 }

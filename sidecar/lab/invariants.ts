@@ -13,7 +13,8 @@ export function brokenInvariants(world: World, issued: number): string[] {
   must('calls that ended twice', witness.endedTwice, 0);
   must('attempts ended', witness.attemptsEnded, witness.attemptsRecorded);
   must('calls in flight by caller', engine.limits.inFlight(), 0);
-  for (const provider of new Set([...witness.seen, ...health.providers()])) must(`calls in flight at ${provider.agentId}`, provider.inFlight, 0);
+  for (const provider of new Set([...witness.seen, ...health.providers()]))
+    must(`calls in flight at ${provider.agentId}`, provider.inFlight, 0);
   for (const cell of health.cells()) must(`permits out at ${cell.agentId} ${cell.capability}`, cell.limitedInFlight, 0);
   must('exchanges and bodies open at the mocks', mock.open, 0);
   const timer = clock.nextAt();

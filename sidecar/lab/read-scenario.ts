@@ -6,7 +6,19 @@ import { dirname } from 'node:path';
 import { describe, quote } from '../../base/duration.ts';
 import { nearest } from '../../base/suggest.ts';
 import { explainStrays, tableFields } from '../../proto/language/document.ts';
-import { BAD, type Bad, type Field, openSource, optional, Place, readPresent, refuseUnknown, type ReadFields, required, type Shape } from '../../proto/language/reader.ts';
+import {
+  BAD,
+  type Bad,
+  type Field,
+  openSource,
+  optional,
+  Place,
+  readPresent,
+  refuseUnknown,
+  type ReadFields,
+  required,
+  type Shape,
+} from '../../proto/language/reader.ts';
 import { agentId } from '../../proto/language/settings-fields.ts';
 import { anyJson, count, dictionary, isPlainMap, text } from '../../proto/language/shapes.ts';
 import type { Problem } from '../../proto/language/types.ts';
@@ -30,11 +42,19 @@ const headFields = {
   scenario: required(text('text'), 'its name: what it shows'),
   description: optional(text('text'), 'What happens in it, and why that is right.', ''),
   seed: optional(count(0, 4_294_967_295), 'Where chance begins; the same seed gives the same run.', 1, '1'),
-  sidecar: optional<RawMap, null>(anyMap, 'The sidecar\'s own settings, as in its configuration.', null),
+  sidecar: optional<RawMap, null>(anyMap, "The sidecar's own settings, as in its configuration.", null),
   as: optional(agentId, 'Who calls, where a step does not say.', null),
-  table: optional<unknown, null>(anyJson, 'A table file that the scenario starts from; sections written here take the place of its own.', null),
+  table: optional<unknown, null>(
+    anyJson,
+    'A table file that the scenario starts from; sections written here take the place of its own.',
+    null,
+  ),
   mocks: optional<RawMap, RawMap>(anyMap, 'By agent id: how it behaves. It is a mock then, whatever its endpoint says.', Object.freeze({})),
-  tasks: optional(dictionary('task', () => null, taskShape, 1_000), 'Pieces of work in several calls that share one time.', Object.freeze({})),
+  tasks: optional(
+    dictionary('task', () => null, taskShape, 1_000),
+    'Pieces of work in several calls that share one time.',
+    Object.freeze({}),
+  ),
   steps: required<unknown>(anyJson, 'what happens, in order'),
   expect: optional(stateExpectation, 'What must be true of the whole run at its end.', null),
 } satisfies Record<string, Field<unknown>>;
@@ -47,7 +67,11 @@ export function readScenario(content: string, file: string): ScenarioReading {
   if (source.problems.length > 0) return { problems: source.problems };
   const root = new Place(source);
   if (!isPlainMap(value)) {
-    root.bad(value === null ? 'the file is empty: a scenario names scenario, contracts, providers, steps' : `a scenario is a map with scenario, contracts, providers, steps, not ${describe(value)}`);
+    root.bad(
+      value === null
+        ? 'the file is empty: a scenario names scenario, contracts, providers, steps'
+        : `a scenario is a map with scenario, contracts, providers, steps, not ${describe(value)}`,
+    );
     return { problems: source.problems };
   }
   const map = value as RawMap;
@@ -85,7 +109,9 @@ function whole(map: RawMap, read: Head, root: Place, draft: Draft, file: string)
   }
   const config = readSidecarSection(read.sidecar, root.at('sidecar'));
   const document = draft.document();
-  const tasks = new Map<string, TaskSetting>(Object.entries(read.tasks).map(([name, task]) => [name, { deadlineMs: task.deadline, budget: budgetText(task.budget) }]));
+  const tasks = new Map<string, TaskSetting>(
+    Object.entries(read.tasks).map(([name, task]) => [name, { deadlineMs: task.deadline, budget: budgetText(task.budget) }]),
+  );
   const steps = stepsOf(read, root, draft, tasks);
   draft.refuseStrangers(Object.keys(read.mocks).map((agent) => [agent, root.at('mocks', agent)] as const));
   if (steps === BAD || document === null || config === BAD) return BAD;
@@ -108,7 +134,10 @@ function stepsOf(read: Head, root: Place, draft: Draft, tasks: ReadonlyMap<strin
   if (!Array.isArray(read.steps)) return place.bad(`steps must be a list (lines that begin with "- "), not ${describe(read.steps)}`);
   if (read.steps.length === 0) return place.bad('steps needs at least one entry');
   const reader = new StepReader(draft, tasks, read.as, dirname(root.source.file));
-  const steps = read.steps.map((raw: unknown, i) => readPresent({ kind: 'a step', read: (value, at) => reader.step(value, at, i + 1), schema: () => ({}) } as Shape<Step>, raw, place.at(i)));
+  const steps = read.steps.map((raw: unknown, i) => {
+    const shape: Shape<Step> = { kind: 'a step', read: (value, at) => reader.step(value, at, i + 1), schema: () => ({}) };
+    return readPresent(shape, raw, place.at(i));
+  });
   return steps.includes(BAD) ? BAD : (steps as Step[]);
 }
 
@@ -145,6 +174,8 @@ function labelKnown(step: CallStep, label: string | null, labelled: ReadonlyMap<
     place.bad(`no step has the label ${quote(label)}${near === null ? '' : `; did you mean ${near}?`}`);
   } else if (other.kind !== 'call') place.bad(`the step labelled ${quote(label)} makes no calls`);
   else if (other === step) place.bad('a step cannot be held against itself: use same_provider');
-  else if (other.times < step.times) place.bad(`the step labelled ${quote(label)} has ${other.times} calls, and this one ${step.times}: there is nothing to hold the last ones against`);
+  else if (other.times < step.times)
+    place.bad(
+      `the step labelled ${quote(label)} has ${other.times} calls, and this one ${step.times}: there is nothing to hold the last ones against`,
+    );
 }
-

@@ -72,7 +72,12 @@ export class StepReader {
           if (typeof read.table === 'string') this.#draft.takeFile(read.table, this.#folder, place.at('table'));
           else if (isPlainMap(read.table)) this.#draft.take(read.table as RawMap, place.at('table'));
           else place.at('table').bad('table must be a file name or a map of sections');
-          return this.#table(read, place, number, `new table${typeof read.table === 'string' ? ` ${read.table}` : `: ${Object.keys(read.table as object).join(', ')}`}`);
+          return this.#table(
+            read,
+            place,
+            number,
+            `new table${typeof read.table === 'string' ? ` ${read.table}` : `: ${Object.keys(read.table as object).join(', ')}`}`,
+          );
         });
       case 'override':
         return made(overrideStep.read(raw, place), (read) => this.#override(read, place, number));
@@ -97,7 +102,9 @@ export class StepReader {
       case 'check':
         return made(checkStep.read(raw, place), (read) => ({ ...this.#base(read, place, number), kind: 'check', expect: read.expect }));
       case null:
-        return place.bad(`a step needs one of the keys ${STEP_KINDS.join(', ')}, expect; this one has ${Object.keys(raw as object).join(', ') || 'none'}${this.#guess(raw as RawMap)}`);
+        return place.bad(
+          `a step needs one of the keys ${STEP_KINDS.join(', ')}, expect; this one has ${Object.keys(raw as object).join(', ') || 'none'}${this.#guess(raw as RawMap)}`,
+        );
     }
   }
 
@@ -111,7 +118,8 @@ export class StepReader {
 
   #base(read: Timing, place: Place, number: number) {
     if (read.at !== null && read.after !== null) place.at('after').badKey('write either at or after');
-    if (read.at !== null && read.at < this.#lastAt) place.at('at').bad('steps stand in the order of their time: this one begins before an earlier one');
+    if (read.at !== null && read.at < this.#lastAt)
+      place.at('at').bad('steps stand in the order of their time: this one begins before an earlier one');
     if (read.at !== null) this.#lastAt = read.at;
     return { number, line: place.source.lineOf(place.path), label: read.label, note: read.note, atMs: read.at, afterMs: read.after ?? 0 };
   }
@@ -138,7 +146,8 @@ export class StepReader {
     if (caller === null) return place.bad('who calls? Write as: team.role.id here, or once at the top of the scenario');
     if (read.for !== null && read.every === null) return place.at('for').badKey('for needs every: how often a call begins');
     if (read.for !== null && read.times !== null) return place.at('times').badKey('write either times or for');
-    const times = read.for === null ? (read.times ?? read.parallel) : Math.max(1, Math.floor(read.for / (read.every as number))) * read.parallel;
+    const times =
+      read.for === null ? (read.times ?? read.parallel) : Math.max(1, Math.floor(read.for / (read.every as number))) * read.parallel;
     this.#calls += times;
     if (this.#calls > MAX_CALLS) return place.bad(`the scenario makes more than ${MAX_CALLS} calls`);
     if (!this.#fitsTask(read, place)) return BAD;
@@ -184,7 +193,7 @@ export class StepReader {
 }
 
 function made<T>(value: T | Bad, make: (value: T) => Step | Bad): Step | Bad {
-  return value === BAD ? BAD : make(value as T);
+  return value === BAD ? BAD : make(value);
 }
 
 function shortJson(value: unknown): string {

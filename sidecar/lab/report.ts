@@ -18,7 +18,8 @@ export function tableOf(report: RunReport): string[] {
   lines.push(`${'time'.padStart(TIME_WIDTH)} ${'step'.padStart(NUMBER_WIDTH)}  ${'what'.padEnd(WHAT_WIDTH)}  outcome`);
   let move = 0;
   const tellMoves = (until: number): void => {
-    for (; move < report.moves.length && (report.moves[move] as Move).atMs < until; move++) lines.push(moveLine(report.moves[move] as Move));
+    for (; move < report.moves.length && (report.moves[move] as Move).atMs < until; move++)
+      lines.push(moveLine(report.moves[move] as Move));
   };
   for (const step of report.steps) {
     tellMoves(step.beganAtMs);
@@ -32,8 +33,14 @@ export function tableOf(report: RunReport): string[] {
     lines.push(...failureLines(failure, scenario.file, next === undefined || next.step !== failure.step || next.call !== failure.call));
   });
   const served = [...report.executions].map(([agent, n]) => `${agent} ${n}`).join(', ');
-  lines.push(`  ${tally.calls} calls in ${clockText(report.virtualMs)} of virtual time: ${codesText(tally)}; ${tally.attempts} attempts, ${tally.retries} retries, ${tally.fallbacks} fallbacks; executions: ${served === '' ? 'none' : served}`);
-  lines.push(report.ok ? '  PASS: every expectation holds' : `  FAIL: ${report.failures.length} expectation${report.failures.length === 1 ? ' does' : 's do'} not hold`);
+  lines.push(
+    `  ${tally.calls} calls in ${clockText(report.virtualMs)} of virtual time: ${codesText(tally)}; ${tally.attempts} attempts, ${tally.retries} retries, ${tally.fallbacks} fallbacks; executions: ${served === '' ? 'none' : served}`,
+  );
+  lines.push(
+    report.ok
+      ? '  PASS: every expectation holds'
+      : `  FAIL: ${report.failures.length} expectation${report.failures.length === 1 ? ' does' : 's do'} not hold`,
+  );
   return lines;
 }
 
@@ -62,7 +69,12 @@ function whatOf(report: StepReport): string {
 }
 
 function callWords(step: CallStep): string {
-  const how = step.everyMs === null ? (step.parallel > 1 ? `, ${Math.min(step.parallel, step.times)} at a time` : '') : `, ${step.parallel > 1 ? `${step.parallel} ` : ''}every ${formatDuration(step.everyMs)}`;
+  const how =
+    step.everyMs === null
+      ? step.parallel > 1
+        ? `, ${Math.min(step.parallel, step.times)} at a time`
+        : ''
+      : `, ${step.parallel > 1 ? `${step.parallel} ` : ''}every ${formatDuration(step.everyMs)}`;
   return `${step.stream ? 'stream' : 'call'} ${step.asked}${step.times > 1 ? ` × ${step.times}` : ''}${step.times > 1 ? how : ''} as ${step.caller}`;
 }
 
@@ -86,7 +98,8 @@ function failureLines(failure: Failure, file: string, withDecision: boolean): st
   const lines = [`  ✗ ${where}${which}: ${failure.what}`];
   if (failure.decision !== null && withDecision) {
     lines.push(`      what was decided about call ${failure.call ?? 0}:`);
-    for (const line of failure.decision) lines.push(`      ${`${round(line.atMs)} ms`.padStart(TIME_WIDTH)}  ${`${line.stage}.${line.reason}`.padEnd(26)}  ${line.words}`);
+    for (const line of failure.decision)
+      lines.push(`      ${`${round(line.atMs)} ms`.padStart(TIME_WIDTH)}  ${`${line.stage}.${line.reason}`.padEnd(26)}  ${line.words}`);
   }
   return lines;
 }
@@ -127,7 +140,14 @@ export function jsonOf(report: RunReport): Record<string, unknown> {
       ended_ms: round(step.endedAtMs),
       what: whatOf(step),
       ok: step.isGood,
-      ...(step.tally === null ? {} : { ...talliedJson(step.tally), providers: Object.fromEntries(step.tally.byProvider), versions: Object.fromEntries(step.tally.byVersion), longest_ms: round(step.tally.longestMs) }),
+      ...(step.tally === null
+        ? {}
+        : {
+            ...talliedJson(step.tally),
+            providers: Object.fromEntries(step.tally.byProvider),
+            versions: Object.fromEntries(step.tally.byVersion),
+            longest_ms: round(step.tally.longestMs),
+          }),
     })),
     breakers: report.moves.map((move) => ({ at_ms: round(move.atMs), of: move.cell, from: move.from, to: move.to, why: move.why })),
     failures: report.failures.map((failure) => ({
@@ -136,11 +156,27 @@ export function jsonOf(report: RunReport): Record<string, unknown> {
       what: failure.what,
       times: failure.times,
       call: failure.call,
-      decision: failure.decision === null ? null : failure.decision.map((line) => ({ at_ms: line.atMs, stage: line.stage, reason: line.reason, code: line.code, words: line.words })),
+      decision:
+        failure.decision === null
+          ? null
+          : failure.decision.map((line) => ({
+              at_ms: line.atMs,
+              stage: line.stage,
+              reason: line.reason,
+              code: line.code,
+              words: line.words,
+            })),
     })),
   };
 }
 
 function talliedJson(tally: Tally): Record<string, unknown> {
-  return { calls: tally.calls, succeeded: tally.succeeded, codes: Object.fromEntries(tally.byCode), attempts: tally.attempts, retries: tally.retries, fallbacks: tally.fallbacks };
+  return {
+    calls: tally.calls,
+    succeeded: tally.succeeded,
+    codes: Object.fromEntries(tally.byCode),
+    attempts: tally.attempts,
+    retries: tally.retries,
+    fallbacks: tally.fallbacks,
+  };
 }

@@ -89,7 +89,10 @@ class Runner {
         await this.#rest();
         await clock.advance(step.afterMs);
       } else if (clock.now() > step.atMs) {
-        this.#fail(step, `was to begin at ${step.atMs} ms, and the steps before it ended only at ${Math.round(clock.now())} ms: give it after instead of at, or a later time`);
+        this.#fail(
+          step,
+          `was to begin at ${step.atMs} ms, and the steps before it ended only at ${Math.round(clock.now())} ms: give it after instead of at, or a later time`,
+        );
       } else await clock.advanceTo(step.atMs);
       await this.#begin(step);
     }
@@ -133,7 +136,9 @@ class Runner {
     this.#ranAtWallMs.set(step.number, wallMs);
     const overrides = step.document.overrides.map((override) => {
       const expiry = step.expiries.get(override.name);
-      return expiry === undefined ? override : { ...override, expiresAtMs: (this.#ranAtWallMs.get(expiry.madeBy) as number) + expiry.forMs };
+      return expiry === undefined
+        ? override
+        : { ...override, expiresAtMs: (this.#ranAtWallMs.get(expiry.madeBy) as number) + expiry.forMs };
     });
     this.#world.install({ ...step.document, overrides }, step.words);
   }
@@ -161,7 +166,8 @@ class Runner {
     this.#issued++;
     this.#underWay++;
     const { task } = run.step;
-    if (task !== null && !this.#tasks.has(task)) this.#tasks.set(task, { beganAtMs: this.#world.clock.now(), endedAtMs: this.#world.clock.now() });
+    if (task !== null && !this.#tasks.has(task))
+      this.#tasks.set(task, { beganAtMs: this.#world.clock.now(), endedAtMs: this.#world.clock.now() });
     maker.make(n).then(
       (outcome) => {
         this.#ended(run, outcome);
@@ -212,7 +218,8 @@ class Runner {
     for (const run of this.#runs) if (run.step.label !== null) labelled.set(run.step.label, run.served);
     for (const run of this.#runs) {
       const { step } = run;
-      for (const [what, { times, call, decision }] of run.wrong) this.#failures.push({ step: step.number, line: step.line, what, times, call, decision });
+      for (const [what, { times, call, decision }] of run.wrong)
+        this.#failures.push({ step: step.number, line: step.line, what, times, call, decision });
       const wrong = step.expect === null ? [] : checkStep(step.expect, run.tally, run.served, labelled);
       for (const what of wrong) this.#fail(step, what);
       run.report.isGood = wrong.length === 0 && run.wrong.size === 0;

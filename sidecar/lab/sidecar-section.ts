@@ -12,7 +12,9 @@ export function readSidecarSection(raw: unknown, place: Place): SidecarConfig | 
   let isClean = true;
   for (const key of Object.keys(map)) {
     if (MEANT.has(key) || !Object.hasOwn(sidecarFields, key)) continue;
-    place.at(key).badKey(`${key} means nothing in the lab, which has no sockets, files or tokens; what counts here is ${[...MEANT].join(', ')}`);
+    place
+      .at(key)
+      .badKey(`${key} means nothing in the lab, which has no sockets, files or tokens; what counts here is ${[...MEANT].join(', ')}`);
     isClean = false;
   }
   const read = sidecarShape.read({ name: 'lab', ...map }, place);

@@ -10,7 +10,8 @@ export function isTemplate(value: unknown): boolean {
 export function filled(value: unknown, n: number): unknown {
   if (typeof value === 'string') return value === '$n' ? n : value.replace(MARK, String(n));
   if (Array.isArray(value)) return value.map((each) => filled(each, n));
-  if (typeof value === 'object' && value !== null) return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, filled(each, n)]));
+  if (typeof value === 'object' && value !== null)
+    return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, filled(each, n)]));
   return value;
 }
 

@@ -80,7 +80,8 @@ export class World {
     const { config, seed } = scenario;
     this.ids = new SeededRandom(seed ^ ID_SEED);
     this.health = new Health(clock, config.ejection);
-    this.health.onTransition = (cell, from, to, why) => this.moves.push({ atMs: clock.now(), cell: `${cell.agentId} ${cell.capability}`, from, to, why });
+    this.health.onTransition = (cell, from, to, why) =>
+      this.moves.push({ atMs: clock.now(), cell: `${cell.agentId} ${cell.capability}`, from, to, why });
     this.table = new InstalledTable(clock, this.health, { name: config.name, region: config.region, zone: config.zone });
     const context = {
       clock,

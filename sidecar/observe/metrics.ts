@@ -4,7 +4,7 @@
  * fixed words: a name that a caller made up reads `unknown`. What is dear to look at (breakers, the table, the process)
  * is read when somebody scrapes.
  */
-import { Registry } from 'prom-client';
+import type { Registry } from 'prom-client';
 import { CODES } from '../../proto/wire/codes.ts';
 import type { Attempt } from '../call/attempt-record.ts';
 import type { Call, WayIn } from '../call/call.ts';
@@ -59,11 +59,17 @@ class AttemptCells {
   }
 }
 
+/** The Prometheus text format that prom-client writes; a test holds it against the library. */
+const CONTENT_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
+
 const CODE_PLACE: ReadonlyMap<number, number> = new Map(CODES.map((entry, at) => [entry.code, at]));
 const INTERNAL_PLACE = CODES.length - 1;
 
 export class Metrics {
-  readonly #registry = new Registry();
+  /** Every metric, in the order of the page. */
+  readonly #all: (Series | Histogram | Reading)[] = [];
+  /** Made at the first scrape, so that a sidecar nobody scrapes does not carry it. */
+  #registry: Registry | null = null;
   readonly #readings: Reading[] = [];
   readonly #calls = this.#series(
     'counter',
@@ -192,7 +198,7 @@ export class Metrics {
   }
 
   get contentType(): string {
-    return this.#registry.contentType;
+    return CONTENT_TYPE;
   }
 
   /** The exposition text; breakers and providers that are no longer known are no longer shown. */
@@ -209,7 +215,7 @@ export class Metrics {
     this.#rss.set(memory.rss);
     this.#heap.set(memory.heapUsed);
     this.#uptime.set(process.uptime());
-    return this.#registry.metrics();
+    return (await this.#renderer()).metrics();
   }
 
   #countRetries(call: Call): void {
@@ -280,9 +286,18 @@ export class Metrics {
   }
 
   #registered<T extends Series | Histogram | Reading>(metric: T): T {
-    // The Registry asks a metric for its name and for `get`; its type names the four classes of its own.
-    this.#registry.registerMetric(metric as unknown as Parameters<Registry['registerMetric']>[0]);
+    this.#all.push(metric);
     return metric;
+  }
+
+  async #renderer(): Promise<Registry> {
+    if (this.#registry !== null) return this.#registry;
+    const { Registry: Made } = await import('prom-client');
+    const registry = new Made();
+    // The Registry asks a metric for its name and for `get`; its type names the four classes of its own.
+    for (const metric of this.#all) registry.registerMetric(metric as unknown as Parameters<Registry['registerMetric']>[0]);
+    this.#registry ??= registry;
+    return this.#registry;
   }
 }
 

@@ -59,7 +59,10 @@ function admits(version: Version, principal: Principal | null): boolean {
  * shares leave something over) does not stand alone: the rest of the traffic belongs to the next major.
  */
 function byDefault(capability: Capability, open: readonly Version[]): Matching {
-  const stable = open.filter((version) => version.semver.prerelease.length === 0 && version.candidates.some((one) => one.weight > 0));
+  const released = open.filter((version) => version.semver.prerelease.length === 0);
+  const weighty = released.filter((version) => version.candidates.some((one) => one.weight > 0));
+  // Where every weight is 0 it is the weights that are in the way, and `choose` says so.
+  const stable = weighty.length > 0 ? weighty : released;
   const versions: Version[] = [];
   let rule = '';
   let named = 0;

@@ -20,7 +20,12 @@ const once = ending('retry', 'may_have_acted', 'the work runs at most once and {
 const toldNot = ending('retry', 'told_not_to', '{a} said that this must not be repeated');
 const spent = ending('retry', 'spent', 'all {a} retries are used');
 const late = ending('retry', 'too_late', '{a} ms of {b} are left, less than the {c} % that a retry needs');
-const noBudget = refusing('retry', 'budget_spent', Code.retry_budget_spent, 'too many calls are being retried ({a} of the last {b}); the attempt failed with {c}');
+const noBudget = refusing(
+  'retry',
+  'budget_spent',
+  Code.retry_budget_spent,
+  'too many calls are being retried ({a} of the last {b}); the attempt failed with {c}',
+);
 const nobodyElse = ending('retry', 'nobody_else', 'no other provider can be used now: {a} was the last');
 const gone = ending('retry', 'caller_gone', 'the caller went away');
 
@@ -59,7 +64,8 @@ export function retry(call: Call, budget: RetryBudget, random: Random): Verdict 
   if (!isAnybodyElse(call, now)) return new Verdict(nobodyElse, agent);
   const pause = startedThere && last.code !== Code.rate_limited ? backoffMs(used, policy.backoffMs, policy.backoffMaxMs, random) : 0;
   const left = Math.min(call.stepEndsAt, call.deadlineAt) - now - pause;
-  if (left < policy.minRemainingRatio * call.totalMs) return new Verdict(late, Math.max(0, Math.round(left)), Math.round(call.totalMs), Math.round(policy.minRemainingRatio * 100));
+  if (left < policy.minRemainingRatio * call.totalMs)
+    return new Verdict(late, Math.max(0, Math.round(left)), Math.round(call.totalMs), Math.round(policy.minRemainingRatio * 100));
   if (!budget.take(now)) {
     const { calls, retries } = budget.recent();
     return new Verdict(noBudget, retries, calls, last.code);
@@ -73,7 +79,8 @@ function isAnybodyElse(call: Call, now: number): boolean {
   if (call.pin !== null || isPinned(call)) return false;
   for (let i = call.lineIndex; i < call.lines.length; i++) {
     const version = call.lines[i] as Version;
-    for (const candidate of version.candidates) if (!wasTried(call, candidate) && isFit(candidate, version.settings.panic, now)) return true;
+    for (const candidate of version.candidates)
+      if (!wasTried(call, candidate) && isFit(candidate, version.settings.panic, now)) return true;
   }
   return false;
 }

@@ -26,14 +26,17 @@ export function compile(document: TableDocument, health: Health, here: Standpoin
   for (const record of [...document.providers].sort((a, b) => (a.agentId < b.agentId ? -1 : 1))) {
     const provider = providerOf(record, meshUrls, health, here);
     providers.set(record.agentId, provider);
-    let limit = record.limits.perProvider;
+    const own = document.policies.map((policy) => policy.providers[record.agentId]?.limits.perProvider ?? null).filter((each) => each !== null);
+    // The operator's word for this provider, else its record's, else the smallest of its capabilities.
+    const said = own.length > 0 ? Math.min(...own) : record.limits.perProvider;
+    let limit = said;
     for (const offer of record.offers) {
       const line = capabilities.get(offer.name)?.versions.find((candidate) => candidate.text === offer.version);
       if (line === undefined) continue;
       const candidate = candidateOf(provider, line, document.policies, health);
       line.candidates.push(candidate);
       cells.add(cellKey(record.agentId, offer.name));
-      if (record.limits.perProvider === null) limit = limit === null ? candidate.settings.limits.perProvider : Math.min(limit, candidate.settings.limits.perProvider);
+      if (said === null) limit = limit === null ? candidate.settings.limits.perProvider : Math.min(limit, candidate.settings.limits.perProvider);
     }
     provider.health.limit = limit ?? Number.POSITIVE_INFINITY;
   }
@@ -82,22 +85,11 @@ function aclText(version: Version): string {
   return acl.isPublic ? 'public' : acl.patterns.map((pattern) => pattern.text).join('\n');
 }
 
-/** Schemas are kept by their text: a table pushed again compiles none of them anew. */
-const SCHEMAS_KEPT = 4_096;
-const validators = new Map<string, Validator>();
-
 function validatorOf(schema: JsonSchema | null): Validator | null {
   if (schema === null || schema === true) return null;
-  const text = JSON.stringify(schema);
-  let validator = validators.get(text);
-  if (validator === undefined) {
-    const compiled = compileSchema(schema);
-    if ('problem' in compiled) throw new Error(`a schema that was validated does not compile: ${compiled.problem}`);
-    validator = compiled.validator;
-    if (validators.size >= SCHEMAS_KEPT) validators.delete(validators.keys().next().value as string);
-    validators.set(text, validator);
-  }
-  return validator;
+  const compiled = compileSchema(schema);
+  if ('problem' in compiled) throw new Error(`a schema that was validated does not compile: ${compiled.problem}`);
+  return compiled.validator;
 }
 
 function providerOf(record: ProviderRecord, meshUrls: ReadonlyMap<string, string>, health: Health, here: Standpoint): Provider {

@@ -1,7 +1,8 @@
 /**
  * The standalone table: one file, read at start and again whenever it changes. A bad edit changes nothing: the table in
  * force stays, and the refusal is kept for health and log with file, line and column. The file is looked at a few times a
- * second rather than watched: renames, new inodes and network disks then need no special case.
+ * second rather than watched: renames, new inodes and network disks then need no special case. A file that is being
+ * written is read when it has stood still for a moment, since the first half of a table is often a table too.
  */
 import { readFileSync, statSync } from 'node:fs';
 import type { Clock, Timer } from '../../base/clock.ts';
@@ -12,6 +13,8 @@ import type { InstalledTable } from './installed.ts';
 import type { LastGood } from './last-good.ts';
 
 const LOOK_EVERY_MS = 200;
+/** A changed file is read when it has not changed again for so long. */
+const STILL_MS = 50;
 
 /** How the table is read out of the text: the file may hold the sidecar's own settings too. */
 export type TableReader = (text: string, fileName: string) => { document: TableDocument } | { problems: readonly Problem[] };
@@ -25,6 +28,8 @@ export class FileTable {
   readonly #log: Logger;
   readonly #read: TableReader;
   #seen = '';
+  /** The stamp of a change that is not read yet; '' = none. */
+  #fresh = '';
   #timer: Timer | null = null;
 
   constructor(file: string, shownName: string, table: InstalledTable, lastGood: LastGood | null, clock: Clock, log: Logger, read: TableReader = readTable) {
@@ -39,7 +44,8 @@ export class FileTable {
 
   /** Loads the file (or, when it is bad, the last good copy) and keeps looking at it until `stop`. */
   start(): void {
-    this.#look();
+    this.#seen = this.#stamp();
+    this.#load();
     if (!this.#table.ready) this.#startFromLastGood();
     this.#schedule();
   }
@@ -50,7 +56,7 @@ export class FileTable {
   }
 
   #schedule(): void {
-    this.#timer = this.#clock.after(LOOK_EVERY_MS, () => {
+    this.#timer = this.#clock.after(this.#fresh === '' ? LOOK_EVERY_MS : STILL_MS, () => {
       this.#look();
       this.#schedule();
     });
@@ -58,8 +64,17 @@ export class FileTable {
 
   #look(): void {
     const stamp = this.#stamp();
+    if (stamp !== this.#seen && stamp !== this.#fresh) {
+      this.#fresh = stamp;
+      return;
+    }
+    this.#fresh = '';
     if (stamp === this.#seen) return;
     this.#seen = stamp;
+    this.#load();
+  }
+
+  #load(): void {
     let text: string;
     try {
       text = readFileSync(this.#file, 'utf8');

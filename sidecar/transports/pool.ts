@@ -8,7 +8,8 @@
  *
  * It decides nothing about time but the connect timeout: the attempt stage owns the clock of a request.
  */
-import { buildConnector, Client, type Dispatcher } from 'undici';
+import type { buildConnector as Connector, Dispatcher } from 'undici';
+import { buildConnector, Client } from './undici.ts';
 import type { Socket } from 'node:net';
 import type { Clock, Timer } from '../../base/clock.ts';
 import { Code } from '../../proto/wire/codes.ts';
@@ -60,6 +61,7 @@ export class Slot {
   tenant: Tenant | null = null;
   /** Whether the present connection has carried a whole answer before. */
   hasServed = false;
+  #socket: Socket | null = null;
 
   constructor(pool: Pool, settings: PoolSettings) {
     this.pool = pool;
@@ -70,7 +72,7 @@ export class Slot {
       maxHeaderSize: settings.maxResponseHeaderBytes,
       headersTimeout: 0,
       bodyTimeout: 0,
-      connect: (options: buildConnector.Options, callback: buildConnector.Callback) => this.#connect(options, callback),
+      connect: (options: Connector.Options, callback: Connector.Callback) => this.#connect(options, callback),
     });
   }
 
@@ -95,7 +97,7 @@ export class Slot {
     else if (this.hasServed) error.code = 'UND_ERR_SOCKET';
   };
 
-  #connect(options: buildConnector.Options, callback: buildConnector.Callback): void {
+  #connect(options: Connector.Options, callback: Connector.Callback): void {
     this.hasServed = false;
     // After an aborted request undici connects anew although nothing waits for it: a connection that nobody asked for.
     if (this.tenant === null || this.tenant.isSettled) {
@@ -109,9 +111,15 @@ export class Slot {
       else attempt.failed(error);
     }) as unknown as Socket;
     attempt.watch(socket);
+    this.#socket = socket;
     socket.on('end', this.#onEnd);
     socket.on('error', this.#onError);
     this.#filter(socket);
+  }
+
+  /** A part of the request has not left yet although its answer is whole: a provider that does not read it blocks the next one. */
+  get isClogged(): boolean {
+    return this.#socket !== null && !this.#socket.destroyed && this.#socket.writableLength > 0;
   }
 
   /** undici reads with `read()`. */
@@ -138,7 +146,7 @@ export class Pool {
   /** For messages: host and port, never credentials. */
   readonly host: string;
   readonly settings: PoolSettings;
-  readonly connector: buildConnector.connector;
+  readonly connector: Connector.connector;
   readonly sockets = new Set<Socket>();
   /** When it was last used, in the owner's own count; for eviction. */
   usedAt = 0;
@@ -178,9 +186,11 @@ export class Pool {
   }
 
   /** A request ended well: its connection can be used again at once. */
-  release(slot: Slot): void {
-    slot.tenant = null;
-    const next = this.closed ? null : this.#takeWaiting();
+  release(done: Slot): void {
+    done.tenant = null;
+    if (this.closed) return;
+    const slot = done.isClogged ? this.#replaced(done) : done;
+    const next = this.#takeWaiting();
     if (next === null) this.#free.push(slot);
     else this.#start(slot, next);
   }
@@ -226,7 +236,8 @@ export class Pool {
   #replaced(old: Slot): Slot {
     const slot = new Slot(this, this.settings);
     this.#slots[this.#slots.indexOf(old)] = slot;
-    void old.client.destroy(REPLACED);
+    // Not from inside undici's own callback.
+    queueMicrotask(() => void old.client.destroy(REPLACED));
     return slot;
   }
 
@@ -245,11 +256,11 @@ export class Pool {
 class Connecting {
   readonly #pool: Pool;
   readonly #isTls: boolean;
-  readonly #callback: buildConnector.Callback;
+  readonly #callback: Connector.Callback;
   #timer: Timer | null = null;
   #reachedHost = false;
 
-  constructor(pool: Pool, isTls: boolean, callback: buildConnector.Callback) {
+  constructor(pool: Pool, isTls: boolean, callback: Connector.Callback) {
     this.#pool = pool;
     this.#isTls = isTls;
     this.#callback = callback;

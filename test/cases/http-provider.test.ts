@@ -1,7 +1,8 @@
 /** Faults at the provider's end of the HTTP adapter: connections closed under us, answers that hang, are cut, or are no answers. */
+import { type AddressInfo, createServer, type Socket } from 'node:net';
 import t from 'tap';
 import { RawClient, head } from '../support/raw-http.ts';
-import { CALLER, Rig, TOKEN } from '../support/rig.ts';
+import { Rig, TOKEN } from '../support/rig.ts';
 import { type Base, takeBase } from '../support/invariants.ts';
 import { waitUntil } from '../support/settle.ts';
 import { rawAnswer, type StubScript, TcpStub } from '../support/tcp-stub.ts';
@@ -562,6 +563,41 @@ t.test('C006 a status without a body never makes anybody wait for one', async (t
     await quiet(t, [rig], [[stub, 4]]);
   });
 
+  await t.test('an answer that comes before the request was read is taken, and its connection not used again', async (t) => {
+    const UPLOAD = 7_000_000;
+    const answers = [
+      rawAnswer(413, { ...JSON_HEAD, 'content-length': 2 }, '{}'),
+      ok(),
+      rawAnswer(413, { ...JSON_HEAD, connection: 'close', 'content-length': 2 }, '{}'),
+    ];
+    const seen: number[] = [];
+    const sockets = new Set<Socket>();
+    // Reads a little of each request, answers, and reads no more.
+    const server = createServer((socket) => {
+      sockets.add(socket);
+      socket.on('error', () => {});
+      socket.once('data', () => {
+        socket.pause();
+        const answer = answers[seen.length] as string;
+        seen.push(sockets.size);
+        socket.write(answer);
+      });
+    });
+    await new Promise<void>((done) => server.listen(0, '127.0.0.1', done));
+    t.teardown(() => server.close());
+    const rig = await rigFor(t, [{ name: 'crm.order.query', at: [`http://127.0.0.1:${(server.address() as AddressInfo).port}`], extra: ['limits: {request: 8MiB}'] }]);
+    const body = `{"text":"${'x'.repeat(UPLOAD)}"}`;
+    const statuses: number[] = [];
+    for (let i = 0; i < 3; i++) statuses.push((await prompt(t, rig, { body })).status);
+    t.same(statuses, [413, 200, 413]);
+    t.same(seen, [1, 2, 3], 'each on a connection of its own');
+    await waitUntil('calls under way have ended', () => rig.quiet.inFlight() === 0);
+    await rig.stop();
+    for (const socket of sockets) socket.destroy();
+    server.close();
+    await rig.finish(t, before, [{ name: 'provider', count: seen.length, expected: 3 }]);
+  });
+
   await t.test('our own answers to HEAD have no body, and the connection goes on', async (t) => {
     const agent = await TestAgent.listen('crm.order-query.1');
     t.teardown(() => agent.close());
@@ -633,5 +669,3 @@ t.test('C008 an answer whose headers are above the limit is refused by name, and
     await quiet(t, [rig], [[stub, 2]]);
   });
 });
-
-void CALLER;

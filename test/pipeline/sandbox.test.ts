@@ -15,7 +15,8 @@ const textOf = (name: string): string => readFileSync(join(FOLDER, name), 'utf8'
 
 function read(text: string, file = 'scenario.yaml') {
   const reading = readScenario(text, file);
-  if ('problems' in reading) throw new Error(reading.problems.map((each) => `${each.line}:${each.column} ${each.path} ${each.message}`).join('\n'));
+  if ('problems' in reading)
+    throw new Error(reading.problems.map((each) => `${each.line}:${each.column} ${each.path} ${each.message}`).join('\n'));
   return reading.scenario;
 }
 
@@ -54,14 +55,61 @@ t.test('every shipped scenario holds', async (t) => {
 
 /** A policy that is deliberately wrong, and what must be said about it. */
 const MUTATIONS: readonly { readonly file: string; readonly from: string; readonly to: string; readonly says: readonly RegExp[] }[] = [
-  { file: 'slow-model.yaml', from: 'slow_call: 3s', to: 'slow_call: 10s', says: [/^4: the breaker of nlp\.generator\.1 nlp\.text\.generate is closed, expected open$/, /^5: degraded is false, expected true$/] },
-  { file: 'retry-storm.yaml', from: 'ratio: 20%', to: 'ratio: 100%', says: [/^3: calls ending with 3005 retry_budget_spent: 0 of 3000 \(0%\), expected 67% \.\. 85%$/, /^run: retries: \d{4}, expected 600 \.\. 1100$/] },
-  { file: 'affinity.yaml', from: 'in a conversation about it.\n    acl: [web.*.*]\n    affinity: {from: "header:x-session", required: true}', to: 'x\n    acl: [web.*.*]', says: [/^2: \d+ of 60 calls met another provider than in "asked": call \d+: crm\.order\.\d instead of crm\.order\.\d/] },
-  { file: 'canary.yaml', from: '{"2.1.0": 5%}', to: '{"2.1.0": 50%}', says: [/^1: calls served by version 2\.1\.0: \d+ of 1000 \(\d+(\.\d+)?%\), expected 3% \.\. 7%$/] },
-  { file: 'failover-once.yaml', from: 'execution: once', to: 'execution: idempotent', says: [/^5: code is 0 ok, expected 1002 connection_lost$/, /^5: the decision has retry\.elsewhere \(.*\), which was not expected$/, /^run: executions at pay\.card\.2 pay\.order\.charge: 31, expected 11$/] },
-  { file: 'deadline-budget.yaml', from: 'hanging:\n    deadline: 10s\n    budget: {intent: 1500ms, sentiment: 1s, order: 2500ms, knowledge: 3s, generation: 2s}', to: 'hanging:\n    deadline: 10s\n    budget: {intent: 1s, sentiment: 1s, order: 8s, knowledge: 0s, generation: 0s}', says: [/^9: elapsed: 9\.5s, expected 4500ms$/, /^11: code is 5001 deadline_exceeded, expected 0 ok/] },
-  { file: 'half-open-herd.yaml', from: 'probes: 3', to: 'probes: 100', says: [/^5: calls ending with 6001 provider_error: 100, expected 3$/] },
-  { file: 'loop.yaml', from: 'as: team.writer.1', to: 'as: team.writer.1\nsidecar: {max_hops: 40}', says: [/^4: code is 0 ok, expected 2005 loop_detected$/, /^4: the decision has no too_many_hops$/] },
+  {
+    file: 'slow-model.yaml',
+    from: 'slow_call: 3s',
+    to: 'slow_call: 10s',
+    says: [/^4: the breaker of nlp\.generator\.1 nlp\.text\.generate is closed, expected open$/, /^5: degraded is false, expected true$/],
+  },
+  {
+    file: 'retry-storm.yaml',
+    from: 'ratio: 20%',
+    to: 'ratio: 100%',
+    says: [
+      /^3: calls ending with 3005 retry_budget_spent: 0 of 3000 \(0%\), expected 67% \.\. 85%$/,
+      /^run: retries: \d{4}, expected 600 \.\. 1100$/,
+    ],
+  },
+  {
+    file: 'affinity.yaml',
+    from: 'in a conversation about it.\n    acl: [web.*.*]\n    affinity: {from: "header:x-session", required: true}',
+    to: 'x\n    acl: [web.*.*]',
+    says: [/^2: \d+ of 60 calls met another provider than in "asked": call \d+: crm\.order\.\d instead of crm\.order\.\d/],
+  },
+  {
+    file: 'canary.yaml',
+    from: '{"2.1.0": 5%}',
+    to: '{"2.1.0": 50%}',
+    says: [/^1: calls served by version 2\.1\.0: \d+ of 1000 \(\d+(\.\d+)?%\), expected 3% \.\. 7%$/],
+  },
+  {
+    file: 'failover-once.yaml',
+    from: 'execution: once',
+    to: 'execution: idempotent',
+    says: [
+      /^5: code is 0 ok, expected 1002 connection_lost$/,
+      /^5: the decision has retry\.elsewhere \(.*\), which was not expected$/,
+      /^run: executions at pay\.card\.2 pay\.order\.charge: 31, expected 11$/,
+    ],
+  },
+  {
+    file: 'deadline-budget.yaml',
+    from: 'hanging:\n    deadline: 10s\n    budget: {intent: 1500ms, sentiment: 1s, order: 2500ms, knowledge: 3s, generation: 2s}',
+    to: 'hanging:\n    deadline: 10s\n    budget: {intent: 1s, sentiment: 1s, order: 8s, knowledge: 0s, generation: 0s}',
+    says: [/^9: elapsed: 9\.5s, expected 4500ms$/, /^11: code is 5001 deadline_exceeded, expected 0 ok/],
+  },
+  {
+    file: 'half-open-herd.yaml',
+    from: 'probes: 3',
+    to: 'probes: 100',
+    says: [/^5: calls ending with 6001 provider_error: 100, expected 3$/],
+  },
+  {
+    file: 'loop.yaml',
+    from: 'as: team.writer.1',
+    to: 'as: team.writer.1\nsidecar: {max_hops: 40}',
+    says: [/^4: code is 0 ok, expected 2005 loop_detected$/, /^4: the decision has no too_many_hops$/],
+  },
 ];
 
 t.test('a deliberately wrong policy makes the expectations of its scenario fail, with words that say why', async (t) => {
@@ -71,27 +119,54 @@ t.test('a deliberately wrong policy makes the expectations of its scenario fail,
     t.ok(text.includes(from), `${file} says ${from.slice(0, 40)}`);
     const report = await run(text.replace(from, to), file);
     t.notOk(report.ok, file);
-    for (const pattern of says) t.ok(wrongIn(report).some((line) => pattern.test(line)), `${file}: ${pattern.source}\n${wrongIn(report).join('\n')}`);
-    t.notOk(wrongIn(report).some((line) => line.includes('invariant')), 'nothing is left open all the same');
+    for (const pattern of says)
+      t.ok(
+        wrongIn(report).some((line) => pattern.test(line)),
+        `${file}: ${pattern.source}\n${wrongIn(report).join('\n')}`,
+      );
+    t.notOk(
+      wrongIn(report).some((line) => line.includes('invariant')),
+      'nothing is left open all the same',
+    );
   }
 });
 
-t.test('the table for people shows steps, breakers, the failed expectation with file and line, and the decision of one failing call', async (t) => {
-  const report = await run(textOf('slow-model.yaml').replace('slow_call: 3s', 'slow_call: 10s'), 'slow-model.yaml');
-  const lines = tableOf(report);
-  t.ok(lines.some((line) => /^ +19\.8s +3 {2}call nlp\.text\.generate × 30, every 1s as web\.desk\.1 \[slow\] +30 ok; .* ms each, at most 4000 ms +FAILED$/.test(line)), lines.join('\n'));
-  const at = lines.findIndex((line) => /^ {2}✗ step 5 \(slow-model\.yaml:\d+\), call 1 and 49 more: degraded is false, expected true$/.test(line));
-  t.ok(at > 0);
-  t.ok(lines.slice(at + 1).some((line) => /^ +what was decided about call 1:$/.test(line)));
-  t.ok(lines.slice(at + 1).some((line) => /attempt\.served +nlp\.generator\.1 answered 200 in 4000 ms/.test(line)));
-  t.match(lines.at(-1), /^ {2}FAIL: \d+ expectations do not hold$/);
-  const good = tableOf(await run(textOf('slow-model.yaml'), 'slow-model.yaml'));
-  t.ok(good.some((line) => /31\.8s .*breaker nlp\.generator\.1 nlp\.text\.generate: closed → open +9 of 29 calls took longer than 3 s/.test(line)), good.join('\n'));
-  t.match(good.at(-1), /PASS: every expectation holds/);
-});
+t.test(
+  'the table for people shows steps, breakers, the failed expectation with file and line, and the decision of one failing call',
+  async (t) => {
+    const report = await run(textOf('slow-model.yaml').replace('slow_call: 3s', 'slow_call: 10s'), 'slow-model.yaml');
+    const lines = tableOf(report);
+    t.ok(
+      lines.some((line) =>
+        /^ +19\.8s +3 {2}call nlp\.text\.generate × 30, every 1s as web\.desk\.1 \[slow\] +30 ok; .* ms each, at most 4000 ms +FAILED$/.test(
+          line,
+        ),
+      ),
+      lines.join('\n'),
+    );
+    const at = lines.findIndex((line) =>
+      /^ {2}✗ step 5 \(slow-model\.yaml:\d+\), call 1 and 49 more: degraded is false, expected true$/.test(line),
+    );
+    t.ok(at > 0);
+    t.ok(lines.slice(at + 1).some((line) => /^ +what was decided about call 1:$/.test(line)));
+    t.ok(lines.slice(at + 1).some((line) => /attempt\.served +nlp\.generator\.1 answered 200 in 4000 ms/.test(line)));
+    t.match(lines.at(-1), /^ {2}FAIL: \d+ expectations do not hold$/);
+    const good = tableOf(await run(textOf('slow-model.yaml'), 'slow-model.yaml'));
+    t.ok(
+      good.some((line) =>
+        /31\.8s .*breaker nlp\.generator\.1 nlp\.text\.generate: closed → open +9 of 29 calls took longer than 3 s/.test(line),
+      ),
+      good.join('\n'),
+    );
+    t.match(good.at(-1), /PASS: every expectation holds/);
+  },
+);
 
 t.test('the same seed gives the same run, another seed another one', async (t) => {
-  const dice = withSteps('  - {call: order, times: 200, every: 5ms}').replace('crm.order.1: {latency: 10ms}', 'crm.order.1: {latency: {from: 1ms, to: 90ms}, error_rate: 30%}');
+  const dice = withSteps('  - {call: order, times: 200, every: 5ms}').replace(
+    'crm.order.1: {latency: 10ms}',
+    'crm.order.1: {latency: {from: 1ms, to: 90ms}, error_rate: 30%}',
+  );
   const first = JSON.stringify(jsonOf(await run(dice)));
   t.equal(JSON.stringify(jsonOf(await run(dice))), first);
   t.not(JSON.stringify(jsonOf(await run(dice.replace('scenario: small', 'scenario: small\nseed: 2')))), first);
@@ -107,16 +182,37 @@ t.test('an hour of traffic takes seconds', async (t) => {
 t.test('time', async (t) => {
   t.test('a step begins when the ones before it have ended, and `after` that long after', async (t) => {
     const report = await run(withSteps('  - {call: order, times: 3}\n  - {call: order, after: 100ms}\n  - {wait: 1s}\n  - {call: order}'));
-    t.strictSame(report.steps.map((step) => [step.beganAtMs, step.endedAtMs]), [[0, 30], [130, 140], [140, 1_140], [1_140, 1_150]]);
+    t.strictSame(
+      report.steps.map((step) => [step.beganAtMs, step.endedAtMs]),
+      [
+        [0, 30],
+        [130, 140],
+        [140, 1_140],
+        [1_140, 1_150],
+      ],
+    );
   });
   t.test('a step with `at` begins then, whatever is under way', async (t) => {
-    const report = await run(withSteps('  - {call: order, times: 4, every: 100ms}\n  - {at: 150ms, call: order, times: 2}\n  - {at: 155ms, expect: {in_flight: 1, calls: 2}}'));
+    const report = await run(
+      withSteps(
+        '  - {call: order, times: 4, every: 100ms}\n  - {at: 150ms, call: order, times: 2}\n  - {at: 155ms, expect: {in_flight: 1, calls: 2}}',
+      ),
+    );
     t.ok(report.ok, wrongIn(report).join());
-    t.strictSame(report.steps.map((step) => [step.beganAtMs, step.endedAtMs]), [[0, 310], [150, 170], [155, 155]]);
+    t.strictSame(
+      report.steps.map((step) => [step.beganAtMs, step.endedAtMs]),
+      [
+        [0, 310],
+        [150, 170],
+        [155, 155],
+      ],
+    );
   });
   t.test('an `at` that has passed already is said, not bent', async (t) => {
     const report = await run(withSteps('  - {call: order, times: 4}\n  - {wait: 0s}\n  - {at: 20ms, call: order}'));
-    t.match(wrongIn(report), ['3: was to begin at 20 ms, and the steps before it ended only at 40 ms: give it after instead of at, or a later time']);
+    t.match(wrongIn(report), [
+      '3: was to begin at 20 ms, and the steps before it ended only at 40 ms: give it after instead of at, or a later time',
+    ]);
   });
   t.test('`parallel` keeps as many under way, or with `every` begins as many at once', async (t) => {
     const kept = await run(withSteps('  - {call: order, times: 6, parallel: 3}'));
@@ -127,7 +223,11 @@ t.test('time', async (t) => {
 });
 
 t.test('a caller that leaves is a cancelled call, and gives everything back', async (t) => {
-  const report = await run(withSteps('  - {mock: [crm.order.1, crm.order.2], set: {hang: true}}\n  - {call: order, times: 5, parallel: 5, cancel_after: 40ms, expect: {code: cancelled, elapsed: 40ms, ambiguous: true}}'));
+  const report = await run(
+    withSteps(
+      '  - {mock: [crm.order.1, crm.order.2], set: {hang: true}}\n  - {call: order, times: 5, parallel: 5, cancel_after: 40ms, expect: {code: cancelled, elapsed: 40ms, ambiguous: true}}',
+    ),
+  );
   t.ok(report.ok, wrongIn(report).join());
 });
 
@@ -196,19 +296,33 @@ providers:
 sidecars:
   - {name: crm-sidecar, mesh: "http://127.0.0.1:1"}
 `;
-  const folder = t.testdir({ 'team.yaml': table, 'one.yaml': 'scenario: of a file\nas: a.b.c\ntable: ./team.yaml\nmocks: {crm.order.1: {latency: 5ms}}\nsteps: [{call: crm.order.query, expect: {code: ok, elapsed: 5ms}}]\n' });
+  const folder = t.testdir({
+    'team.yaml': table,
+    'one.yaml':
+      'scenario: of a file\nas: a.b.c\ntable: ./team.yaml\nmocks: {crm.order.1: {latency: 5ms}}\nsteps: [{call: crm.order.query, expect: {code: ok, elapsed: 5ms}}]\n',
+  });
   t.test('a table file with real endpoints runs on mocks, `via` included', async (t) => {
     const file = join(folder, 'one.yaml');
     const report = await run(readFileSync(file, 'utf8'), file);
     t.ok(report.ok, wrongIn(report).join());
   });
   t.test('an endpoint without a mock is refused before anything runs', async (t) => {
-    const reading = readScenario(`scenario: x\nas: a.b.c\ntable: ./team.yaml\nsteps: [{call: crm.order.query}]\n`, join(folder, 'two.yaml'));
-    if (!('problems' in reading)) return t.fail('it was let through');
-    t.match(reading.problems, [{ file: './team.yaml', line: 7, message: /the lab opens no socket, so an endpoint of type http cannot be used: give crm\.order\.1 a mock/ }]);
+    const reading = readScenario(
+      `scenario: x\nas: a.b.c\ntable: ./team.yaml\nsteps: [{call: crm.order.query}]\n`,
+      join(folder, 'two.yaml'),
+    );
+    t.match('problems' in reading ? reading.problems : [], [
+      {
+        file: './team.yaml',
+        line: 7,
+        message: /the lab opens no socket, so an endpoint of type http cannot be used: give crm\.order\.1 a mock/,
+      },
+    ]);
   });
   t.test('a table file that is not there is said at its place', async (t) => {
-    t.match(problemsIn('scenario: x\nas: a.b.c\ntable: ./nowhere.yaml\nsteps: [{wait: 1s}]\n'), ['3 /table the table "./nowhere.yaml" cannot be read (ENOENT)']);
+    t.match(problemsIn('scenario: x\nas: a.b.c\ntable: ./nowhere.yaml\nsteps: [{wait: 1s}]\n'), [
+      '3 /table the table "./nowhere.yaml" cannot be read (ENOENT)',
+    ]);
   });
 });
 
@@ -218,24 +332,72 @@ t.test('mistakes in a scenario are named at their place, before anything runs', 
     ['no steps', BASE, /steps is missing/],
     ['a list', '- a\n', /a scenario is a map/],
     ['an unknown key', `${BASE}step: []\nsteps: [{wait: 1s}]\n`, /^\d+ \/step unknown key "step": did you mean steps\?/],
-    ['an unknown key of the table', withSteps('  - {wait: 1s}').replace('description:', 'descripton:'), /unknown key "descripton": did you mean description\?/],
+    [
+      'an unknown key of the table',
+      withSteps('  - {wait: 1s}').replace('description:', 'descripton:'),
+      /unknown key "descripton": did you mean description\?/,
+    ],
     ['an unknown kind of step', withSteps('  - {cal: order}'), /this one has cal; did you mean call\?/],
     ['two kinds in one', withSteps('  - {call: order, wait: 1s}'), /a step does one thing, and this one has call and wait/],
-    ['an unknown expectation', withSteps('  - {call: order, expect: {cod: 0}}'), /^\d+ \/steps\/0\/expect\/cod unknown key "cod": did you mean code\?/],
-    ['an unknown code', withSteps('  - {call: order, expect: {code: breaker_opn}}'), /no code of the table .* did you mean breaker_open \(3001\)\?/],
+    [
+      'an unknown expectation',
+      withSteps('  - {call: order, expect: {cod: 0}}'),
+      /^\d+ \/steps\/0\/expect\/cod unknown key "cod": did you mean code\?/,
+    ],
+    [
+      'an unknown code',
+      withSteps('  - {call: order, expect: {code: breaker_opn}}'),
+      /no code of the table .* did you mean breaker_open \(3001\)\?/,
+    ],
     ['a share where a number belongs', withSteps('  - {call: order, expect: {attempts: 50%}}'), /attempts: must be a number such as 18/],
     ['a time without a unit', withSteps('  - {call: order, expect: {elapsed: "<= 200"}}'), /"200" has no unit/],
     ['two codes', withSteps('  - {call: order, expect: {code: 0, code_name: internal}}'), /code and code_name name different codes/],
-    ['a provider nobody has', withSteps('  - {call: order, expect: {provider: crm.order.9}}'), /\/steps\/0\/expect\/provider no table of this scenario has a provider crm\.order\.9; did you mean crm\.order\.1\?/],
-    ['a breaker of nobody', `${withSteps('  - {wait: 1s}')}\nexpect: {breaker: {crm.ordr.1 crm.order.query: open}}\n`, /no table of this scenario has a provider crm\.ordr\.1/],
-    ['a label nobody has', withSteps('  - {call: order, label: one}\n  - {call: order, expect: {same_provider_as: ones}}'), /no step has the label "ones"; did you mean one\?/],
-    ['a label with fewer calls', withSteps('  - {call: order, label: one}\n  - {call: order, times: 2, expect: {same_provider_as: one}}'), /has 1 calls, and this one 2/],
-    ['a mock of nobody', withSteps('  - {wait: 1s}').replace('  crm.order.1: {', '  crm.order.7: {'), /\/mocks\/crm\.order\.7 no table of this scenario has a provider crm\.order\.7/],
-    ['a misspelt fault', withSteps('  - {mock: crm.order.1, set: {latncy: 5ms}}'), /^\d+ \/steps\/0\/set\/latncy latncy is not known to a mock; did you mean "latency"\?/],
-    ['a provider that is not there', withSteps('  - {remove: crm.order.1}\n  - {remove: crm.order.1}'), /the table has no crm\.order\.1 at this point; did you mean crm\.order\.2\?/],
+    [
+      'a provider nobody has',
+      withSteps('  - {call: order, expect: {provider: crm.order.9}}'),
+      /\/steps\/0\/expect\/provider no table of this scenario has a provider crm\.order\.9; did you mean crm\.order\.1\?/,
+    ],
+    [
+      'a breaker of nobody',
+      `${withSteps('  - {wait: 1s}')}\nexpect: {breaker: {crm.ordr.1 crm.order.query: open}}\n`,
+      /no table of this scenario has a provider crm\.ordr\.1/,
+    ],
+    [
+      'a label nobody has',
+      withSteps('  - {call: order, label: one}\n  - {call: order, expect: {same_provider_as: ones}}'),
+      /no step has the label "ones"; did you mean one\?/,
+    ],
+    [
+      'a label with fewer calls',
+      withSteps('  - {call: order, label: one}\n  - {call: order, times: 2, expect: {same_provider_as: one}}'),
+      /has 1 calls, and this one 2/,
+    ],
+    [
+      'a mock of nobody',
+      withSteps('  - {wait: 1s}').replace('  crm.order.1: {', '  crm.order.7: {'),
+      /\/mocks\/crm\.order\.7 no table of this scenario has a provider crm\.order\.7/,
+    ],
+    [
+      'a misspelt fault',
+      withSteps('  - {mock: crm.order.1, set: {latncy: 5ms}}'),
+      /^\d+ \/steps\/0\/set\/latncy latncy is not known to a mock; did you mean "latency"\?/,
+    ],
+    [
+      'a provider that is not there',
+      withSteps('  - {remove: crm.order.1}\n  - {remove: crm.order.1}'),
+      /the table has no crm\.order\.1 at this point; did you mean crm\.order\.2\?/,
+    ],
     ['an override that is not there', withSteps('  - {lift: stop}'), /the table has no stop at this point/],
-    ['a push that does not fit the table', withSteps('  - policies: [{capability: crm.order.query, loads: random}]'), /^\d+ \/steps\/0\/policies\/0\/loads unknown key "loads": did you mean load\?/],
-    ['a provider that offers what nobody defined', withSteps('  - add: {agent_id: crm.order.3, offers: [crm.order.query@9.0.0]}'), /\/steps\/0\/add\/offers/],
+    [
+      'a push that does not fit the table',
+      withSteps('  - policies: [{capability: crm.order.query, loads: random}]'),
+      /^\d+ \/steps\/0\/policies\/0\/loads unknown key "loads": did you mean load\?/,
+    ],
+    [
+      'a provider that offers what nobody defined',
+      withSteps('  - add: {agent_id: crm.order.3, offers: [crm.order.query@9.0.0]}'),
+      /\/steps\/0\/add\/offers/,
+    ],
     ['nobody who calls', withSteps('  - {call: order}').replace('as: web.desk.1\n', ''), /who calls\? Write as: team\.role\.id/],
     ['steps out of order', withSteps('  - {at: 2s, wait: 0s}\n  - {at: 1s, wait: 0s}'), /steps stand in the order of their time/],
     ['a task nobody has', withSteps('  - {call: order, task: t}'), /the scenario has no task "t"/],
@@ -246,9 +408,15 @@ t.test('mistakes in a scenario are named at their place, before anything runs', 
   ];
   for (const [what, text, says] of cases) {
     const problems = problemsIn(text);
-    t.ok(problems.some((problem) => says.test(problem)), `${what}: ${problems.join(' | ') || 'no problem at all'}`);
+    t.ok(
+      problems.some((problem) => says.test(problem)),
+      `${what}: ${problems.join(' | ') || 'no problem at all'}`,
+    );
   }
-  t.ok(problemsIn(withSteps('  - {call: order, expect: {cod: 0}}\n  - {waits: 1s}\n  - {call: order, expect: {provider: x}}')).length >= 3, 'all of them at once');
+  t.ok(
+    problemsIn(withSteps('  - {call: order, expect: {cod: 0}}\n  - {waits: 1s}\n  - {call: order, expect: {provider: x}}')).length >= 3,
+    'all of them at once',
+  );
 });
 
 t.test('every kind of expectation can fail', async (t) => {
@@ -280,7 +448,10 @@ t.test('every kind of expectation can fail', async (t) => {
   const report = await run(withSteps(steps));
   for (const [i, [expect, says]] of cases.entries()) {
     const found = report.failures.filter((failure) => failure.step === i + 1).map((failure) => failure.what);
-    t.ok(found.some((what) => says.test(what)), `${expect}: ${found.join(' | ') || 'it held'}`);
+    t.ok(
+      found.some((what) => says.test(what)),
+      `${expect}: ${found.join(' | ') || 'it held'}`,
+    );
   }
   const state = await run(`${withSteps('  - {call: order, times: 4}')}
 tasks: {t: {deadline: 1s}}
@@ -290,7 +461,11 @@ expect: {calls: 5, succeeded: 3, codes: {cancelled: 4}, attempts: 3, retries: 1,
 });
 
 t.test('`$n` is the number of the call, as a number alone and as text within words', async (t) => {
-  const report = await run(withSteps('  - {call: order, times: 3, payload: {n: $n, text: "call $n of $name"}, headers: {x-s: "s$n"}, expect: {data: {payload: {text: "call 2 of $name", n: 2}}}}'));
+  const report = await run(
+    withSteps(
+      '  - {call: order, times: 3, payload: {n: $n, text: "call $n of $name"}, headers: {x-s: "s$n"}, expect: {data: {payload: {text: "call 2 of $name", n: 2}}}}',
+    ),
+  );
   t.match(
     wrongIn(report).map((line) => line.slice(0, 60)),
     [/text is call 1 of \$name, expected call 2/, /text is call 3 of \$name, expected call 2/],
@@ -313,10 +488,17 @@ t.test('what must be true at every end is checked by itself, and a leak is named
 });
 
 t.test('the command', async (t) => {
-  const folder = t.testdir({ 'good.yaml': withSteps('  - {call: order, expect: {code: ok}}'), 'failing.yaml': withSteps('  - {call: order, expect: {code: cancelled}}'), 'bad.yaml': withSteps('  - {cal: order}') });
+  const folder = t.testdir({
+    'good.yaml': withSteps('  - {call: order, expect: {code: ok}}'),
+    'failing.yaml': withSteps('  - {call: order, expect: {code: cancelled}}'),
+    'bad.yaml': withSteps('  - {cal: order}'),
+  });
   const sandbox = async (names: readonly string[], json = false): Promise<{ code: number; lines: string[] }> => {
     const lines: string[] = [];
-    const code = await runSandbox(names.map((name) => join(folder, name)), { json, write: (line) => lines.push(line) });
+    const code = await runSandbox(
+      names.map((name) => join(folder, name)),
+      { json, write: (line) => lines.push(line) },
+    );
     return { code, lines };
   };
   t.test('exits 0 when all expectations hold, 1 when not, 2 for a file that cannot be used', async (t) => {
@@ -331,7 +513,10 @@ t.test('the command', async (t) => {
     const { lines } = await sandbox(['bad.yaml', 'good.yaml', 'nowhere.yaml']);
     t.ok(lines.some((line) => /bad\.yaml:\d+:\d+ \/steps\/0: a step needs one of the keys/.test(line)));
     t.ok(lines.some((line) => line.includes('PASS')));
-    t.ok(lines.some((line) => /nowhere\.yaml cannot be read \(ENOENT\)/.test(line)), lines.join('\n'));
+    t.ok(
+      lines.some((line) => /nowhere\.yaml cannot be read \(ENOENT\)/.test(line)),
+      lines.join('\n'),
+    );
     t.match(lines.at(-1), /1 of 3 scenarios pass, 2 cannot be used/);
   });
   t.test('--json is one object', async (t) => {
@@ -341,7 +526,11 @@ t.test('the command', async (t) => {
     const said = JSON.parse(lines[0] as string) as { scenarios: { ok: boolean }[] };
     t.match(said, { ok: false, passed: 1, failed: 1, invalid: 1 });
     t.match(said.scenarios, [
-      { ok: false, calls: 1, failures: [{ step: 1, what: /code is 0 ok, expected 5003/, decision: [{ stage: 'identify', reason: 'known', code: 0 }] }] },
+      {
+        ok: false,
+        calls: 1,
+        failures: [{ step: 1, what: /code is 0 ok, expected 5003/, decision: [{ stage: 'identify', reason: 'known', code: 0 }] }],
+      },
       { ok: true, calls: 1, codes: { 0: 1 }, failures: [], steps: [{ what: 'call order as web.desk.1', ok: true, providers: {} }] },
       { ok: false, problems: [{ line: Number, column: Number }] },
     ]);

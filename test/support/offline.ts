@@ -24,6 +24,8 @@ import type { Quiet } from './invariants.ts';
 
 export const CALLER = 'support.planner.1';
 const KEEP_LINES = 10_000;
+/** A call that waits for nothing has ended after so many. */
+const MICROTASKS = 60;
 
 export interface OfflineOptions {
   /** Lines under `sidecar:`, indented by two blanks. */
@@ -99,9 +101,25 @@ export class Offline {
     this.table.install(reading.document, 'test');
   }
 
-  /** Begins a call; with providers that wait, move `clock` to end it. */
+  /** Makes a call and moves time on until it has ended. */
   async call(asked: string, parts: OfflineCall = {}): Promise<Result> {
-    const headers = { 'content-type': 'application/json', ...parts.headers };
+    const begun = this.begin(asked, parts);
+    let isOver = false;
+    void begun.then(() => {
+      isOver = true;
+    });
+    for (let turn = 0; turn < MICROTASKS && !isOver; turn++) await null;
+    while (!isOver) {
+      await this.clock.advance(0);
+      const next = this.clock.nextAt();
+      if (!isOver && next !== null) await this.clock.advanceTo(next);
+    }
+    return await begun;
+  }
+
+  /** Begins a call; time is the caller's affair. */
+  async begin(asked: string, parts: OfflineCall = {}): Promise<Result> {
+    const headers: Record<string, string | string[]> = { 'content-type': 'application/json', ...parts.headers };
     const call = new Call('sandbox', asked, headers, Buffer.from(JSON.stringify(parts.payload ?? {})), 'application/json', false, this.clock);
     readTraceContext(call, headers['traceparent'], headers['tracestate'], this.#ids);
     parts.before?.(call);

@@ -143,7 +143,10 @@ t.test('a schema that multiplies without end, is too deep or too large is refuse
     Array.from({ length: 3_000 }, (_, i) => [`a${i}`, i === 0 ? {} : { properties: { p: { $ref: `#/$defs/a${i - 1}` } } }]),
   );
   t.match(problem({ $ref: '#/$defs/a2999', $defs: down }), /levels deep when its references are followed/);
-  t.equal(validator({ $ref: '#/$defs/a140', $defs: down }).validate({ p: { p: {} } }), null);
+  t.equal(
+    validator({ $ref: '#/$defs/a140', $defs: Object.fromEntries(Object.entries(down).slice(0, 141)) }).validate({ p: { p: {} } }),
+    null,
+  );
 });
 
 t.test('data that is deep beyond the stack ends as an error of the value, not of the process', async (t) => {

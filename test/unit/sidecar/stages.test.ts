@@ -1,9 +1,10 @@
 import t from 'tap';
 import { SeededRandom } from '../../../base/random.ts';
+import type { Override } from '../../../proto/language/types.ts';
 import { Call, headerOf, NO_HEADERS, payloadOf, record } from '../../../sidecar/call/call.ts';
 import { Principal } from '../../../sidecar/call/principal.ts';
 import { answered, failed, NO_BODY, type Reply } from '../../../sidecar/call/reply.ts';
-import { resultOf } from '../../../sidecar/call/result.ts';
+import { isAmbiguous, resultOf } from '../../../sidecar/call/result.ts';
 import { type Verdict, wordsOf } from '../../../sidecar/call/verdict.ts';
 import { acl } from '../../../sidecar/acl/acl.ts';
 import { judgeAnswer, judgeFailure, retryAfterMsOf } from '../../../sidecar/attempt/judge.ts';
@@ -21,6 +22,7 @@ import { RetryBudget } from '../../../sidecar/retry/budget.ts';
 import { backoffMs } from '../../../sidecar/retry/retry.ts';
 import { readScenario } from '../../../sidecar/lab/read-scenario.ts';
 import { World } from '../../../sidecar/lab/world.ts';
+import type { Engine } from '../../../sidecar/engine.ts';
 import type { Version } from '../../../sidecar/table/snapshot.ts';
 import { resolve } from '../../../sidecar/resolve/resolve.ts';
 
@@ -40,7 +42,15 @@ interface Parts {
 
 /** A call that has its table and its caller. */
 function ask(world: World, asked: string, parts: Parts = {}): Call {
-  const call = new Call('sandbox', asked, parts.headers ?? NO_HEADERS, Buffer.from(parts.body ?? '{}'), parts.contentType ?? 'application/json', false, world.clock);
+  const call = new Call(
+    'sandbox',
+    asked,
+    parts.headers ?? NO_HEADERS,
+    Buffer.from(parts.body ?? '{}'),
+    parts.contentType ?? 'application/json',
+    false,
+    world.clock,
+  );
   call.table = world.table.current();
   call.principal = new Principal(parts.as ?? 'web.desk.1');
   call.traceId = '0af7651916cd43dd8448eb211c80319c';
@@ -63,9 +73,19 @@ async function go(world: World, call: Call): Promise<Call> {
   return call;
 }
 
+/** The engine with another way out. */
+function withTransport(world: World, transport: { invoke(): Promise<Reply> }): Engine {
+  return { ...world.engine, transports: { for: () => transport } as unknown as Engine['transports'] };
+}
+
 function said(verdict: Verdict): { name: string; code: number; passes: boolean; words: string } {
   const { reason } = verdict;
-  return { name: `${reason.stage}.${reason.name}`, code: reason.code, passes: reason.passes, words: wordsOf(reason, verdict.a, verdict.b, verdict.c) };
+  return {
+    name: `${reason.stage}.${reason.name}`,
+    code: reason.code,
+    passes: reason.passes,
+    words: wordsOf(reason, verdict.a, verdict.b, verdict.c),
+  };
 }
 
 const reasonsOf = (call: Call): string[] => call.trace.lines().map((line) => `${line.stage}.${line.reason}`);
@@ -80,7 +100,14 @@ providers:
 `;
 
 t.test('identify', async (t) => {
-  const tokens = new StaticTokens([{ agent: 'web.desk.1', token: 'secret-1' }, { agent: 'web.desk.2', token: 'secret-2' }], [{ name: 'sidecar-b', token: 'peer-1' }], null);
+  const tokens = new StaticTokens(
+    [
+      { agent: 'web.desk.1', token: 'secret-1' },
+      { agent: 'web.desk.2', token: 'secret-2' },
+    ],
+    [{ name: 'sidecar-b', token: 'peer-1' }],
+    null,
+  );
   const world = lab(ORDER);
   const at = (headers: Parts['headers'], identities = tokens): { call: Call; verdict: ReturnType<typeof said> } => {
     const call = new Call('http', 'order', headers ?? NO_HEADERS, NO_BODY, '', false, world.clock);
@@ -109,7 +136,7 @@ t.test('identify', async (t) => {
     call.principal = new Principal('web.desk.9');
     t.match(said(identify(tokens, call)), { passes: true, words: 'web.desk.9 is calling' });
   });
-  t.test('on the mesh port the sidecar shows itself and names the agent; an agent\'s token counts for nothing there', async (t) => {
+  t.test("on the mesh port the sidecar shows itself and names the agent; an agent's token counts for nothing there", async (t) => {
     const peer = (headers: Record<string, string>): Call & { verdict: ReturnType<typeof said> } => {
       const call = new Call('mesh', 'order', headers, NO_BODY, '', false, world.clock);
       return Object.assign(call, { verdict: said(identifyPeer(tokens, call)) });
@@ -117,7 +144,10 @@ t.test('identify', async (t) => {
     const good = peer({ authorization: 'Bearer peer-1', 'reach-caller': 'web.desk.1' });
     t.match(good.verdict, { name: 'identify.vouched', passes: true });
     t.match(good.principal, { agent: 'web.desk.1', via: 'sidecar-b' });
-    t.match(peer({ authorization: 'Bearer secret-1', 'reach-caller': 'web.desk.1' }).verdict, { name: 'identify.unknown_peer', code: 4001 });
+    t.match(peer({ authorization: 'Bearer secret-1', 'reach-caller': 'web.desk.1' }).verdict, {
+      name: 'identify.unknown_peer',
+      code: 4001,
+    });
     t.match(peer({ 'reach-caller': 'web.desk.1' }).verdict, { code: 4001 });
     t.match(peer({ authorization: 'Bearer peer-1' }).verdict, { name: 'identify.no_caller', code: 4001 });
   });
@@ -134,11 +164,25 @@ t.test('name', async (t) => {
     t.equal(alias.tags, 'lang=de,tier=gold');
   });
   t.test('what is not well formed is 4006 and shows the rule; what nobody offers is 2001 and names the nearest', async (t) => {
-    for (const bad of ['crm.Order.query', 'crm.order', 'crm.order.query.more', 'crm..query', 'crm.order.query@', 'crm.order.query@junk', '../etc', 'crm.order.query ', '']) {
+    for (const bad of [
+      'crm.Order.query',
+      'crm.order',
+      'crm.order.query.more',
+      'crm..query',
+      'crm.order.query@',
+      'crm.order.query@junk',
+      '../etc',
+      'crm.order.query ',
+      '',
+    ]) {
       const verdict = said(name(ask(world, bad)));
       t.ok(verdict.code === 4006 || (bad === 'crm.order' && verdict.code === 2001), `${bad}: ${verdict.code} ${verdict.words}`);
     }
-    t.match(said(name(ask(world, 'crm.ordr.query'))), { name: 'name.unknown', code: 2001, words: 'nobody offers crm.ordr.query; did you mean crm.order.query?' });
+    t.match(said(name(ask(world, 'crm.ordr.query'))), {
+      name: 'name.unknown',
+      code: 2001,
+      words: 'nobody offers crm.ordr.query; did you mean crm.order.query?',
+    });
     t.match(said(name(ask(world, 'hr.leave.book'))), { code: 2001, words: 'nobody offers hr.leave.book' });
     t.match(said(name(ask(world, 'order', { headers: { 'reach-tags': 'no equals sign' } }))), { code: 4006 });
   });
@@ -169,7 +213,10 @@ providers: []
     t.match(may('open.data.read', 'any.body.1'), { code: 0, words: 'any.body.1 may call open.data.read: admitted by public' });
     t.match(may('crm.refund.apply', 'web.desk.1'), { code: 0, words: /admitted by role:desk$/ });
     t.match(may('crm.refund.apply', 'bot.helper.a'), { code: 0, words: /admitted by agent:bot\.helper\.a$/ });
-    t.match(may('crm.refund.apply', 'bot.helper.b'), { code: 4002, words: 'bot.helper.b may not call crm.refund.apply: no entry of its ACL (role:desk, agent:bot.helper.a) names it' });
+    t.match(may('crm.refund.apply', 'bot.helper.b'), {
+      code: 4002,
+      words: 'bot.helper.b may not call crm.refund.apply: no entry of its ACL (role:desk, agent:bot.helper.a) names it',
+    });
   });
   t.test('an alias is held against the list of what it stands for', async (t) => {
     t.match(may('order', 'bot.helper.a'), { code: 4002, words: /may not call crm\.order\.query/ });
@@ -182,12 +229,28 @@ providers: []
 });
 
 t.test('overrides', async (t) => {
-  const world = lab(`${ORDER}  - {agent_id: crm.old.1, offers: [crm.order.legacy@1.0.0]}
-`.replace('contracts:', 'contracts:\n  - {name: crm.order.legacy, version: 1.0.0, description: x, acl: ["team:nobody"], execution: idempotent}'));
+  const world = lab(
+    `${ORDER}  - {agent_id: crm.old.1, offers: [crm.order.legacy@1.0.0]}
+`.replace(
+      'contracts:',
+      'contracts:\n  - {name: crm.order.legacy, version: 1.0.0, description: x, acl: ["team:nobody"], execution: idempotent}',
+    ),
+  );
   const document = world.table.current().document;
-  const base = { name: 'rule', action: 'block' as const, capability: null, provider: null, caller: null, to: null, data: null, reason: 'a test', author: 'ann', expiresAtMs: null };
-  const under = (rules: readonly Partial<typeof base & { action: string; capability: string | null; caller: string | null; provider: string | null; to: string | null; data: unknown; expiresAtMs: number | null }>[], parts: Parts = {}): { call: Call; verdict: ReturnType<typeof said> } => {
-    world.install({ ...document, overrides: rules.map((rule, i) => ({ ...base, name: `rule-${i}`, ...rule })) as never }, 'test');
+  const base: Override = {
+    name: 'rule',
+    action: 'block',
+    capability: null,
+    provider: null,
+    caller: null,
+    to: null,
+    data: null,
+    reason: 'a test',
+    author: 'ann',
+    expiresAtMs: null,
+  };
+  const under = (rules: readonly Partial<Override>[], parts: Parts = {}): { call: Call; verdict: ReturnType<typeof said> } => {
+    world.install({ ...document, overrides: rules.map((rule, i) => ({ ...base, name: `rule-${i}`, ...rule })) }, 'test');
     const call = named(world, 'order', parts);
     return { call, verdict: said(overrides(call)) };
   };
@@ -195,13 +258,18 @@ t.test('overrides', async (t) => {
     t.match(under([]).verdict, { name: 'overrides.none', passes: true });
   });
   t.test('block and drain refuse with reason and author', async (t) => {
-    t.match(under([{ capability: 'crm.order.query' }]).verdict, { name: 'overrides.blocked', code: 2006, words: 'override rule-0 blocks it: a test (by ann)' });
+    t.match(under([{ capability: 'crm.order.query' }]).verdict, {
+      name: 'overrides.blocked',
+      code: 2006,
+      words: 'override rule-0 blocks it: a test (by ann)',
+    });
   });
   t.test('selectors: capability patterns, callers by agent, team, role and stars; both must fit', async (t) => {
-    const hits = (rule: object, as = 'web.desk.1'): boolean => under([rule], { as }).verdict.code === 2006;
+    const hits = (rule: Partial<Override>, as = 'web.desk.1'): boolean => under([rule], { as }).verdict.code === 2006;
     for (const capability of ['crm.order.query', 'crm.order.*', 'crm.*', '*']) t.ok(hits({ capability }), capability);
     for (const capability of ['crm.order.legacy', 'crm.ord.*', 'crm.o.*', 'cr.*', 'web.*']) t.notOk(hits({ capability }), capability);
-    for (const caller of ['web.desk.1', 'web.desk.*', 'web.*.*', '*.desk.*', 'team:web', 'role:desk', 'agent:web.desk.1']) t.ok(hits({ caller }), caller);
+    for (const caller of ['web.desk.1', 'web.desk.*', 'web.*.*', '*.desk.*', 'team:web', 'role:desk', 'agent:web.desk.1'])
+      t.ok(hits({ caller }), caller);
     for (const caller of ['web.desk.2', 'team:we', 'role:des', 'agent:web.desk.11', '*.shop.*']) t.notOk(hits({ caller }), caller);
     t.notOk(hits({ capability: 'crm.*', caller: 'team:ops' }));
   });
@@ -229,14 +297,26 @@ t.test('overrides', async (t) => {
     const moved = await go(world, under([{ action: 'reroute', capability: 'crm.order.query', to: 'crm.order.legacy' }]).call);
     t.equal(moved.code, 4002);
     t.match(detailOf(moved), /may not call crm\.order\.legacy/);
-    const ours = await go(world, under([{ action: 'reroute', capability: 'crm.order.query', to: 'crm.order.legacy' }], { as: 'nobody.at.1' }).call);
+    const ours = await go(
+      world,
+      under([{ action: 'reroute', capability: 'crm.order.query', to: 'crm.order.legacy' }], { as: 'nobody.at.1' }).call,
+    );
     t.match(resultOf(ours, true), { entry: { code: 0 }, provider: 'crm.old.1', version: '1.0.0' });
     const lost = await go(world, under([{ action: 'reroute', capability: 'crm.order.query', to: 'hr.leave.book' }]).call);
     t.equal(lost.code, 2006);
     t.match(detailOf(lost), /sends it to hr\.leave\.book, which is not in the table/);
   });
   t.test('a reroute in a circle ends', async (t) => {
-    const call = await go(world, under([{ action: 'reroute', capability: 'crm.order.query', to: 'crm.order.legacy' }, { action: 'reroute', capability: 'crm.order.legacy', to: 'crm.order.query' }], { as: 'nobody.at.1' }).call);
+    const call = await go(
+      world,
+      under(
+        [
+          { action: 'reroute', capability: 'crm.order.query', to: 'crm.order.legacy' },
+          { action: 'reroute', capability: 'crm.order.legacy', to: 'crm.order.query' },
+        ],
+        { as: 'nobody.at.1' },
+      ).call,
+    );
     t.equal(call.code, 0);
   });
 });
@@ -261,7 +341,10 @@ mocks:
       return call;
     };
     const held = [take('crm.order.query'), take('crm.order.query')];
-    t.match(held.map((call) => call.code), [0, 0]);
+    t.match(
+      held.map((call) => call.code),
+      [0, 0],
+    );
     const third = take('crm.order.query');
     t.equal(third.code, 3002);
     t.match(detailOf(third), 'web.desk.1 has 2 calls to crm.order.query in flight, its limit');
@@ -317,8 +400,15 @@ providers: []
   };
   const GOOD = '{"id":7,"session":{"id":"s1"}}';
   t.test('size, form, schema and key', async (t) => {
-    t.match(check('crm.order.query', { body: GOOD }), { name: 'contract.kept', code: 0, words: 'the request fits crm.order.query@2.0.0 (once)' });
-    t.match(check('crm.order.query', { body: `{"id":7,"session":{"id":"${'s'.repeat(200)}"}}` }), { code: 4005, words: /the body has 2\d\d bytes, 200 are allowed/ });
+    t.match(check('crm.order.query', { body: GOOD }), {
+      name: 'contract.kept',
+      code: 0,
+      words: 'the request fits crm.order.query@2.0.0 (once)',
+    });
+    t.match(check('crm.order.query', { body: `{"id":7,"session":{"id":"${'s'.repeat(200)}"}}` }), {
+      code: 4005,
+      words: /the body has 2\d\d bytes, 200 are allowed/,
+    });
     t.match(check('crm.order.query', { body: '{"id":7' }), { code: 4009, name: 'contract.affinity_key' });
     t.match(check('crm.order.query', { body: '{"id":7', headers: { 'reach-affinity': 'k' } }), { code: 4003, name: 'contract.not_json' });
     t.match(check('crm.order.query', { body: '{"id":"7","session":{"id":"s"}}' }), { code: 4003, name: 'contract.input', words: /\/id/ });
@@ -331,10 +421,13 @@ providers: []
     t.match(check('doc.text.store', { body: '{', contentType: 'text/plain' }), { code: 0 });
     t.match(check('doc.text.store', { body: '', contentType: 'application/json' }), { code: 0 });
   });
-  t.test('how often it may run: the contract\'s word, or the caller\'s for this call', async (t) => {
+  t.test("how often it may run: the contract's word, or the caller's for this call", async (t) => {
     t.equal(check('crm.order.query', { body: GOOD }).call.execution, 'once');
     t.equal(check('crm.order.query', { body: GOOD, headers: { 'reach-execution': 'idempotent' } }).call.execution, 'idempotent');
-    t.match(check('crm.order.query', { body: GOOD, headers: { 'reach-execution': 'twice' } }), { code: 4003, words: /twice is none of once, idempotent, keyed/ });
+    t.match(check('crm.order.query', { body: GOOD, headers: { 'reach-execution': 'twice' } }), {
+      code: 4003,
+      words: /twice is none of once, idempotent, keyed/,
+    });
   });
   t.test('one key, in either header; two different ones are not guessed at', async (t) => {
     const keyed = (headers: Record<string, string | string[]>): [string | null, number] => {
@@ -344,19 +437,24 @@ providers: []
     t.strictSame(keyed({ 'idempotency-key': 'a:1' }), ['a:1', 0]);
     t.strictSame(keyed({ 'reach-power-id': 'a:1', 'idempotency-key': 'a:1' }), ['a:1', 0]);
     t.strictSame(keyed({ 'reach-power-id': 'a:1', 'idempotency-key': 'a:2' }), [null, 4003]);
-    for (const bad of ['', 'a b', 'a\u0007', 'ä', 'x'.repeat(257)]) t.strictSame(keyed({ 'idempotency-key': bad }), [null, 4003], JSON.stringify(bad.slice(0, 9)));
+    for (const bad of ['', 'a b', 'a\u0007', 'ä', 'x'.repeat(257)])
+      t.strictSame(keyed({ 'idempotency-key': bad }), [null, 4003], JSON.stringify(bad.slice(0, 9)));
     t.strictSame(keyed({ 'idempotency-key': ['a', 'b'] }), [null, 4003]);
   });
-  t.test('the key of the conversation: the contract\'s place, then Reach-Affinity, then the sequence', async (t) => {
+  t.test("the key of the conversation: the contract's place, then Reach-Affinity, then the sequence", async (t) => {
     const key = (asked: string, parts: Parts): string | null => affinityKeyOf(named(world, asked, parts));
     t.equal(key('crm.order.query', { body: GOOD, headers: { 'reach-affinity': 'other' } }), 's1');
     t.equal(key('crm.order.query', { body: '{"session":{"id":42}}' }), '42', 'a number is a key too');
     t.equal(key('crm.order.query', { body: '{"session":{"id":""}}', headers: { 'reach-sequence-id': 'q' } }), 'q');
-    for (const body of ['{"session":{"id":null}}', '{"session":{"id":{}}}', '{"session":7}', '[]', 'null', 'junk']) t.equal(key('crm.order.query', { body }), null, body);
+    for (const body of ['{"session":{"id":null}}', '{"session":{"id":{}}}', '{"session":7}', '[]', 'null', 'junk'])
+      t.equal(key('crm.order.query', { body }), null, body);
     t.equal(key('web.page.show', { headers: { 'x-session': 'h', 'reach-affinity': 'a' } }), 'h');
     t.equal(key('web.page.show', { headers: { 'reach-affinity': 'a', 'reach-sequence-id': 'q' } }), 'a');
     const long = key('web.page.show', { headers: { 'x-session': 'k'.repeat(10_000) } }) as string;
-    t.ok(long.length < 100 && long === key('web.page.show', { headers: { 'x-session': 'k'.repeat(10_000) } }), 'a long one is kept as a digest');
+    t.ok(
+      long.length < 100 && long === key('web.page.show', { headers: { 'x-session': 'k'.repeat(10_000) } }),
+      'a long one is kept as a digest',
+    );
     t.not(long, key('web.page.show', { headers: { 'x-session': 'k'.repeat(10_001) } }));
   });
   t.test('a payload is parsed once, and a header given twice is no header', async (t) => {
@@ -369,21 +467,29 @@ providers: []
 
 t.test('deadline', async (t) => {
   const world = lab(ORDER.replace('aliases', 'deadline: 4s, aliases'));
-  const at = (headers: Record<string, string | string[]>, maxMs = 600_000): { call: Call; verdict: ReturnType<typeof said>; left: number; step: number } => {
+  const at = (
+    headers: Record<string, string | string[]>,
+    maxMs = 600_000,
+  ): { call: Call; verdict: ReturnType<typeof said>; left: number; step: number } => {
     const call = named(world, 'order', { headers });
     const verdict = said(deadline(call, call.capability?.versions[0] as Version, maxMs));
     return { call, verdict, left: call.deadlineAt - call.startedAt, step: call.stepEndsAt - call.startedAt };
   };
-  t.test('the caller\'s word, else the contract\'s', async (t) => {
+  t.test("the caller's word, else the contract's", async (t) => {
     t.match(at({}), { verdict: { name: 'deadline.by_contract' }, left: 4_000, step: 4_000, call: { totalMs: 4_000 } });
     t.match(at({ 'reach-deadline-ms': '2500' }), { verdict: { name: 'deadline.given' }, left: 2_500, call: { totalMs: 2_500 } });
     t.match(at({ 'reach-deadline-ms': '2500', 'reach-deadline-total-ms': '10000' }), { left: 2_500, call: { totalMs: 10_000 } });
     t.match(at({ 'reach-deadline-total-ms': '9000' }), { left: 9_000, call: { totalMs: 9_000 } });
-    t.match(at({ 'reach-deadline-ms': '9000', 'reach-deadline-total-ms': '1000' }), { left: 9_000, call: { totalMs: 9_000 } }, 'the total is never less than what is left');
+    t.match(
+      at({ 'reach-deadline-ms': '9000', 'reach-deadline-total-ms': '1000' }),
+      { left: 9_000, call: { totalMs: 9_000 } },
+      'the total is never less than what is left',
+    );
   });
-  t.test('nothing left is 5001 and nobody is contacted; what is no number, or above the maximum, is the caller\'s mistake', async (t) => {
+  t.test("nothing left is 5001 and nobody is contacted; what is no number, or above the maximum, is the caller's mistake", async (t) => {
     for (const over of ['0', '-5']) t.match(at({ 'reach-deadline-ms': over }).verdict, { code: 5001, name: 'deadline.over' });
-    for (const bad of ['', 'abc', '1.5', '1e3', '10s', '2030-01-01T00:00:00Z', '600001', '9'.repeat(40)]) t.match(at({ 'reach-deadline-ms': bad }).verdict, { code: 4003, name: 'deadline.malformed' }, bad);
+    for (const bad of ['', 'abc', '1.5', '1e3', '10s', '2030-01-01T00:00:00Z', '600001', '9'.repeat(40)])
+      t.match(at({ 'reach-deadline-ms': bad }).verdict, { code: 4003, name: 'deadline.malformed' }, bad);
     t.match(at({ 'reach-deadline-total-ms': 'x' }).verdict, { code: 4003, words: /Reach-Deadline-Total-Ms/ });
     t.match(at({ 'reach-deadline-ms': ['1', '2'] }).verdict, { code: 4003 });
   });
@@ -395,8 +501,16 @@ t.test('deadline', async (t) => {
       ['generation', '3000', 3_000],
       ['knowledge', '2001', 1],
     ];
-    for (const [step, left, may] of steps) t.match(at({ 'reach-deadline-ms': left, 'reach-budget': BUDGET, 'reach-step': step }), { verdict: { name: 'deadline.step' }, step: may }, step);
-    t.match(at({ 'reach-deadline-ms': '2000', 'reach-budget': BUDGET, 'reach-step': 'knowledge' }).verdict, { code: 5002, name: 'deadline.no_share' });
+    for (const [step, left, may] of steps)
+      t.match(
+        at({ 'reach-deadline-ms': left, 'reach-budget': BUDGET, 'reach-step': step }),
+        { verdict: { name: 'deadline.step' }, step: may },
+        step,
+      );
+    t.match(at({ 'reach-deadline-ms': '2000', 'reach-budget': BUDGET, 'reach-step': 'knowledge' }).verdict, {
+      code: 5002,
+      name: 'deadline.no_share',
+    });
     t.match(at({ 'reach-deadline-ms': '2000', 'reach-budget': BUDGET, 'reach-step': 'lunch' }).verdict, { code: 4003, words: /lunch/ });
     t.match(at({ 'reach-step': 'order' }).verdict, { code: 4003 });
     t.match(at({ 'reach-budget': 'order' }).verdict, { code: 4003 });
@@ -428,8 +542,16 @@ t.test('loops', async (t) => {
   };
   t.match(hop(undefined), { verdict: { passes: true }, sent: 'crm.order.1>crm.order.query' });
   t.match(hop('a.b.c>x.y.z'), { verdict: { words: 'hop 2 of 16 allowed' }, sent: 'a.b.c>x.y.z, crm.order.1>crm.order.query' });
-  t.match(hop('crm.order.1>crm.refund.apply,crm.order.2>crm.order.query').verdict, { passes: true }, 'same agent with another capability, same capability of another agent');
-  t.match(hop('x.y.z>a.b.c , crm.order.1>crm.order.query').verdict, { code: 2005, words: 'crm.order.1>crm.order.query is already in the path of this call: x.y.z>a.b.c → crm.order.1>crm.order.query → crm.order.1>crm.order.query' });
+  t.match(
+    hop('crm.order.1>crm.refund.apply,crm.order.2>crm.order.query').verdict,
+    { passes: true },
+    'same agent with another capability, same capability of another agent',
+  );
+  t.match(hop('x.y.z>a.b.c , crm.order.1>crm.order.query').verdict, {
+    code: 2005,
+    words:
+      'crm.order.1>crm.order.query is already in the path of this call: x.y.z>a.b.c → crm.order.1>crm.order.query → crm.order.1>crm.order.query',
+  });
   const long = Array.from({ length: 15 }, (_, i) => `a.b.${i}>x.y.z`);
   t.match(hop(long.join(',')).verdict, { passes: true, words: 'hop 16 of 16 allowed' });
   t.match(hop([...long, 'a.b.16>x.y.z'].join(',')).verdict, { code: 2005, name: 'loops.too_many_hops', words: /^17 hops, 16 allowed/ });
@@ -439,26 +561,45 @@ t.test('judge', async (t) => {
   const reply = (status: number, headers: Record<string, string> = {}, body = ''): Reply => answered(status, headers, Buffer.from(body));
   const json = (body: unknown) => (): unknown => body;
   const none = json(undefined);
-  t.test('what a status means: for the caller, and for the provider\'s health', async (t) => {
+  t.test("what a status means: for the caller, and for the provider's health", async (t) => {
     const rows: readonly (readonly [status: number, code: number, outcome: string])[] = [
-      [200, 0, 'success'], [201, 0, 'success'], [204, 0, 'success'], [304, 0, 'success'],
-      [301, 1004, 'failure'], [302, 1004, 'failure'],
-      [400, 6001, 'success'], [404, 6001, 'success'], [422, 6001, 'success'],
-      [408, 6001, 'ignored'], [425, 6001, 'ignored'], [429, 3004, 'ignored'],
-      [500, 6001, 'failure'], [501, 6001, 'failure'], [503, 6001, 'failure'],
+      [200, 0, 'success'],
+      [201, 0, 'success'],
+      [204, 0, 'success'],
+      [304, 0, 'success'],
+      [301, 1004, 'failure'],
+      [302, 1004, 'failure'],
+      [400, 6001, 'success'],
+      [404, 6001, 'success'],
+      [422, 6001, 'success'],
+      [408, 6001, 'ignored'],
+      [425, 6001, 'ignored'],
+      [429, 3004, 'ignored'],
+      [500, 6001, 'failure'],
+      [501, 6001, 'failure'],
+      [503, 6001, 'failure'],
     ];
-    for (const [status, code, outcome] of rows) t.match(judgeAnswer(reply(status), null, none), { code, outcome, definitely: false }, String(status));
+    for (const [status, code, outcome] of rows)
+      t.match(judgeAnswer(reply(status), null, none), { code, outcome, definitely: false }, String(status));
   });
-  t.test('the provider\'s own word makes it a definite success, whatever the status', async (t) => {
-    for (const status of [200, 404, 500]) t.match(judgeAnswer(reply(status, { 'reach-definitely-success': 'true' }), null, none), { code: 0, outcome: 'success', definitely: true });
+  t.test("the provider's own word makes it a definite success, whatever the status", async (t) => {
+    for (const status of [200, 404, 500])
+      t.match(judgeAnswer(reply(status, { 'reach-definitely-success': 'true' }), null, none), {
+        code: 0,
+        outcome: 'success',
+        definitely: true,
+      });
     t.match(judgeAnswer(reply(500, { 'reach-definitely-success': 'false' }), null, none), { code: 6001 });
   });
-  t.test('the contract\'s conditions', async (t) => {
+  t.test("the contract's conditions", async (t) => {
     const nothing = { status: null, pointer: null, empty: null, equals: undefined, below: null, above: null };
-    const rule = (definitely: object[], unless: object[] = []): never => ({ definitely: definitely.map((one) => ({ ...nothing, ...one })), unless: unless.map((one) => ({ ...nothing, ...one })) }) as never;
-    const answer = (body: unknown, rules: never, status = 200): { code: number; definitely: boolean; outcome: string } => judgeAnswer(reply(status), rules, json(body));
+    const rule = (definitely: object[], unless: object[] = []): never =>
+      ({ definitely: definitely.map((one) => ({ ...nothing, ...one })), unless: unless.map((one) => ({ ...nothing, ...one })) }) as never;
+    const answer = (body: unknown, rules: never, status = 200): { code: number; definitely: boolean; outcome: string } =>
+      judgeAnswer(reply(status), rules, json(body));
     const empty = rule([{ pointer: '/items', empty: true }]);
-    for (const body of [{ items: [] }, { items: null }, {}, { items: '' }, { items: {} }]) t.ok(answer(body, empty).definitely, JSON.stringify(body));
+    for (const body of [{ items: [] }, { items: null }, {}, { items: '' }, { items: {} }])
+      t.ok(answer(body, empty).definitely, JSON.stringify(body));
     t.notOk(answer({ items: [0] }, empty).definitely);
     t.notOk(answer({ items: [] }, empty, 500).definitely, 'an error is no success, unless its status is named');
     t.match(answer({}, rule([{ status: 404 }]), 404), { code: 0, definitely: true });
@@ -467,24 +608,36 @@ t.test('judge', async (t) => {
     t.ok(answer({ score: 0.2 }, rule([{ pointer: '/score', below: 0.3 }])).definitely);
     t.notOk(answer({ score: '0.2' }, rule([{ pointer: '/score', below: 0.3 }])).definitely, 'text is no number');
     t.match(answer({ error: 'x' }, rule([], [{ pointer: '/error', empty: false }])), { code: 1004, outcome: 'failure' });
-    t.match(answer({ error: 'x', score: 1 }, rule([{ pointer: '/score', above: 0.5 }], [{ pointer: '/error', empty: false }])), { code: 0, definitely: true }, 'definite comes first');
-    t.notOk(judgeAnswer(reply(200), empty, none).definitely === false && false);
+    t.match(
+      answer({ error: 'x', score: 1 }, rule([{ pointer: '/score', above: 0.5 }], [{ pointer: '/error', empty: false }])),
+      { code: 0, definitely: true },
+      'definite comes first',
+    );
+    t.match(
+      judgeAnswer(reply(200), rule([], [{ pointer: '/error', empty: false }]), none),
+      { code: 0 },
+      'what is no JSON has no such place',
+    );
   });
   t.test('failures that say nothing about the provider are ignored, the others count', async (t) => {
-    for (const code of [3001, 3003, 3004, 2006, 4002, 4003, 4005, 4006, 4007, 4008, 2005, 5003] as const) t.equal(judgeFailure(failed(code, 'not_started', 'x')).outcome, 'ignored', String(code));
-    for (const code of [1001, 1002, 1003, 1004, 1005, 1006, 1007, 4004, 5001, 9001] as const) t.equal(judgeFailure(failed(code, 'started', 'x')).outcome, 'failure', String(code));
+    for (const code of [3001, 3003, 3004, 2006, 4002, 4003, 4005, 4006, 4007, 4008, 2005, 5003, 9001] as const)
+      t.equal(judgeFailure(failed(code, 'not_started', 'x')).outcome, 'ignored', String(code));
+    for (const code of [1001, 1002, 1003, 1004, 1005, 1006, 1007, 4004, 5001] as const)
+      t.equal(judgeFailure(failed(code, 'started', 'x')).outcome, 'failure', String(code));
   });
   t.test('Retry-After, as seconds, as a date, as junk', async (t) => {
     const now = Date.parse('2030-01-31T18:00:00Z');
     t.equal(retryAfterMsOf(reply(429, { 'retry-after': '7' }), now), 7_000);
     t.equal(retryAfterMsOf(reply(429, { 'retry-after': 'Thu, 31 Jan 2030 18:01:00 GMT' }), now), 60_000);
-    for (const value of ['Thu, 31 Jan 2030 17:00:00 GMT', 'soon', '-3', '1.5']) t.equal(retryAfterMsOf(reply(429, { 'retry-after': value }), now), 0, value);
+    for (const value of ['Thu, 31 Jan 2030 17:00:00 GMT', 'soon', '-3', '1.5'])
+      t.equal(retryAfterMsOf(reply(429, { 'retry-after': value }), now), 0, value);
     t.equal(retryAfterMsOf(failed(3001, 'not_started', 'x', false, 1_234), now), 1_234);
   });
 });
 
 t.test('attempt', async (t) => {
-  const table = (mock: string, more = ''): World => lab(`
+  const table = (mock: string, more = ''): World =>
+    lab(`
 contracts:
   - {name: crm.order.query, version: 2.0.0, description: x, acl: public, timeout: 1s, deadline: 3s, breaker: {min_calls: 2}${more}}
 providers:
@@ -494,20 +647,53 @@ mocks:
 `);
   const atRest = (t: { strictSame(a: unknown, b: unknown): void }, world: World): void => {
     const { health } = [...world.table.current().providers.values()][0] as { health: { inFlight: number } };
-    t.strictSame([health.inFlight, world.engine.limits.inFlight(), world.mock.open, world.clock.nextAt(), world.witness.attemptsEnded], [0, 0, 0, null, world.witness.attemptsRecorded]);
+    t.strictSame(
+      [health.inFlight, world.engine.limits.inFlight(), world.mock.open, world.clock.nextAt(), world.witness.attemptsEnded],
+      [0, 0, 0, null, world.witness.attemptsRecorded],
+    );
   };
-  const rows: readonly (readonly [what: string, mock: string, more: string, expected: { code: number; ms: number; ambiguous: boolean; started: string; failures: number }])[] = [
+  const rows: readonly (readonly [
+    what: string,
+    mock: string,
+    more: string,
+    expected: { code: number; ms: number; ambiguous: boolean; started: string; failures: number },
+  ])[] = [
     ['an answer', '{latency: 20ms}', '', { code: 0, ms: 20, ambiguous: false, started: 'done', failures: 0 }],
-    ['no answer within the attempt\'s time', '{hang: true}', '', { code: 1003, ms: 1_000, ambiguous: true, started: 'started', failures: 1 }],
-    ['no end of the answer', '{hang: mid_body, slow_body: {chunks: 4, every: 10ms}}', '', { code: 1003, ms: 1_000, ambiguous: true, started: 'started', failures: 1 }],
+    [
+      "no answer within the attempt's time",
+      '{hang: true}',
+      '',
+      { code: 1003, ms: 1_000, ambiguous: true, started: 'started', failures: 1 },
+    ],
+    [
+      'no end of the answer',
+      '{hang: mid_body, slow_body: {chunks: 4, every: 10ms}}',
+      '',
+      { code: 1003, ms: 1_000, ambiguous: true, started: 'started', failures: 1 },
+    ],
     ['no connection', '{refuse_connect: true}', '', { code: 1001, ms: 0, ambiguous: false, started: 'not_started', failures: 1 }],
     ['a reset', '{reset: before_head, latency: 5ms}', '', { code: 1002, ms: 5, ambiguous: true, started: 'started', failures: 1 }],
     ['a cut body', '{reset: mid_body}', '', { code: 1004, ms: 0, ambiguous: true, started: 'started', failures: 1 }],
-    ['an answer above the limit', '{body: {text: 12345678901234567890}}', ', limits: {response: 20B}', { code: 1005, ms: 0, ambiguous: true, started: 'started', failures: 1 }],
-    ['an answer that breaks the output schema', '{body: {id: x}}', ', output: {type: object, properties: {id: {type: integer}}}', { code: 4004, ms: 0, ambiguous: false, started: 'done', failures: 1 }],
+    [
+      'an answer above the limit',
+      '{body: {text: "12345678901234567890"}}',
+      ', limits: {response: 20B}',
+      { code: 1005, ms: 0, ambiguous: true, started: 'started', failures: 1 },
+    ],
+    [
+      'an answer that breaks the output schema',
+      '{body: {id: x}}',
+      ', output: {type: object, properties: {id: {type: integer}}}',
+      { code: 4004, ms: 0, ambiguous: false, started: 'done', failures: 1 },
+    ],
     ['an error of the agent', '{status: 500}', '', { code: 6001, ms: 0, ambiguous: false, started: 'done', failures: 1 }],
     ['a refusal of the agent', '{status: 404}', '', { code: 6001, ms: 0, ambiguous: false, started: 'done', failures: 0 }],
-    ['a definite success with an error status', '{status: 500, headers: {reach-definitely-success: true}}', '', { code: 0, ms: 0, ambiguous: false, started: 'done', failures: 0 }],
+    [
+      'a definite success with an error status',
+      '{status: 500, headers: {reach-definitely-success: true}}',
+      '',
+      { code: 0, ms: 0, ambiguous: false, started: 'done', failures: 0 },
+    ],
   ];
   for (const [what, mock, more, expected] of rows) {
     t.test(what, async (t) => {
@@ -515,18 +701,30 @@ mocks:
       const call = await go(world, ask(world, 'crm.order.query'));
       const result = resultOf(call, true);
       const cell = [...world.health.cells()][0];
-      t.strictSame({ code: result.entry.code, ms: result.elapsedMs, ambiguous: result.ambiguous, started: call.attempts[0]?.started, failures: cell?.failuresInWindow(world.clock.now()) }, expected);
+      t.strictSame(
+        {
+          code: result.entry.code,
+          ms: result.elapsedMs,
+          ambiguous: result.ambiguous,
+          started: call.attempts[0]?.started,
+          failures: cell?.failuresInWindow(world.clock.now()),
+        },
+        expected,
+      );
       atRest(t, world);
     });
   }
-  t.test('the caller\'s time is over before the attempt\'s: 5001', async (t) => {
+  t.test("the caller's time is over before the attempt's: 5001", async (t) => {
     const world = table('{hang: true}');
     const call = await go(world, ask(world, 'crm.order.query', { headers: { 'reach-deadline-ms': '300' } }));
     t.match([call.code, world.clock.now(), detailOf(call)], [5001, 300, /no answer within the 300 ms that were left/]);
     atRest(t, world);
   });
   t.test('a caller that leaves early says nothing about the provider; one that leaves when its time is nearly over does', async (t) => {
-    for (const [afterMs, failures] of [[500, 0], [960, 1]] as const) {
+    for (const [afterMs, failures] of [
+      [500, 0],
+      [960, 1],
+    ] as const) {
       const world = table('{hang: true}');
       const call = ask(world, 'crm.order.query');
       world.clock.after(afterMs, () => call.cancel());
@@ -536,22 +734,72 @@ mocks:
       atRest(t, world);
     }
   });
-  t.test('the provider sees who asks, what is left, the trace, the key and the path; the caller\'s own headers of that kind are not believed', async (t) => {
-    const world = table('{body: {caller: $header.reach-caller, left: $header.reach-deadline-ms, total: $header.reach-deadline-total-ms, trace: $header.traceparent, key: $header.idempotency-key, path: $header.reach-path}}');
-    const call = await go(world, ask(world, 'crm.order.query', { headers: { 'reach-caller': 'root.root.1', 'reach-deadline-ms': '800', 'idempotency-key': 'k-1', traceparent: 'junk' } }));
-    t.match(JSON.parse(resultOf(call, true).data.toString()), { caller: 'web.desk.1', left: '800', total: '800', trace: /^00-0af7651916cd43dd8448eb211c80319c-[0-9a-f]{16}-01$/, key: 'k-1', path: 'crm.order.1>crm.order.query' });
-  });
-  t.test('a permit that another call took in the same turn is a busy breaker, not a second probe', async (t) => {
+  t.test(
+    "the provider sees who asks, what is left, the trace, the key and the path; the caller's own headers of that kind are not believed",
+    async (t) => {
+      const world = table(
+        '{body: {caller: $header.reach-caller, left: $header.reach-deadline-ms, total: $header.reach-deadline-total-ms, trace: $header.traceparent, key: $header.idempotency-key, path: $header.reach-path}}',
+      );
+      const call = await go(
+        world,
+        ask(world, 'crm.order.query', {
+          headers: { 'reach-caller': 'root.root.1', 'reach-deadline-ms': '800', 'idempotency-key': 'k-1', traceparent: 'junk' },
+        }),
+      );
+      t.match(JSON.parse(resultOf(call, true).data.toString()), {
+        caller: 'web.desk.1',
+        left: '800',
+        total: '800',
+        trace: /^00-0af7651916cd43dd8448eb211c80319c-[0-9a-f]{16}-01$/,
+        key: 'k-1',
+        path: 'crm.order.1>crm.order.query',
+      });
+    },
+  );
+  t.test('an open breaker is refused without an attempt, and says when to come back', async (t) => {
     const world = table('{latency: 10ms, status: 500}', ', execution: once');
     for (let i = 0; i < 2; i++) await go(world, ask(world, 'crm.order.query'));
-    const open = await go(world, ask(world, 'crm.order.query'));
-    t.match([open.code, open.attempts.length], [3001, 0]);
-    t.ok(open.retryAfterMs > 100_000 || resultOf(open, true).detail.includes('for another'), 'it says when to come back');
+    await world.clock.advance(20_000);
+    const open = resultOf(await go(world, ask(world, 'crm.order.query')), true);
+    t.match(
+      [open.entry.code, open.call.attempts.length, open.retryAfterMs, open.detail],
+      [3001, 0, 100_000, /breaker open for another 100 s/],
+    );
+  });
+  t.test(
+    'an idle connection that was closed under us: once more on a fresh one, only for work that may run again and has no other provider',
+    async (t) => {
+      const send = async (world: World, headers: Record<string, string> = {}): Promise<[code: number, sent: number, attempts: number]> => {
+        let sent = 0;
+        const transport = {
+          invoke: () => Promise.resolve(++sent === 1 ? failed(1002, 'started', 'reset', true) : answered(200, {}, NO_BODY)),
+        };
+        const engine = withTransport(world, transport);
+        const call = ask(world, 'order', { headers });
+        await outbound(engine, call);
+        t.equal(
+          [...world.health.providers()].every((one) => one.inFlight === 0),
+          true,
+        );
+        return [call.code, sent, call.attempts.length];
+      };
+      const alone = ORDER.replace(/ {2}- \{agent_id: crm\.order\.2.*\n/, '');
+      t.strictSame(await send(lab(alone)), [0, 2, 1]);
+      t.strictSame(await send(lab(alone), { 'reach-execution': 'once' }), [1002, 1, 1]);
+    },
+  );
+  t.test('a transport that throws is a fault of ours: 9001, permit and slot given back, no word about the provider', async (t) => {
+    const world = lab(ORDER);
+    const call = ask(world, 'order');
+    await outbound(withTransport(world, { invoke: () => Promise.reject(new TypeError('boom')) }), call);
+    t.match([call.code, isAmbiguous(call), world.clock.nextAt()], [9001, true, null]);
+    for (const cell of world.health.cells()) t.match([cell.provider.inFlight, cell.callsInWindow(0)], [0, 0]);
   });
 });
 
 t.test('retry', async (t) => {
-  const table = (mocks: string, contract = 'execution: idempotent', sidecar = ''): World => lab(`
+  const table = (mocks: string, contract = 'execution: idempotent', sidecar = ''): World =>
+    lab(`
 ${sidecar}
 contracts:
   - {name: crm.order.query, version: 2.0.0, description: x, acl: public, timeout: 1s, breaker: {enabled: false}, ${contract}}
@@ -572,7 +820,7 @@ ${mocks}
     ['a rate limit', '{status: 429}', 1, 2],
     ['too early', '{status: 425}', 2, 2],
     ['a time-out of its own', '{status: 408}', 1, 2],
-    ['the caller\'s mistake', '{status: 400}', 1, 1],
+    ["the caller's mistake", '{status: 400}', 1, 1],
     ['not found', '{status: 404}', 1, 1],
     ['an error that says no', '{status: 500, headers: {reach-retry: none}}', 1, 1],
     ['a redirect', '{status: 302}', 1, 2],
@@ -581,9 +829,16 @@ ${mocks}
   ];
   for (const [what, mock, once, idempotent] of FAULTS) {
     t.test(`${what}: attempts of work that runs once, and that may run again`, async (t) => {
-      for (const [execution, attempts] of [['once', once], ['idempotent', idempotent], ['keyed', idempotent]] as const) {
+      for (const [execution, attempts] of [
+        ['once', once],
+        ['idempotent', idempotent],
+        ['keyed', idempotent],
+      ] as const) {
         const world = table(`  crm.order.1: ${mock}`, `execution: ${execution}, limits: {response: 70B}`);
-        const call = await go(world, ask(world, 'crm.order.query', { headers: { 'idempotency-key': 'k' }, body: '{"order_id":1234567890}' }));
+        const call = await go(
+          world,
+          ask(world, 'crm.order.query', { headers: { 'idempotency-key': 'k' }, body: '{"order_id":1234567890}' }),
+        );
         t.equal(call.attempts.length, attempts, `${execution}: ${reasonsOf(call).join(' ')}`);
         if (attempts === 2) t.match([call.code, call.chosen?.provider.agentId], [0, 'crm.order.2'], 'elsewhere it went well');
       }
@@ -591,10 +846,17 @@ ${mocks}
   }
   t.test('never to a provider already tried, at most as often as the policy says, at last what the last attempt said', async (t) => {
     const all = '  crm.order.1: {status: 500}\n  crm.order.2: {status: 502}\n  crm.order.3: {status: 503}';
-    for (const [max, statuses] of [[0, [500]], [1, [500, 502]], [2, [500, 502, 503]]] as const) {
+    for (const [max, statuses] of [
+      [0, [500]],
+      [1, [500, 502]],
+      [2, [500, 502, 503]],
+    ] as const) {
       const world = table(all, `execution: idempotent, retry: {max: ${max}}`);
       const call = await go(world, ask(world, 'crm.order.query'));
-      t.strictSame(call.attempts.map((one) => one.status), statuses);
+      t.strictSame(
+        call.attempts.map((one) => one.status),
+        statuses,
+      );
       t.match([call.code, call.status], [6001, statuses.at(-1)]);
       t.equal(reasonsOf(call).includes('retry.spent'), true);
     }
@@ -602,9 +864,14 @@ ${mocks}
   t.test('backoff: none where nothing began, else doubling with chance, within bounds', async (t) => {
     const random = new SeededRandom(1);
     for (let i = 0; i < 200; i++) {
-      for (const [retries, full] of [[0, 25], [1, 50], [2, 100], [9, 250]] as const) {
+      for (const [retries, full] of [
+        [0, 25],
+        [1, 50],
+        [2, 100],
+        [9, 250],
+      ] as const) {
         const pause = backoffMs(retries, 25, 250, random);
-        t.ok(pause >= full / 2 && pause <= full, `${pause} for ${retries}`) || t.end();
+        if (pause < full / 2 || pause > full) t.fail(`${pause} for ${retries}`);
       }
     }
     const refused = table('  crm.order.1: {refuse_connect: true}');
@@ -618,14 +885,20 @@ ${mocks}
     const tries = async (headers: Record<string, string>, latency: string): Promise<[number, string]> => {
       const world = table(`  crm.order.1: {latency: ${latency}, status: 500}`);
       const call = await go(world, ask(world, 'crm.order.query', { headers }));
-      return [call.attempts.length, reasonsOf(call).at(-1) === 'fallback.none' ? (reasonsOf(call).at(-2) as string) : (reasonsOf(call).at(-1) as string)];
+      return [
+        call.attempts.length,
+        reasonsOf(call).at(-1) === 'fallback.none' ? (reasonsOf(call).at(-2) as string) : (reasonsOf(call).at(-1) as string),
+      ];
     };
     t.strictSame(await tries({ 'reach-deadline-ms': '1000' }, '700ms'), [2, 'attempt.served']);
     t.strictSame(await tries({ 'reach-deadline-ms': '1000' }, '810ms'), [1, 'retry.too_late']);
     t.strictSame(await tries({ 'reach-deadline-ms': '1000', 'reach-deadline-total-ms': '10000' }, '100ms'), [1, 'retry.too_late']);
   });
   t.test('a caller that leaves during the pause ends it', async (t) => {
-    const world = table('  crm.order.1: {status: 500}', 'execution: idempotent, retry: {backoff: 10s, backoff_max: 10s, min_remaining: 0}, deadline: 60s');
+    const world = table(
+      '  crm.order.1: {status: 500}',
+      'execution: idempotent, retry: {backoff: 10s, backoff_max: 10s, min_remaining: 0}, deadline: 60s',
+    );
     const call = ask(world, 'crm.order.query');
     world.clock.after(100, () => call.cancel());
     await go(world, call);
@@ -646,14 +919,19 @@ ${mocks}
     await alone(drained);
   });
   t.test('the budget: a share of the recent calls and a floor; what is over it fails with 3005 and its cause', async (t) => {
-    const world = table('  crm.order.1: {status: 500}\n  crm.order.2: {status: 500}\n  crm.order.3: {status: 500}', 'execution: idempotent, retry: {backoff: 0s, backoff_max: 0s}', 'sidecar: {retry_budget: {ratio: 10%, min_per_sec: 0.1}}');
+    const world = table(
+      '  crm.order.1: {status: 500}\n  crm.order.2: {status: 500}\n  crm.order.3: {status: 500}',
+      'execution: idempotent, retry: {backoff: 0s, backoff_max: 0s}',
+      'sidecar: {retry_budget: {ratio: 10%, min_per_sec: 0.1}}',
+    );
     const codes: number[] = [];
     let attempts = 0;
     for (let i = 0; i < 100; i++) {
       const call = await go(world, ask(world, 'crm.order.query'));
       codes.push(call.code);
       attempts += call.attempts.length;
-      if (call.code === 3005) t.match(detailOf(call), /too many calls are being retried \(\d+ of the last \d+\); the attempt failed with 6001/) || t.end();
+      if (call.code === 3005)
+        t.match(detailOf(call), /too many calls are being retried \(\d+ of the last \d+\); the attempt failed with 6001/);
     }
     t.equal(attempts, 111, 'one of the floor, ten of a hundred');
     t.equal(codes.filter((code) => code === 3005).length, 89);
@@ -661,7 +939,10 @@ ${mocks}
   t.test('the budget forgets after ten seconds, and time that stands or jumps does not confuse it', async (t) => {
     const budget = new RetryBudget(0.5, 0);
     for (let i = 0; i < 10; i++) budget.noteCall(500);
-    t.strictSame([1, 2, 3, 4, 5, 6].map(() => budget.take(500)), [true, true, true, true, true, false]);
+    t.strictSame(
+      [1, 2, 3, 4, 5, 6].map(() => budget.take(500)),
+      [true, true, true, true, true, false],
+    );
     t.notOk(budget.take(9_999));
     budget.noteCall(10_000);
     budget.noteCall(10_000);
@@ -674,7 +955,8 @@ ${mocks}
 });
 
 t.test('fallback', async (t) => {
-  const table = (fallback: string, mock = '{status: 500}', more = ''): World => lab(`
+  const table = (fallback: string, mock = '{status: 500}', more = ''): World =>
+    lab(`
 contracts:
   - {name: crm.order.query, version: 2.0.0, description: x, acl: public, execution: idempotent, timeout: 1s, retry: {max: 0}, fallback: ${fallback}}
   - {name: crm.order.lookup, version: 1.0.0, description: x, acl: [web.desk.1], execution: idempotent, fallback: [{static: never}]}
@@ -688,10 +970,29 @@ mocks:
   crm.order.1: ${mock}
 ${more}
 `);
-  const outcome = async (world: World, parts: Parts = {}): Promise<{ code: number; provider: string | null; degraded: boolean; data: string; cause: string | null; last: string; attempts: number }> => {
+  const outcome = async (
+    world: World,
+    parts: Parts = {},
+  ): Promise<{
+    code: number;
+    provider: string | null;
+    degraded: boolean;
+    data: string;
+    cause: string | null;
+    last: string;
+    attempts: number;
+  }> => {
     const call = await go(world, ask(world, 'crm.order.query', parts));
     const result = resultOf(call, true);
-    return { code: result.entry.code, provider: result.provider, degraded: call.degraded, data: result.data.toString(), cause: call.cause, last: reasonsOf(call).at(-1) as string, attempts: call.attempts.length };
+    return {
+      code: result.entry.code,
+      provider: result.provider,
+      degraded: call.degraded,
+      data: result.data.toString(),
+      cause: call.cause,
+      last: reasonsOf(call).at(-1) as string,
+      attempts: call.attempts.length,
+    };
   };
   const CHAIN = '[{capability: crm.order.lookup}, {capability: crm.order.cache}, {static: {text: later}}]';
   t.test('nothing said and explicitly none are failures, told apart in the trace', async (t) => {
@@ -702,23 +1003,56 @@ ${more}
     t.match(await outcome(world), { code: 6001, degraded: false, last: 'fallback.none' });
   });
   t.test('a chain is walked in order, marked degraded, with the cause kept', async (t) => {
-    t.match(await outcome(table(CHAIN)), { code: 0, provider: 'crm.look.1', degraded: true, cause: /^6001 crm\.order\.1: the provider answered 500/, attempts: 2 });
-    t.match(await outcome(table(CHAIN, '{status: 500}', '  crm.look.1: {status: 500}')), { code: 0, provider: 'crm.cache.1', degraded: true, cause: /^6001 crm\.order\.1/, attempts: 3 });
-    t.match(await outcome(table(CHAIN, '{status: 500}', '  crm.look.1: {status: 500}\n  crm.cache.1: {refuse_connect: true}')), { code: 0, provider: null, degraded: true, data: '{"text":"later"}', last: 'fallback.static' });
-    t.match(await outcome(table('[{capability: crm.order.cache}]', '{status: 500}', '  crm.cache.1: {status: 503}')), { code: 6001, last: 'fallback.exhausted', attempts: 2 });
+    t.match(await outcome(table(CHAIN)), {
+      code: 0,
+      provider: 'crm.look.1',
+      degraded: true,
+      cause: /^6001 crm\.order\.1: the provider answered 500/,
+      attempts: 2,
+    });
+    t.match(await outcome(table(CHAIN, '{status: 500}', '  crm.look.1: {status: 500}')), {
+      code: 0,
+      provider: 'crm.cache.1',
+      degraded: true,
+      cause: /^6001 crm\.order\.1/,
+      attempts: 3,
+    });
+    t.match(await outcome(table(CHAIN, '{status: 500}', '  crm.look.1: {status: 500}\n  crm.cache.1: {refuse_connect: true}')), {
+      code: 0,
+      provider: null,
+      degraded: true,
+      data: '{"text":"later"}',
+      last: 'fallback.static',
+    });
+    t.match(await outcome(table('[{capability: crm.order.cache}]', '{status: 500}', '  crm.cache.1: {status: 503}')), {
+      code: 6001,
+      last: 'fallback.exhausted',
+      attempts: 2,
+    });
   });
   t.test('a step that the caller may not use is passed over', async (t) => {
     const call = await outcome(table(CHAIN), { as: 'web.desk.2' });
     t.match(call, { code: 4002 }, 'an ACL is no failure to be mended by another answer');
   });
   t.test('a provider of its own is asked by name', async (t) => {
-    t.match(await outcome(table('[{provider: crm.order.9}, {static: x}]')), { code: 0, provider: 'crm.order.9', degraded: true, attempts: 2 });
+    t.match(await outcome(table('[{provider: crm.order.9}, {static: x}]')), {
+      code: 0,
+      provider: 'crm.order.9',
+      degraded: true,
+      attempts: 2,
+    });
   });
-  t.test('it runs for time and transport failures while there is time, not for the caller\'s mistakes or what does not exist', async (t) => {
-    for (const mock of ['{hang: true}', '{refuse_connect: true}', '{reset: before_head}', '{status: 429}', '{status: 302}']) t.match(await outcome(table('[{static: x}]', mock)), { code: 0, data: '"x"', degraded: true }, mock);
-    for (const mock of ['{status: 400}', '{status: 404}']) t.match(await outcome(table('[{static: x}]', mock)), { code: 6001, degraded: false, last: 'fallback.not_for_this' }, mock);
+  t.test("it runs for time and transport failures while there is time, not for the caller's mistakes or what does not exist", async (t) => {
+    for (const mock of ['{hang: true}', '{refuse_connect: true}', '{reset: before_head}', '{status: 429}', '{status: 302}'])
+      t.match(await outcome(table('[{static: x}]', mock)), { code: 0, data: '"x"', degraded: true }, mock);
+    for (const mock of ['{status: 400}', '{status: 404}'])
+      t.match(await outcome(table('[{static: x}]', mock)), { code: 6001, degraded: false, last: 'fallback.not_for_this' }, mock);
     t.match(await outcome(table('[{static: x}]'), { body: '{' }), { code: 4003, degraded: false });
-    t.match(await outcome(table('[{static: x}]', '{hang: true}'), { headers: { 'reach-deadline-ms': '500' } }), { code: 5001, degraded: false, last: 'fallback.no_time' });
+    t.match(await outcome(table('[{static: x}]', '{hang: true}'), { headers: { 'reach-deadline-ms': '500' } }), {
+      code: 5001,
+      degraded: false,
+      last: 'fallback.no_time',
+    });
     const world = table('[{static: x}]');
     const call = await go(world, ask(world, 'crm.order.query@^3.0'));
     t.match([call.code, call.degraded], [2002, false]);
@@ -732,7 +1066,11 @@ providers:
   - {agent_id: crm.order.1, offers: [crm.order.query@1.0.0], drain: true}
   - {agent_id: crm.order.2, offers: [crm.order.query@2.0.0], drain: true}
 `);
-    for (const [asked, text] of [['crm.order.query@^1.0', '"old text"'], ['crm.order.query@^2.0', '"new text"'], ['crm.order.query', '"new text"']] as const) {
+    for (const [asked, text] of [
+      ['crm.order.query@^1.0', '"old text"'],
+      ['crm.order.query@^2.0', '"new text"'],
+      ['crm.order.query', '"new text"'],
+    ] as const) {
       t.equal(resultOf(await go(world, ask(world, asked)), true).data.toString(), text, asked);
     }
   });

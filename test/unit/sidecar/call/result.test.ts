@@ -9,6 +9,7 @@ import {
   detailOf,
   envelope,
   failureStatus,
+  type JsonBytes,
   MAX_DETAIL_CHARS,
   plainProblem,
   problem,
@@ -53,9 +54,14 @@ function served(body: string | Buffer, contentType: string | null, code: Code = 
   });
 }
 
+/** As a receiver reads it. */
+function received(bytes: JsonBytes): string {
+  return Buffer.from(bytes as string, 'latin1').toString('utf8');
+}
+
 /** The `data` of the answer as text, byte by byte. */
 function dataText(call: Call): string {
-  const text = envelope(resultOf(call, true), false).toString('utf8');
+  const text = received(envelope(resultOf(call, true), false));
   const from = text.indexOf('"data":') + 7;
   return text.slice(from, text.indexOf(',"error":null'));
 }
@@ -95,7 +101,7 @@ t.test('what says it is JSON and is not is a bad answer', async (t) => {
     const result = resultOf(served(body, 'application/json'), true);
     t.match(result, { entry: { code: 1004, http: 502 }, detail: /not well formed/, ambiguous: false });
     t.equal(failureStatus(result), 502);
-    t.equal((JSON.parse(problem(result, false).toString()) as { data: unknown }).data, null);
+    t.equal((JSON.parse(received(problem(result, false))) as { data: unknown }).data, null);
   }
   const encoded = served('{}', 'application/json');
   encoded.reply = answered(200, { 'content-type': 'application/json', 'content-encoding': 'gzip' }, Buffer.from('{}'));
@@ -119,6 +125,16 @@ t.test('text is a string, other bytes are base64, nothing is null', async (t) =>
   t.equal(dataText(served('', null, 0, 204)), 'null');
 });
 
+t.test('large answers and words in any script come through whole', async (t) => {
+  const large = JSON.stringify({ text: 'ü💡'.repeat(50_000) });
+  t.equal(dataText(served(large, 'application/json')), large);
+  const call = served('"ü💡"', 'application/json');
+  call.cause = '1003 日本';
+  const bytes = envelope(resultOf(call, true), false);
+  t.match(JSON.parse(received(bytes)), { data: 'ü💡', cause: '1003 日本' });
+  t.equal(bytes.length, Buffer.byteLength(received(bytes)), 'length is in bytes');
+});
+
 t.test('a body that was checked already is not looked at again', async (t) => {
   const call = served('{"not": checked}', 'application/json');
   call.outputChecked = true;
@@ -138,14 +154,14 @@ t.test("the agent's own error is passed on whatever it is", async (t) => {
     ['', null, null],
   ] as const) {
     const result = resultOf(served(body, type, 6001, 503), true);
-    t.match(JSON.parse(problem(result, false).toString()), { code: 6001, status: 503, data, provider: 'crm.order.a' });
+    t.match(JSON.parse(received(problem(result, false))), { code: 6001, status: 503, data, provider: 'crm.order.a' });
   }
   t.equal(failureStatus(resultOf(served('x', null, 6001, 399), true)), 500, "no other status than an error's");
 });
 
 t.test('other failures carry no data', async (t) => {
   const result = resultOf(served('{"secret":1}', 'application/json', 4004), true);
-  t.match(JSON.parse(problem(result, false).toString()), { code: 4004, data: null });
+  t.match(JSON.parse(received(problem(result, false))), { code: 4004, data: null });
 });
 
 t.test('ambiguous is an attempt that started and has no whole answer', async (t) => {
@@ -199,7 +215,7 @@ t.test('the words are those of whoever refused it', async (t) => {
     call.reply = failed(1004, 'started', 'a\n\u001b[31m\u2028"\\');
     call.code = 1004;
   });
-  const body = problem(resultOf(nasty, true), false).toString();
+  const body = received(problem(resultOf(nasty, true), false));
   t.notOk(
     body.split('').some((c) => c < ' '),
     'control characters are escaped',
@@ -212,18 +228,18 @@ t.test('a fallback shows whose failure led to it and who was tried', async (t) =
   call.fallbackFrom = candidate.version.capability;
   call.degraded = true;
   call.cause = '1003 no answer';
-  t.match(JSON.parse(envelope(resultOf(call, true), false).toString()), {
+  t.match(JSON.parse(received(envelope(resultOf(call, true), false))), {
     degraded: true,
     cause: '1003 no answer',
     attempts: [{ capability: 'crm.order.query', provider: 'crm.order.a', at_ms: 0.123 }],
   });
   call.staticBody = Buffer.from('"sorry"');
-  t.match(JSON.parse(envelope(resultOf(call, true), false).toString()), { data: 'sorry', provider: null, version: null });
+  t.match(JSON.parse(received(envelope(resultOf(call, true), false))), { data: 'sorry', provider: null, version: null });
 });
 
 t.test('every form is one JSON text with the same fields', async (t) => {
   const good = served('{}', 'application/json');
-  t.same(Object.keys(JSON.parse(envelope(resultOf(good, true), true).toString()) as object), [
+  t.same(Object.keys(JSON.parse(received(envelope(resultOf(good, true), true))) as object), [
     'code',
     'status',
     'data',
@@ -240,7 +256,7 @@ t.test('every form is one JSON text with the same fields', async (t) => {
   ]);
   const bad = served('{}', 'application/json', 4004);
   bad.retryAfterMs = 10.2;
-  const shown = JSON.parse(problem(resultOf(bad, true), true).toString()) as Record<string, unknown>;
+  const shown = JSON.parse(received(problem(resultOf(bad, true), true))) as Record<string, unknown>;
   for (const key of [
     'type',
     'title',

@@ -1,0 +1,151 @@
+/** The command line of `reach-sidecar`: reads it, starts and stops; decides nothing about calls. */
+import { readFileSync } from 'node:fs';
+import { parseArgs } from 'node:util';
+import { realClock } from '../base/clock.ts';
+import { nearest } from '../base/suggest.ts';
+import { createLog, type LogOptions } from '../base/log.ts';
+import { documentSchema } from '../proto/language/document.ts';
+import { problemsIn, readSettings, type Started, StartRefused, startSidecar } from './sidecar.ts';
+import { wordsOfProblem } from './table/file.ts';
+
+/** How long calls under way may take to end after SIGTERM; a second signal ends them at once. */
+const GRACE_MS = 10_000;
+
+interface Verb {
+  readonly usage: string;
+  readonly does: string;
+  run(args: readonly string[], options: Options): void | Promise<void>;
+}
+
+interface Options {
+  readonly log: string | undefined;
+  readonly json: boolean;
+}
+
+const LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'silent'] as const satisfies readonly LogOptions['level'][];
+
+const VERBS: Readonly<Record<string, Verb>> = {
+  run: {
+    usage: 'run <settings.yaml> [--log LEVEL]',
+    does: 'start the sidecar and stay up until SIGTERM',
+    run: async ([file], { log }) => {
+      const { config } = readSettings(needed(file, 'run', 'the settings file'));
+      const level = LEVELS.find((each) => each === (log ?? config.log.level));
+      if (level === undefined) throw new StartRefused([`--log ${log}: must be one of ${LEVELS.join(', ')}`]);
+      const started = await startSidecar(file as string, createLog({ level, to: 'stderr', service: config.name }));
+      announce(started);
+      stopOnSignal(started);
+    },
+  },
+  check: {
+    usage: 'check <file.yaml>',
+    does: 'validate a settings or table file and say what is wrong, with line and column',
+    run: ([file]) => check(needed(file, 'check', 'a file')),
+  },
+  schema: {
+    usage: 'schema',
+    does: 'print the JSON Schema of the table file, for editors',
+    run: () => void process.stdout.write(`${JSON.stringify(documentSchema(), null, 2)}\n`),
+  },
+  sandbox: {
+    usage: 'sandbox <scenario.yaml> … [--json]',
+    does: 'run scenarios on mock providers and a virtual clock; exit 1 when an expectation fails',
+    run: async (files, { json }) => {
+      needed(files[0], 'sandbox', 'a scenario file');
+      // Loaded only when it is used: a running sidecar has no need of it.
+      const { runSandbox } = await import('./lab/command.ts');
+      process.exitCode = await runSandbox(files, { json, write: (line) => process.stdout.write(`${line}\n`) });
+    },
+  },
+};
+
+function check(file: string): void {
+  let text: string;
+  try {
+    text = readFileSync(file, 'utf8');
+  } catch (error) {
+    throw new StartRefused([`${file}: cannot be read (${(error as NodeJS.ErrnoException).code ?? 'error'})`]);
+  }
+  const problems = problemsIn(text, file);
+  if (problems.length > 0) throw new StartRefused(problems.map(wordsOfProblem));
+  process.stdout.write(`${file}: good\n`);
+}
+
+function needed(value: string | undefined, verb: string, what: string): string {
+  if (value === undefined) throw new StartRefused([`${verb} needs ${what}: reach-sidecar ${VERBS[verb]?.usage}`]);
+  return value;
+}
+
+function help(): string {
+  const width = Math.max(...Object.values(VERBS).map((verb) => verb.usage.length));
+  const lines = Object.values(VERBS).map((verb) => `  reach-sidecar ${verb.usage.padEnd(width)}  ${verb.does}`);
+  return ['The sidecar that lets an agent reach others by what they can do.', '', ...lines, ''].join('\n');
+}
+
+async function obey(argv: readonly string[]): Promise<void> {
+  const { values, positionals } = parsed(argv);
+  if (values.version === true) return void process.stdout.write(`${packageVersion()}\n`);
+  const [word, ...args] = positionals;
+  if (values.help === true || word === 'help') return void process.stdout.write(help());
+  if (word === undefined) throw new StartRefused(help().trimEnd().split('\n'));
+  const verb = Object.hasOwn(VERBS, word) ? VERBS[word] : undefined;
+  if (verb === undefined) {
+    const near = nearest(word, Object.keys(VERBS));
+    throw new StartRefused([`there is no command ${JSON.stringify(word.slice(0, 40))}${near === null ? '' : `; did you mean ${near}?`} (see reach-sidecar --help)`]);
+  }
+  await verb.run(args, { log: values.log, json: values.json === true });
+}
+
+function parsed(argv: readonly string[]) {
+  try {
+    return parseArgs({
+      args: [...argv],
+      allowPositionals: true,
+      options: { log: { type: 'string' }, json: { type: 'boolean' }, help: { type: 'boolean', short: 'h' }, version: { type: 'boolean', short: 'V' } },
+    });
+  } catch (error) {
+    throw new StartRefused([(error as Error).message]);
+  }
+}
+
+function announce(started: Started): void {
+  const { front } = started;
+  const mesh = started.meshUrl === null ? '' : `, mesh ${started.meshUrl}`;
+  const state = front.ready ? `table ${front.table.current().version} from ${front.table.source}` : `not ready: ${front.table.staleBecause}`;
+  process.stdout.write(`${started.config.name} listens on ${started.url}${mesh} (${state})\n`);
+}
+
+function stopOnSignal(started: Started): void {
+  let stopping = false;
+  const stop = (): void => {
+    const graceMs = stopping ? 0 : GRACE_MS;
+    if (stopping) realClock.after(100, () => process.exit(1));
+    stopping = true;
+    void started.stop(graceMs).then(() => process.exit(0));
+  };
+  process.on('SIGTERM', stop);
+  process.on('SIGINT', stop);
+}
+
+function packageVersion(): string {
+  for (const place of ['../package.json', '../../package.json']) {
+    try {
+      return (JSON.parse(readFileSync(new URL(place, import.meta.url), 'utf8')) as { version: string }).version;
+    } catch {
+      // The compiled program stands one folder deeper than the source.
+    }
+  }
+  return 'unknown';
+}
+
+/** Runs the command line; what goes wrong is said in one line each, and the exit code is 2. */
+export async function runCommandLine(): Promise<void> {
+  try {
+    await obey(process.argv.slice(2));
+  } catch (error) {
+    const known = error instanceof Error && 'code' in error;
+    const lines = error instanceof StartRefused ? error.lines : [known ? error.message : `a fault in Agent-Reach: ${String((error as Error).stack ?? error)}`];
+    for (const line of lines) process.stderr.write(`reach-sidecar: ${line}\n`);
+    process.exitCode = 2;
+  }
+}
