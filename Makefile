@@ -53,7 +53,7 @@ demo-standalone: demo ## The same as demo: standalone is all there is so far
 .PHONY: sandbox
 sandbox: build ## Run a scenario file on mock providers: make sandbox FILE=scenario.yaml
 	@test -n "$(FILE)" || { echo "Name a scenario file: make sandbox FILE=scenario.yaml" >&2; exit 2; }
-	@$(DIST)/sidecar/main.js sandbox "$(FILE)"
+	@$(DIST)/bundle/main.js sandbox "$(FILE)"
 
 # ---- check it --------------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,8 @@ const PATIENCE_MS = 5_000;
 /** Arguments for Node to run a program of this tree, compiled or not as we are ourselves. `source` is named from this folder. */
 function nodeArgs(source: string): string[] {
   if (EXTENSION === '.ts') return ['--import', 'tsx', join(HERE, source)];
+  // The sidecar as people run it: bundled.
+  if (source.endsWith('sidecar/main.ts')) return [join(HERE, source.replace('sidecar/main.ts', 'bundle/main.js'))];
   return ['--enable-source-maps', join(HERE, source.replace(/\.ts$/, EXTENSION))];
 }
 

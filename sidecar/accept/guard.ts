@@ -13,6 +13,8 @@
  * Who is calling, and whether the caller may, is not decided here.
  */
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
+import { isIP } from 'node:net';
+import type { SidecarAddress } from '../../proto/language/types.ts';
 
 export interface Refusal {
   readonly status: 400 | 403;
@@ -34,7 +36,12 @@ const FOREIGN_ORIGIN = refusal(403, 'origin', 'requests of web pages of another 
 const SIMPLE_POST = refusal(
   403,
   'simple_post',
-  'a POST without credential must say what it sends: use Content-Type: application/json (form and text/plain bodies can be sent by any web page)',
+  'a POST without credential must say what it sends: use Content-Type: application/json (form and text/plain bodies, and those that name no type, can be sent by any web page)',
+);
+const BAD_PEER_HOST = refusal(
+  403,
+  'host',
+  'the Host header names no host of this sidecar (an IP address, localhost, an address under `sidecars` in the table, or one of sidecar.allowed_hosts)',
 );
 const BROWSER = refusal(403, 'origin', 'this port is for sidecars; requests of browsers are refused');
 
@@ -84,13 +91,52 @@ export class LocalGuard {
   }
 }
 
-/** Guards the port for sidecars: no browser has any business there, and its names are many. */
-export function meshGuard(request: IncomingMessage): Refusal | null {
-  const framing = framingProblem(request);
-  if (framing !== null) return framing;
-  if ((request.url as string).charCodeAt(0) !== 0x2f) return BAD_TARGET;
-  if (request.headers.origin !== undefined || request.headers['sec-fetch-site'] !== undefined) return BROWSER;
-  return null;
+/** What the guard of the mesh port asks the table: the names under which sidecars are reached. */
+export interface MeshNames {
+  /** A table is in force; until then any name may be right, and nothing is served. */
+  readonly ready: boolean;
+  sidecars(): readonly SidecarAddress[];
+}
+
+/**
+ * Guards the port for sidecars: no browser has any business there. A rebound name is always a name, so a Host that is an
+ * address needs no further look; names are those of the table, since that is where peers have them from.
+ */
+export class MeshGuard {
+  readonly #names: ReadonlySet<string>;
+  readonly #table: MeshNames;
+  #listed: { readonly of: readonly SidecarAddress[]; readonly names: ReadonlySet<string> } = { of: [], names: new Set() };
+
+  /** @param extraNames further host names, lower case, without port. */
+  constructor(extraNames: readonly string[], table: MeshNames) {
+    this.#names = new Set(['localhost', ...extraNames]);
+    this.#table = table;
+  }
+
+  /** Null = it may go on to routing. */
+  check(request: IncomingMessage): Refusal | null {
+    const framing = framingProblem(request);
+    if (framing !== null) return framing;
+    const { headers } = request;
+    if ((request.url as string).charCodeAt(0) !== 0x2f) return BAD_TARGET;
+    if (headers.origin !== undefined || headers['sec-fetch-site'] !== undefined) return BROWSER;
+    if (!this.#isOurs(headers.host)) return BAD_PEER_HOST;
+    if (headers.authorization === undefined && isSimplePost(request)) return SIMPLE_POST;
+    return null;
+  }
+
+  #isOurs(host: string | undefined): boolean {
+    if (host === undefined) return false;
+    const name = withoutPort(host);
+    if (isIP(name) === 4 || (name.startsWith('[') && isIP(name.slice(1, -1)) === 6)) return true;
+    return this.#names.has(name) || !this.#table.ready || this.#namesInTable().has(name);
+  }
+
+  #namesInTable(): ReadonlySet<string> {
+    const sidecars = this.#table.sidecars();
+    if (this.#listed.of !== sidecars) this.#listed = { of: sidecars, names: new Set(sidecars.map(({ mesh }) => new URL(mesh).hostname)) };
+    return this.#listed.names;
+  }
 }
 
 function withoutPort(host: string): string {
@@ -114,10 +160,18 @@ function isSameOrigin(origin: string, host: string): boolean {
 function isSimplePost(request: IncomingMessage): boolean {
   if (request.method !== 'POST') return false;
   const type = contentType(request.headers);
+  if (type === null) return hasBody(request.headers);
   return type.startsWith('text/plain') || type.startsWith('application/x-www-form-urlencoded') || type.startsWith('multipart/form-data');
 }
 
-function contentType(headers: IncomingHttpHeaders): string {
+/** Null when there is none. */
+function contentType(headers: IncomingHttpHeaders): string | null {
   const value = headers['content-type'];
-  return value === undefined || value.startsWith('application/json') ? '' : value.trim().toLowerCase();
+  if (value === undefined || value === '') return null;
+  return value.startsWith('application/json') ? '' : value.trim().toLowerCase();
+}
+
+function hasBody(headers: IncomingHttpHeaders): boolean {
+  const length = headers['content-length'];
+  return headers['transfer-encoding'] !== undefined || (length !== undefined && length !== '0');
 }

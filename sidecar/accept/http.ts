@@ -36,7 +36,11 @@ export function httpPort(front: Front): Port {
   app.route({ method: ['GET', 'POST'], url: `${EXPLAIN}*`, handler: onExplain });
   app.get(
     '/v1/capabilities',
-    page((request, reply) => capabilities(front, request.raw, reply.raw)),
+    page((request, reply) => {
+      // While the table is not there an empty list would be a lie.
+      if (!front.table.ready) notNow(front, reply.raw);
+      else capabilities(front, request.raw, reply.raw);
+    }),
   );
   app.route({ method: ['GET', 'HEAD'], url: '/v1/health', handler: page((_request, reply) => health(front, reply.raw)) });
   app.route({ method: ['GET', 'HEAD'], url: '/v1/ready', handler: page((_request, reply) => ready(front, reply.raw)) });

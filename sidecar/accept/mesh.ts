@@ -6,6 +6,7 @@
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { SidecarAddress } from '../../proto/language/types.ts';
 import { Code, codeEntry } from '../../proto/wire/codes.ts';
 import { Header } from '../../proto/wire/headers.ts';
 import type { Call } from '../call/call.ts';
@@ -15,7 +16,7 @@ import type { Listen } from '../config.ts';
 import { MESH_PATH, WIRE_VERSION } from '../transports/mesh.ts';
 import { flat, headerText } from './answer.ts';
 import type { Front } from './front.ts';
-import { meshGuard } from './guard.ts';
+import { MeshGuard, type MeshNames } from './guard.ts';
 import { lineOf } from './line.ts';
 import { json } from './pages.ts';
 import { callFrom, targetAfter } from './request.ts';
@@ -26,7 +27,8 @@ import { pour } from './stream.ts';
 const STARTING_MS = 1_000;
 
 export function meshPort(front: Front, listen: Listen): Port {
-  const port = new Port(front, { listen, guard: meshGuard });
+  const guard = new MeshGuard(front.engine.config.allowedHosts, new NamesInForce(front));
+  const port = new Port(front, { listen, guard: (request) => guard.check(request) });
   port.app.post(`${MESH_PATH}*`, (request: FastifyRequest, reply: FastifyReply) => {
     reply.hijack();
     void receive(front, request.raw, reply.raw, targetAfter(request.raw.url as string, MESH_PATH) ?? '', request.body);
@@ -36,6 +38,22 @@ export function meshPort(front: Front, listen: Listen): Port {
     json(reply.raw, front.ready ? 200 : 503, { ready: front.ready });
   });
   return port;
+}
+
+class NamesInForce implements MeshNames {
+  readonly #front: Front;
+
+  constructor(front: Front) {
+    this.#front = front;
+  }
+
+  get ready(): boolean {
+    return this.#front.table.ready;
+  }
+
+  sidecars(): readonly SidecarAddress[] {
+    return this.#front.table.current().document.sidecars;
+  }
 }
 
 async function receive(front: Front, request: IncomingMessage, response: ServerResponse, capability: string, body: unknown): Promise<void> {

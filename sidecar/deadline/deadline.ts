@@ -29,7 +29,7 @@ export function deadline(call: Call, version: Version, maxMs: number): Verdict {
   const asked = left ?? total ?? (call.totalMs > 0 ? call.totalMs : Math.min(version.settings.deadlineMs, maxMs));
   const { work } = call;
   const byWorkMs = work === null ? Number.POSITIVE_INFINITY : Math.max(0, work.endsAt - call.startedAt);
-  const remaining = Math.min(asked, byWorkMs);
+  const remaining = Math.min(asked, total ?? asked, byWorkMs);
   const isByWork = work !== null && remaining < asked;
   call.totalMs = Math.max(total ?? (isByWork ? work.totalMs : remaining), remaining);
   call.deadlineAt = call.startedAt + remaining;

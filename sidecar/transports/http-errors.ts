@@ -56,7 +56,8 @@ export function cutWords(error: LibraryError, receivedBytes: number): string {
 
 function lostWords(error: LibraryError, code: string, at: Progress): string {
   if (error instanceof ConnectFailure) return error.message;
-  const how = code === 'ECONNRESET' || code === RESET_IN_USE ? 'reset' : code === 'EPIPE' ? 'closed while the request was being sent' : 'closed';
+  const how =
+    code === 'ECONNRESET' || code === RESET_IN_USE ? 'reset' : code === 'EPIPE' ? 'closed while the request was being sent' : 'closed';
   const where = at.begun ? "in the middle of the answer's head" : 'before an answer';
   return `the connection to ${at.host} was ${how} ${where}${at.reused ? ', on a kept-alive connection' : ''}`;
 }

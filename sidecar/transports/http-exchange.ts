@@ -47,7 +47,14 @@ export class HttpExchange implements Tenant, BodySource, Progress {
   #ending: Ending | null = null;
   #isOver = false;
 
-  constructor(options: Dispatcher.DispatchOptions, mode: Mode, maxBytes: number, fresh: boolean, pool: Pool, resolve: (reply: Reply) => void) {
+  constructor(
+    options: Dispatcher.DispatchOptions,
+    mode: Mode,
+    maxBytes: number,
+    fresh: boolean,
+    pool: Pool,
+    resolve: (reply: Reply) => void,
+  ) {
     this.options = options;
     this.host = pool.host;
     this.maxHeaderBytes = pool.settings.maxResponseHeaderBytes;

@@ -57,7 +57,7 @@ const REPLACED = new ConnectFailure(Code.connection_lost, 'replaced by a fresh c
 
 export class Slot {
   readonly pool: Pool;
-  readonly client: Client;
+  readonly client: InstanceType<typeof Client>;
   tenant: Tenant | null = null;
   /** Whether the present connection has carried a whole answer before. */
   hasServed = false;

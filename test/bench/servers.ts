@@ -10,9 +10,10 @@ import type { Ask, Usage } from './probe.ts';
 
 const ANSWER_WITHIN_MS = 5_000;
 
-/** Node's arguments for a program of this tree: as a user would start the built one, without a debugger's extras. */
+/** Node's arguments for a program of this tree, as a user would start it: the sidecar from its bundle, nothing with source maps. */
 function plainArgs(program: string): string[] {
-  return COMPILED ? [built(program)] : ['--import', 'tsx', join(REPO, program)];
+  if (!COMPILED) return ['--import', 'tsx', join(REPO, program)];
+  return [program === 'sidecar/main.ts' ? join(REPO, 'dist', 'bundle', 'main.js') : built(program)];
 }
 
 function probeArgs(): string[] {

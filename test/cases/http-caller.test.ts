@@ -72,8 +72,17 @@ async function chain(t: Test, hops: number, offered: Offered, settings = ''): Pr
   const also = settings === '' ? {} : { settings };
   if (hops === 1) return [await Rig.start(t, { table: tableOf([offered]), ...also })];
   const hosted = { ...offered, providerExtra: ['via: two'] };
-  const host = await Rig.start(t, { name: 'two', meshToken: MESH_TOKEN, table: tableOf([hosted], 'sidecars: [{name: two, mesh: "http://127.0.0.1:1"}]\n'), ...also });
-  const first = await Rig.start(t, { meshToken: MESH_TOKEN, table: tableOf([hosted], `sidecars: [{name: two, mesh: "${host.started.meshUrl}"}]\n`), ...also });
+  const host = await Rig.start(t, {
+    name: 'two',
+    meshToken: MESH_TOKEN,
+    table: tableOf([hosted], 'sidecars: [{name: two, mesh: "http://127.0.0.1:1"}]\n'),
+    ...also,
+  });
+  const first = await Rig.start(t, {
+    meshToken: MESH_TOKEN,
+    table: tableOf([hosted], `sidecars: [{name: two, mesh: "${host.started.meshUrl}"}]\n`),
+    ...also,
+  });
   return [first, host];
 }
 
@@ -87,7 +96,12 @@ function breakerOf(rig: Rig, capability: string): { calls: number; failures: num
   const { health, clock } = rig.started.front.engine;
   for (const cell of health.cells()) {
     if (cell.agentId === providerOf(capability) && cell.capability === capability)
-      return { calls: cell.callsInWindow(clock.now()), failures: cell.failuresInWindow(clock.now()), state: cell.stateName, consecutive: cell.provider.consecutiveFailures };
+      return {
+        calls: cell.callsInWindow(clock.now()),
+        failures: cell.failuresInWindow(clock.now()),
+        state: cell.stateName,
+        consecutive: cell.provider.consecutiveFailures,
+      };
   }
   throw new Error(`no breaker for ${capability}`);
 }
@@ -101,7 +115,16 @@ t.test('C010 a caller that leaves a stream stops it at the provider', async (t) 
       const CALLERS = hops === 1 ? 200 : 20;
       const streamer = new Streamer(1_000, 60);
       const agent = await streamer.listen(t);
-      const rigs = await chain(t, hops, { name: 'crm.order.watch', at: [agent.url], extra: ['deadline: 2m', 'timeout: 1m', 'limits: {per_caller: 500, per_provider: 500}'] }, '  connections_per_origin: 256');
+      const rigs = await chain(
+        t,
+        hops,
+        {
+          name: 'crm.order.watch',
+          at: [agent.url],
+          extra: ['deadline: 2m', 'timeout: 1m', 'limits: {per_caller: 500, per_provider: 500}'],
+        },
+        '  connections_per_origin: 256',
+      );
       const [rig] = rigs;
       const leave = async (n: number): Promise<void> => {
         const client = await RawClient.to(rig.port);
@@ -128,47 +151,64 @@ t.test('C010 a caller that leaves a stream stops it at the provider', async (t) 
       for (const each of rigs) {
         t.same(breakerOf(each, 'crm.order.watch'), UNJUDGED, 'neither success nor failure');
         t.notMatch((await each.ask('/metrics')).bytes.toString(), /reach_retries_total\{[^}]*\} [1-9]/);
-        t.same([...new Set(accessLines(each).map((line) => `${line['outcome']} ${line['code']}`))], ['cancelled 5003']);
+        t.same([...new Set(accessLines(each).map((line) => JSON.stringify([line['outcome'], line['code']])))], ['["cancelled",5003]']);
         t.equal(accessLines(each).length, CALLERS);
       }
       await quiet(t, rigs, [[agent, CALLERS]]);
     });
   }
 
-  await t.test('leaving at other moments: before the provider has answered, between two attempts, while waiting for a connection', async (t) => {
-    const hanging = await TcpStub.listen(() => undefined);
-    t.teardown(() => hanging.close());
-    const failing = await TestAgent.listen('crm.order-query.1', () => ({ status: 503, body: {} }));
-    t.teardown(() => failing.close());
-    const rig = await Rig.start(t, {
-      table: tableOf([
-        { name: 'crm.order.hang', at: [hanging.url, hanging.url], extra: ['retry: {max: 2}'] },
-        { name: 'crm.order.query', at: [failing.url, failing.url], extra: ['retry: {max: 2, backoff: 5s, backoff_max: 5s, min_remaining: 0%}'] },
-      ]),
-      settings: '  connections_per_origin: 1',
-    });
-    const leave = async (capability: string, holds: () => boolean): Promise<void> => {
-      const client = await RawClient.to(rig.port);
-      client.write(request(`/v1/invoke/${capability}`));
-      await waitUntil('it is time to leave', holds);
-      client.close();
-    };
-    await leave('crm.order.hang', () => hanging.requests.length === 1);
-    await waitUntil('the provider sees it', () => hanging.openConnections === 0, 500);
-    await leave('crm.order.query', () => failing.executions === 1);
-    await waitUntil('the pause before the retry is over', () => rig.quiet.inFlight() === 0, 500);
-    // One holds the only connection, one waits for it and leaves, one waits and gets it.
-    const holder = leave('crm.order.hang', () => hanging.requests.length === 2 && rig.started.front.observation.started() === 4);
-    await waitUntil('the connection is taken', () => hanging.requests.length === 2);
-    await leave('crm.order.hang', () => rig.started.front.observation.started() === 4);
-    await holder;
-    await waitUntil('all have ended', () => rig.quiet.inFlight() === 0, 1_000);
-    t.equal(hanging.requests.length, 2, 'the one that waited was never sent');
-    t.equal(failing.executions, 1, 'no retry for a caller that has left');
-    t.same(breakerOf(rig, 'crm.order.hang'), UNJUDGED);
-    t.same(accessLines(rig).map((line) => line['outcome']), ['cancelled', 'cancelled', 'cancelled', 'cancelled']);
-    await quiet(t, [rig], [[hanging, 2], [failing, 1]]);
-  });
+  await t.test(
+    'leaving at other moments: before the provider has answered, between two attempts, while waiting for a connection',
+    async (t) => {
+      const hanging = await TcpStub.listen(() => undefined);
+      t.teardown(() => hanging.close());
+      const failing = await TestAgent.listen('crm.order-query.1', () => ({ status: 503, body: {} }));
+      t.teardown(() => failing.close());
+      const rig = await Rig.start(t, {
+        table: tableOf([
+          { name: 'crm.order.hang', at: [hanging.url, hanging.url], extra: ['retry: {max: 2}'] },
+          {
+            name: 'crm.order.query',
+            at: [failing.url, failing.url],
+            extra: ['retry: {max: 2, backoff: 5s, backoff_max: 5s, min_remaining: 0%}'],
+          },
+        ]),
+        settings: '  connections_per_origin: 1',
+      });
+      const leave = async (capability: string, holds: () => boolean): Promise<void> => {
+        const client = await RawClient.to(rig.port);
+        client.write(request(`/v1/invoke/${capability}`));
+        await waitUntil('it is time to leave', holds);
+        client.close();
+      };
+      await leave('crm.order.hang', () => hanging.requests.length === 1);
+      await waitUntil('the provider sees it', () => hanging.openConnections === 0, 500);
+      await leave('crm.order.query', () => failing.executions === 1);
+      await waitUntil('the pause before the retry is over', () => rig.quiet.inFlight() === 0, 500);
+      // One holds the only connection, one waits for it and leaves, one waits and gets it.
+      const holder = leave('crm.order.hang', () => hanging.requests.length === 2 && rig.started.front.observation.started() === 4);
+      await waitUntil('the connection is taken', () => hanging.requests.length === 2);
+      await leave('crm.order.hang', () => rig.started.front.observation.started() === 4);
+      await holder;
+      await waitUntil('all have ended', () => rig.quiet.inFlight() === 0, 1_000);
+      t.equal(hanging.requests.length, 2, 'the one that waited was never sent');
+      t.equal(failing.executions, 1, 'no retry for a caller that has left');
+      t.same(breakerOf(rig, 'crm.order.hang'), UNJUDGED);
+      t.same(
+        accessLines(rig).map((line) => line['outcome']),
+        ['cancelled', 'cancelled', 'cancelled', 'cancelled'],
+      );
+      await quiet(
+        t,
+        [rig],
+        [
+          [hanging, 2],
+          [failing, 1],
+        ],
+      );
+    },
+  );
 });
 
 t.test('C011 the end of a request body is no disconnect, and a disconnect after it is one', async (t) => {
@@ -181,7 +221,13 @@ t.test('C011 the end of a request body is no disconnect, and a disconnect after 
     return { body: { slow: true } };
   });
   t.teardown(() => slow.close());
-  const rig = await Rig.start(t, { table: tableOf([{ name: 'crm.order.watch', at: [agent.url] }, { name: 'crm.order.query', at: [slow.url] }]), settings: '  ejection: {consecutive: 1000}' });
+  const rig = await Rig.start(t, {
+    table: tableOf([
+      { name: 'crm.order.watch', at: [agent.url] },
+      { name: 'crm.order.query', at: [slow.url] },
+    ]),
+    settings: '  ejection: {consecutive: 1000}',
+  });
 
   const open = async (path: string, keepAlive: boolean, segments: number): Promise<RawClient> => {
     const client = await RawClient.to(rig.port);
@@ -197,7 +243,12 @@ t.test('C011 the end of a request body is no disconnect, and a disconnect after 
     }
     return client;
   };
-  const VARIANTS = [[true, 1], [true, 2], [false, 1], [false, 2]] as const;
+  const VARIANTS = [
+    [true, 1],
+    [true, 2],
+    [false, 1],
+    [false, 2],
+  ] as const;
   let calls = 0;
 
   // Eight streams of 3 s and eight calls of 1.5 s, all at once.
@@ -206,7 +257,11 @@ t.test('C011 the end of a request body is no disconnect, and a disconnect after 
     const answer = await client.answer(10_000);
     const events = [...answer.body.matchAll(/^data: (\d+)$/gm)].map((match) => Number(match[1]));
     const way = `keep-alive ${keepAlive}, ${segments} segments`;
-    t.same(events, Array.from({ length: 13 }, (_, i) => i), `A, ${way}: all events are delivered`);
+    t.same(
+      events,
+      Array.from({ length: 13 }, (_, i) => i),
+      `A, ${way}: all events are delivered`,
+    );
     t.ok(answer.isWhole);
     if (keepAlive) {
       t.notOk(client.isClosed, 'the connection is kept');
@@ -224,7 +279,11 @@ t.test('C011 the end of a request body is no disconnect, and a disconnect after 
   });
   await sleep(50);
   await waitUntil('all have begun', () => agent.executions === 4 && slow.executions === 4);
-  t.same(agent.requests.map((each) => each.body.toString()), [BODY, BODY, BODY, BODY], 'the body arrives as it was sent');
+  t.same(
+    agent.requests.map((each) => each.body.toString()),
+    [BODY, BODY, BODY, BODY],
+    'the body arrives as it was sent',
+  );
   const leaving: number[] = [];
   await Promise.all(
     VARIANTS.map(async ([keepAlive, segments], i) => {
@@ -240,7 +299,10 @@ t.test('C011 the end of a request body is no disconnect, and a disconnect after 
       leaving.push((streamer.closedAt[mine] as number) - leftAt);
     }),
   );
-  t.ok(leaving.every((ms) => ms <= 500), `B: cancelled within 500 ms of the close: ${leaving.map(Math.round).join(', ')}`);
+  t.ok(
+    leaving.every((ms) => ms <= 500),
+    `B: cancelled within 500 ms of the close: ${leaving.map(Math.round).join(', ')}`,
+  );
   const left = await Promise.all(
     VARIANTS.map(async ([keepAlive, segments]) => {
       const abandoned = slow.abandoned;
@@ -266,7 +328,14 @@ t.test('C011 the end of a request body is no disconnect, and a disconnect after 
   const outcomes = accessLines(rig).map((line) => line['outcome']);
   t.equal(outcomes.filter((each) => each === 'cancelled').length, 9);
   t.equal(outcomes.filter((each) => each === 'ok').length, 8 + calls);
-  await quiet(t, [rig], [[agent, 9], [slow, 8 + calls]]);
+  await quiet(
+    t,
+    [rig],
+    [
+      [agent, 9],
+      [slow, 8 + calls],
+    ],
+  );
 });
 
 t.test('C012 callers that leave an endless stream harm nobody', async (t) => {
@@ -282,7 +351,9 @@ t.test('C012 callers that leave an endless stream harm nobody', async (t) => {
         return undefined;
       });
       t.teardown(() => agent.close());
-      const rig = await Rig.start(t, { table: tableOf([{ name: 'crm.order.watch', at: [agent.url], extra: ['limits: {per_caller: 500}'] }]) });
+      const rig = await Rig.start(t, {
+        table: tableOf([{ name: 'crm.order.watch', at: [agent.url], extra: ['limits: {per_caller: 500}'] }]),
+      });
       const CALLERS = 100;
       await Promise.all(
         Array.from({ length: CALLERS }, async (_, n) => {
@@ -333,24 +404,40 @@ t.test('C013 a call whose caller leaves gives everything back and is accounted f
       for (let round = 0; round < 10; round++) {
         const seen = await Promise.allSettled(Array.from({ length: 5 }, () => rig.invoke('crm.order.query', { hangUpAfterMs: 100 })));
         dropped += seen.filter((each) => each.status === 'rejected').length;
-        for (const each of seen) if (each.status === 'fulfilled') t.fail(`a dropped call was answered: ${each.value.status} ${each.value.bytes.toString()}`);
+        for (const each of seen)
+          if (each.status === 'fulfilled') t.fail(`a dropped call was answered: ${each.value.status} ${each.value.bytes.toString()}`);
         // The next five are let in only when these are off the books; a caller's own next call is never that quick.
         await waitUntil('the sidecars have noticed', () => rigs.every((each) => each.quiet.inFlight() === 0), 2_000);
       }
       t.equal(dropped, 50);
       for (const each of rigs) {
         t.equal(each.started.front.engine.limits.inFlight(), 0, 'gauge of the caller');
-        t.same([...each.started.front.engine.health.providers()].map((provider) => provider.inFlight), [0], 'gauge of the provider');
+        t.same(
+          [...each.started.front.engine.health.providers()].map((provider) => provider.inFlight),
+          [0],
+          'gauge of the provider',
+        );
       }
       const normal = await Promise.all(Array.from({ length: 5 }, () => rig.invoke('crm.order.query')));
-      t.same(normal.map(({ json }) => json.code), [0, 0, 0, 0, 0], 'all five are admitted');
+      t.same(
+        normal.map(({ json }) => json.code),
+        [0, 0, 0, 0, 0],
+        'all five are admitted',
+      );
       const sixth = await Promise.all(Array.from({ length: 6 }, () => rig.invoke('crm.order.query')));
-      t.same(sixth.map(({ json }) => json.code).sort(), [0, 0, 0, 0, 0, 3002], 'and the limit is still five');
+      t.same(
+        sixth.map(({ json }) => json.code as number).sort((a, b) => a - b),
+        [0, 0, 0, 0, 0, 3002],
+        'and the limit is still five',
+      );
       for (const each of rigs) {
         const lines = accessLines(each);
         t.equal(lines.filter((line) => line['outcome'] === 'cancelled').length, 50, 'one access record each');
         t.equal(new Set(lines.map((line) => line['trace_id'])).size, lines.length);
-        t.match((await each.ask('/metrics')).bytes.toString(), new RegExp(`reach_in_flight\\{way="${each === rig ? 'http' : 'mesh'}"\\} 0\n`));
+        t.match(
+          (await each.ask('/metrics')).bytes.toString(),
+          new RegExp(`reach_in_flight\\{way="${each === rig ? 'http' : 'mesh'}"\\} 0\n`),
+        );
         t.same(breakerOf(each, 'crm.order.query'), { ...UNJUDGED, calls: 10 }, 'only whole calls are judged');
       }
       await quiet(t, rigs, [[agent, 60]]);
@@ -360,7 +447,8 @@ t.test('C013 a call whose caller leaves gives everything back and is accounted f
 
 t.test('C015 what belongs to the connection of the caller stays there, and nothing of ours can be taken away', async (t) => {
   const HOSTILE: Readonly<Record<string, string>> = {
-    connection: 'X-Custom, X-Agent-Identity, keep-alive, traceparent, Reach-Caller, Reach-Deadline-Ms, Reach-Capability, content-type, content-length, host',
+    connection:
+      'X-Custom, X-Agent-Identity, keep-alive, traceparent, Reach-Caller, Reach-Deadline-Ms, Reach-Capability, content-type, content-length, host',
     'x-custom': '1',
     'x-agent-identity': 'admin',
     te: 'trailers',
@@ -393,17 +481,51 @@ t.test('C015 what belongs to the connection of the caller stays there, and nothi
         const rigs = await chain(t, hops, { name: 'crm.order.query', at: [stub.url] });
         const [rig] = rigs;
         const client = await RawClient.to(rig.port);
-        client.write(request(`/v1/${way}/crm.order.query`, { ...HOSTILE, 'reach-mode': 'raw', traceparent: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01' }));
+        client.write(
+          request(`/v1/${way}/crm.order.query`, {
+            ...HOSTILE,
+            'reach-mode': 'raw',
+            traceparent: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01',
+          }),
+        );
         const answer = await client.answer();
         t.equal(answer.status, 200, answer.body);
         const seen = stub.requests[0];
         if (seen === undefined) throw new Error('the provider was not asked');
-        for (const name of ['x-custom', 'x-agent-identity', 'te', 'keep-alive', 'proxy-authorization', 'proxy-connection', 'proxy-authenticate', 'upgrade', 'trailer', 'reach-anything', 'cookie', 'authorization'])
+        for (const name of [
+          'x-custom',
+          'x-agent-identity',
+          'te',
+          'keep-alive',
+          'proxy-authorization',
+          'proxy-connection',
+          'proxy-authenticate',
+          'upgrade',
+          'trailer',
+          'reach-anything',
+          'cookie',
+          'authorization',
+        ])
           t.equal(headerIn(seen, name), null, `${name} does not reach the provider`);
         const connection = headerIn(seen, 'connection');
         t.ok(connection === null || connection === 'keep-alive', `the connection header is our own: ${connection}`);
-        const once = (name: string): number => seen.head.toLowerCase().split('\r\n').filter((line) => line.startsWith(`${name}:`)).length;
-        for (const name of ['reach-caller', 'reach-deadline-ms', 'reach-deadline-total-ms', 'traceparent', 'reach-path', 'reach-capability', 'reach-version', 'content-type', 'content-length', 'host'])
+        const once = (name: string): number =>
+          seen.head
+            .toLowerCase()
+            .split('\r\n')
+            .filter((line) => line.startsWith(`${name}:`)).length;
+        for (const name of [
+          'reach-caller',
+          'reach-deadline-ms',
+          'reach-deadline-total-ms',
+          'traceparent',
+          'reach-path',
+          'reach-capability',
+          'reach-version',
+          'content-type',
+          'content-length',
+          'host',
+        ])
           t.equal(once(name), 1, `${name} is there once`);
         t.equal(headerIn(seen, 'reach-caller'), CALLER, 'the identity is the one that was proved');
         t.equal(headerIn(seen, 'reach-capability'), 'crm.order.query');
@@ -415,10 +537,15 @@ t.test('C015 what belongs to the connection of the caller stays there, and nothi
         t.equal(headerIn(seen, 'x-kept'), 'yes', 'everything else passes');
         t.equal(headerIn(seen, 'content-type'), 'application/json');
 
-        for (const name of ['x-inner', 'proxy-authenticate', 'trailer', 'upgrade', 'reach-caller']) t.notOk(name in answer.headers, `${name} of the provider does not reach the caller`);
+        for (const name of ['x-inner', 'proxy-authenticate', 'trailer', 'upgrade', 'reach-caller'])
+          t.notOk(name in answer.headers, `${name} of the provider does not reach the caller`);
         t.notMatch(answer.headers['connection'], /x-inner/i);
         t.notMatch(answer.headers['keep-alive'], /timeout=5$/);
-        t.match(answer.headers, { 'x-outer': '2', 'reach-code': '0', 'reach-provider': 'crm.order-query.1' }, 'ours cannot be forged by a provider');
+        t.match(
+          answer.headers,
+          { 'x-outer': '2', 'reach-code': '0', 'reach-provider': 'crm.order-query.1' },
+          'ours cannot be forged by a provider',
+        );
         client.close();
         await quiet(t, rigs, [[stub, 1]]);
       });
@@ -435,7 +562,9 @@ t.test('C015 what belongs to the connection of the caller stays there, and nothi
       `providers:\n  - agent_id: crm.order-query.1\n    offers: ["crm.order.query@2.0.0"]\n    endpoint: {type: http, address: "${agent.url}", credential: {header: X-Api-Key, secret: {env: REACH_TEST_KEY}}, mapping: {"*": {path: /orders, headers: {X-Fixed: ours}}}}`,
     );
     const rig = await Rig.start(t, { table });
-    const { json } = await rig.invoke('crm.order.query', { headers: { connection: 'X-Api-Key, X-Fixed, X-Custom', 'x-api-key': 'theirs', 'x-fixed': 'theirs', 'x-custom': '1', te: 'trailers' } });
+    const { json } = await rig.invoke('crm.order.query', {
+      headers: { connection: 'X-Api-Key, X-Fixed, X-Custom', 'x-api-key': 'theirs', 'x-fixed': 'theirs', 'x-custom': '1', te: 'trailers' },
+    });
     t.equal(json.code, 0);
     const seen = agent.requests[0]?.headers ?? {};
     t.match(seen, { 'x-api-key': 'the-key', 'x-fixed': 'ours' });
@@ -450,7 +579,15 @@ t.test('C016 a body whose length two readers could see differently is refused, a
   const [rig, host] = (await chain(t, 2, { name: 'crm.order.query', at: [agent.url] })) as [Rig, Rig];
   const mesh = Number(new URL(host.started.meshUrl as string).port);
   const local = ['host: 127.0.0.1', `authorization: Bearer ${TOKEN}`, 'content-type: application/json'];
-  const peer = ['host: 127.0.0.1', `authorization: Bearer ${MESH_TOKEN}`, 'content-type: application/json', 'reach-wire: 1', 'reach-provider: crm.order-query.1', 'reach-version: 2.0.0', `reach-caller: ${CALLER}`];
+  const peer = [
+    'host: 127.0.0.1',
+    `authorization: Bearer ${MESH_TOKEN}`,
+    'content-type: application/json',
+    'reach-wire: 1',
+    'reach-provider: crm.order-query.1',
+    'reach-version: 2.0.0',
+    `reach-caller: ${CALLER}`,
+  ];
   const PORTS = [
     { name: 'the port for agents', port: rig.port, path: '/v1/invoke/crm.order.query', headers: local },
     { name: 'the port for sidecars', port: mesh, path: '/mesh/v1/invoke/crm.order.query', headers: peer },
@@ -459,7 +596,8 @@ t.test('C016 a body whose length two readers could see differently is refused, a
   for (const { name, port, path, headers } of PORTS) {
     const inner = `POST ${path} HTTP/1.1\r\n${headers.join('\r\n')}\r\ncontent-length: 13\r\n\r\n{"evil":true}`;
     const chunked = `${inner.length.toString(16)}\r\n${inner}\r\n0\r\n\r\n`;
-    const outer = (framing: readonly string[], body: string, version = '1.1'): string => `POST ${path} HTTP/${version}\r\n${[...headers, ...framing].join('\r\n')}\r\n\r\n${body}`;
+    const outer = (framing: readonly string[], body: string, version = '1.1'): string =>
+      `POST ${path} HTTP/${version}\r\n${[...headers, ...framing].join('\r\n')}\r\n\r\n${body}`;
     const VARIANTS: Readonly<Record<string, string>> = {
       'Content-Length: 0 and chunked': outer(['Content-Length: 0', 'Transfer-Encoding: chunked'], `0\r\n\r\n${inner}`),
       'Content-Length: 0 and chunked, the second request in the chunk': outer(['Content-Length: 0', 'Transfer-Encoding: chunked'], chunked),
@@ -507,7 +645,11 @@ t.test('C016 a body whose length two readers could see differently is refused, a
         t.equal(answer.status, 400, `${what}: 400 ${answer.status === 400 ? '' : client.text}`);
         t.ok(await client.closed(2_000), `${what}: the connection is closed`);
         t.equal(client.text, '', `${what}: one answer, no second`);
-        t.same([rig, host].map((each) => each.started.front.observation.started()), started, `${what}: no call was begun`);
+        t.same(
+          [rig, host].map((each) => each.started.front.observation.started()),
+          started,
+          `${what}: no call was begun`,
+        );
         t.equal(agent.executions, 0, `${what}: the provider was not asked`);
         client.close();
       }
@@ -532,7 +674,11 @@ t.test('C016 a body whose length two readers could see differently is refused, a
     }
     client.close();
     t.equal(agent.executions, good.length);
-    t.same(agent.requests.map((each) => [each.headers['transfer-encoding'], each.headers['content-length']]), good.map(() => [undefined, '2']), 'the provider gets one framing, ours');
+    t.same(
+      agent.requests.map((each) => [each.headers['transfer-encoding'], each.headers['content-length']]),
+      good.map(() => [undefined, '2']),
+      'the provider gets one framing, ours',
+    );
   });
 
   await t.test('a good request before a bad one on the same connection: at most the good one is served', async (t) => {
@@ -543,10 +689,15 @@ t.test('C016 a body whose length two readers could see differently is refused, a
     socket.on('data', (data: Buffer) => text.push(data));
     const closed = new Promise<void>((done) => socket.once('close', () => done()));
     const inner = `POST /v1/invoke/crm.order.query HTTP/1.1\r\n${local.join('\r\n')}\r\ncontent-length: 13\r\n\r\n{"evil":true}`;
-    socket.write(`POST /v1/invoke/crm.order.query HTTP/1.1\r\n${local.join('\r\n')}\r\ncontent-length: 2\r\n\r\n{}POST /v1/invoke/crm.order.query HTTP/1.1\r\n${local.join('\r\n')}\r\nContent-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n${inner}`);
+    socket.write(
+      `POST /v1/invoke/crm.order.query HTTP/1.1\r\n${local.join('\r\n')}\r\ncontent-length: 2\r\n\r\n{}POST /v1/invoke/crm.order.query HTTP/1.1\r\n${local.join('\r\n')}\r\nContent-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n${inner}`,
+    );
     await closed;
     t.ok(agent.executions - before <= 1);
-    t.ok(agent.requests.every((each) => !each.body.includes('evil')), 'the hidden one is never served');
+    t.ok(
+      agent.requests.every((each) => !each.body.includes('evil')),
+      'the hidden one is never served',
+    );
     t.notMatch(Buffer.concat(text).toString(), /evil/);
   });
   await quiet(t, [rig, host], [[agent, agent.executions]]);

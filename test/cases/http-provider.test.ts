@@ -2,7 +2,7 @@
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import t from 'tap';
 import { RawClient, head } from '../support/raw-http.ts';
-import { Rig, TOKEN } from '../support/rig.ts';
+import { type Answer, Rig, TOKEN } from '../support/rig.ts';
 import { type Base, takeBase } from '../support/invariants.ts';
 import { waitUntil } from '../support/settle.ts';
 import { rawAnswer, type StubScript, TcpStub } from '../support/tcp-stub.ts';
@@ -51,7 +51,8 @@ async function metric(rig: Rig, name: string, labels: Readonly<Record<string, st
   const text = (await rig.ask('/metrics')).bytes.toString('utf8');
   let sum = 0;
   for (const line of text.split('\n')) {
-    if (line.startsWith(`${name}{`) && Object.entries(labels).every(([key, value]) => line.includes(`${key}="${value}"`))) sum += Number(line.slice(line.lastIndexOf(' ') + 1));
+    if (line.startsWith(`${name}{`) && Object.entries(labels).every(([key, value]) => line.includes(`${key}="${value}"`)))
+      sum += Number(line.slice(line.lastIndexOf(' ') + 1));
   }
   return sum;
 }
@@ -96,7 +97,11 @@ t.test('C001 a connection closed under us is replaced, and only for work that ma
   }
 
   // 500 calls each, as written; ten callers at once, since one after the other would take 25 s a variant.
-  const load = async (rig: Rig, capability: string, waits: boolean): Promise<{ n: number; code: number; ambiguous: boolean; status: number; attempts: number; elapsedMs: number }[]> => {
+  const load = async (
+    rig: Rig,
+    capability: string,
+    waits: boolean,
+  ): Promise<{ n: number; code: number; ambiguous: boolean; status: number; attempts: number; elapsedMs: number }[]> => {
     const seen: { n: number; code: number; ambiguous: boolean; status: number; attempts: number; elapsedMs: number }[] = [];
     await Promise.all(
       Array.from({ length: LANES }, async (_, lane) => {
@@ -113,32 +118,62 @@ t.test('C001 a connection closed under us is replaced, and only for work that ma
   };
 
   await t.test('an idle timeout of 50 ms, and FIN straight after the answer', async (t) => {
-    const doors = { 'crm.order.query': new Closing(50), 'crm.order.create': new Closing(50), 'crm.fin.query': new Closing(null), 'crm.fin.create': new Closing(null) };
+    const doors = {
+      'crm.order.query': new Closing(50),
+      'crm.order.create': new Closing(50),
+      'crm.fin.query': new Closing(null),
+      'crm.fin.create': new Closing(null),
+    };
     const stubs = new Map<string, TcpStub>();
     for (const [name, door] of Object.entries(doors)) stubs.set(name, await stubbed(t, door.script));
     const rig = await rigFor(
       t,
-      Object.keys(doors).map((name) => ({ name, execution: name.endsWith('query') ? ('idempotent' as const) : ('once' as const), at: [(stubs.get(name) as TcpStub).url], extra: ['breaker: {enabled: false}'] })),
+      Object.keys(doors).map((name) => ({
+        name,
+        execution: name.endsWith('query') ? ('idempotent' as const) : ('once' as const),
+        at: [(stubs.get(name) as TcpStub).url],
+        extra: ['breaker: {enabled: false}'],
+      })),
       '  ejection: {consecutive: 1000}',
     );
-    const results = await Promise.all(Object.keys(doors).map(async (name) => [name, await load(rig, name, name.startsWith('crm.order'))] as const));
+    const results = await Promise.all(
+      Object.keys(doors).map(async (name) => [name, await load(rig, name, name.startsWith('crm.order'))] as const),
+    );
     for (const [name, seen] of results) {
       const door = doors[name as keyof typeof doors];
       t.equal(seen.length, 500, `${name}: all calls came back`);
-      t.ok(seen.every((each) => each.elapsedMs < 5_000), `${name}: inside the deadline`);
+      t.ok(
+        seen.every((each) => each.elapsedMs < 5_000),
+        `${name}: inside the deadline`,
+      );
       if (name.endsWith('query')) {
-        t.same(seen.filter((each) => each.code !== 0), [], `${name}: 500 of 500 succeed`);
-        t.ok(seen.every((each) => each.attempts === 1), `${name}: a repeat on a fresh connection is no policy retry`);
+        t.same(
+          seen.filter((each) => each.code !== 0),
+          [],
+          `${name}: 500 of 500 succeed`,
+        );
+        t.ok(
+          seen.every((each) => each.attempts === 1),
+          `${name}: a repeat on a fresh connection is no policy retry`,
+        );
         t.ok(door.most <= 2, `${name}: at most one repeat of a call`);
       } else {
-        t.same(seen.filter((each) => each.code !== 0 && !(each.code === 1002 && each.ambiguous && each.status === 502)), [], `${name}: whole, or lost and called ambiguous`);
+        t.same(
+          seen.filter((each) => each.code !== 0 && !(each.code === 1002 && each.ambiguous && each.status === 502)),
+          [],
+          `${name}: whole, or lost and called ambiguous`,
+        );
         t.equal(door.most, 1, `${name}: no call is executed twice`);
         t.ok(door.total <= 500);
       }
       t.ok((stubs.get(name) as TcpStub).connections > 1, 'connections were replaced');
     }
     t.equal(await metric(rig, 'reach_retries_total', {}), 0);
-    await quiet(t, [rig], [...stubs.values()].map((stub) => [stub, stub.requests.length] as const));
+    await quiet(
+      t,
+      [rig],
+      [...stubs.values()].map((stub) => [stub, stub.requests.length] as const),
+    );
   });
 
   /** Answers the first request of a connection; the second finds it closed: a reset, after the request was written. */
@@ -153,7 +188,8 @@ t.test('C001 a connection closed under us is replaced, and only for work that ma
   await t.test('the very instant: every kept connection is dead when it is used', async (t) => {
     const stub = await stubbed(t, closedUnderUs);
     const rig = await rigFor(t, [{ name: 'crm.order.query', at: [stub.url] }]);
-    const wave = (from: number): Promise<{ json: any }[]> => Promise.all(Array.from({ length: LANES }, (_, i) => rig.invoke('crm.order.query', { payload: { n: from + i } })));
+    const wave = (from: number): Promise<Answer[]> =>
+      Promise.all(Array.from({ length: LANES }, (_, i) => rig.invoke('crm.order.query', { payload: { n: from + i } })));
     await wave(0);
     t.equal(stub.connections, LANES, 'ten kept connections');
     // One call meets ten dead connections: the repeat must not be sent on the next dead one.
@@ -164,35 +200,48 @@ t.test('C001 a connection closed under us is replaced, and only for work that ma
     t.ok(JSON.stringify(one.json.decision).includes('fresh_connection'), 'the decision tells of it');
     t.equal(stub.requests.filter((request) => request.body.toString() === '{"n":99}').length, 2, 'one repeat');
     const seen = await wave(10);
-    t.same(seen.map(({ json }) => json.code), new Array(LANES).fill(0), 'and so for ten at once');
+    t.same(
+      seen.map(({ json }) => json.code),
+      new Array(LANES).fill(0),
+      'and so for ten at once',
+    );
     for (let n = 10; n < 20; n++) t.ok(stub.requests.filter((request) => request.body.toString() === `{"n":${n}}`).length <= 2);
     t.equal(counted(rig, 'crm.order.query').failures, 0, 'nothing is held against the provider');
     await quiet(t, [rig], [[stub, stub.requests.length]]);
   });
 
   for (const how of ['resetAndDestroy', 'destroy'] as const) {
-    await t.test(`closed (${how}) after the call was taken in and before a byte was written: nothing was started, so it goes on a fresh one`, async (t) => {
-      let kept: { resetAndDestroy(): void; destroy(): void } | null = null;
-      const stub = await stubbed(t, (connection, request) => {
-        kept = connection.socket;
-        void connection.write(ok(request.body.toString()));
-      });
-      const rig = await rigFor(t, [{ name: 'crm.order.create', execution: 'once', at: [stub.url] }]);
-      const caller = await RawClient.to(rig.port);
-      const ROUNDS = 50;
-      for (let n = 0; n < ROUNDS; n++) {
-        const body = JSON.stringify({ n });
-        // In one turn of the event loop: the request arrives at the sidecar, then the end of the connection it is meant for.
-        caller.write(head('POST', '/v1/invoke/crm.order.create', { authorization: `Bearer ${TOKEN}`, 'content-type': 'application/json', 'content-length': String(body.length) }) + body);
-        if (kept !== null) (kept as { resetAndDestroy(): void; destroy(): void })[how]();
-        const { status, body: text } = await caller.answer();
-        if (status !== 200) t.fail(`call ${n}: ${status} ${text}`);
-        else if (JSON.parse(text).data.n !== n) t.fail(`call ${n} got another answer: ${text}`);
-      }
-      t.equal(stub.requests.length, ROUNDS, 'each was executed once');
-      caller.close();
-      await quiet(t, [rig], [[stub, ROUNDS]]);
-    });
+    await t.test(
+      `closed (${how}) after the call was taken in and before a byte was written: nothing was started, so it goes on a fresh one`,
+      async (t) => {
+        let kept: { resetAndDestroy(): void; destroy(): void } | null = null;
+        const stub = await stubbed(t, (connection, request) => {
+          kept = connection.socket;
+          void connection.write(ok(request.body.toString()));
+        });
+        const rig = await rigFor(t, [{ name: 'crm.order.create', execution: 'once', at: [stub.url] }]);
+        const caller = await RawClient.to(rig.port);
+        const ROUNDS = 50;
+        for (let n = 0; n < ROUNDS; n++) {
+          const body = JSON.stringify({ n });
+          // In one turn of the event loop: the request arrives at the sidecar, then the end of the connection it is meant for.
+          caller.write(
+            head('POST', '/v1/invoke/crm.order.create', {
+              authorization: `Bearer ${TOKEN}`,
+              'content-type': 'application/json',
+              'content-length': String(body.length),
+            }) + body,
+          );
+          if (kept !== null) (kept as { resetAndDestroy(): void; destroy(): void })[how]();
+          const { status, body: text } = await caller.answer();
+          if (status !== 200) t.fail(`call ${n}: ${status} ${text}`);
+          else if (JSON.parse(text).data.n !== n) t.fail(`call ${n} got another answer: ${text}`);
+        }
+        t.equal(stub.requests.length, ROUNDS, 'each was executed once');
+        caller.close();
+        await quiet(t, [rig], [[stub, ROUNDS]]);
+      },
+    );
   }
 
   await t.test('once: never repeated, said to be ambiguous; a stream is no different', async (t) => {
@@ -205,7 +254,11 @@ t.test('C001 a connection closed under us is replaced, and only for work that ma
     await rig.invoke('crm.order.create', { payload: { n: 3 } });
     const stream = await rig.ask('/v1/stream/crm.order.create', { method: 'POST', payload: { n: 4 } });
     t.match(stream.json, { code: 1002, ambiguous: true });
-    t.same(stub.requests.map((request) => request.body.toString()), ['{"n":1}', '{"n":2}', '{"n":3}', '{"n":4}'], 'each was sent once, a key or not');
+    t.same(
+      stub.requests.map((request) => request.body.toString()),
+      ['{"n":1}', '{"n":2}', '{"n":3}', '{"n":4}'],
+      'each was sent once, a key or not',
+    );
     await quiet(t, [rig], [[stub, 4]]);
   });
 
@@ -237,10 +290,16 @@ t.test('C002 a provider that sends its head and then hangs is given up at the de
 
   /** Every way to hang after the request has come. */
   const HANGS: Readonly<Record<string, StubScript>> = {
-    'the start of a body': async (connection) => void (await connection.write(`${HEAD}{"a":`)),
-    'a head and nothing': async (connection) => void (await connection.write(HEAD)),
+    'the start of a body': async (connection) => {
+      await connection.write(`${HEAD}{"a":`);
+    },
+    'a head and nothing': async (connection) => {
+      await connection.write(HEAD);
+    },
     'nothing at all': () => undefined,
-    'half a head': async (connection) => void (await connection.write('HTTP/1.1 200 OK\r\nContent-Type: appl')),
+    'half a head': async (connection) => {
+      await connection.write('HTTP/1.1 200 OK\r\nContent-Type: appl');
+    },
     'a byte now and then': async (connection) => {
       await connection.write(HEAD);
       for (let i = 0; i < 90 && !connection.socket.destroyed; i++) {
@@ -301,18 +360,40 @@ t.test('C002 a provider that sends its head and then hangs is given up at the de
       t.ok((freed[TIMES >> 1] as number) <= 50, `the connection is destroyed within 50 ms: ${freed.join(', ')}`);
       t.equal(stub.connections, TIMES, 'none was kept for the next call');
       t.equal(stub.openConnections, 0);
-      t.match(accessLines(rig), Array.from({ length: TIMES }, () => ({ outcome: 'error', code: 5001 })));
+      t.match(
+        accessLines(rig),
+        Array.from({ length: TIMES }, () => ({ outcome: 'error', code: 5001 })),
+      );
       await quiet(t, [rig], [[stub, TIMES]]);
     });
   }
 
   await t.test('by the time of an attempt, in a stream, and while waiting for a connection', async (t) => {
-    const stub = await stubbed(t, async (connection) => void (await connection.write(`${HEAD}{"a":`)));
-    const rig = await rigFor(t, [{ name: 'crm.order.query', at: [stub.url], extra: ['timeout: 200ms', 'retry: {max: 0}'] }, { name: 'crm.order.watch', at: [stub.url] }], '  connections_per_origin: 1\n  ejection: {consecutive: 1000}');
-    const [first, second] = await Promise.all([rig.invoke('crm.order.query'), rig.invoke('crm.order.query', { headers: { 'reach-deadline-ms': '150' } })]);
+    const stub = await stubbed(t, async (connection) => {
+      await connection.write(`${HEAD}{"a":`);
+    });
+    const rig = await rigFor(
+      t,
+      [
+        { name: 'crm.order.query', at: [stub.url], extra: ['timeout: 200ms', 'retry: {max: 0}'] },
+        { name: 'crm.order.watch', at: [stub.url] },
+      ],
+      '  connections_per_origin: 1\n  ejection: {consecutive: 1000}',
+    );
+    const [first, second] = await Promise.all([
+      rig.invoke('crm.order.query'),
+      rig.invoke('crm.order.query', { headers: { 'reach-deadline-ms': '150' } }),
+    ]);
     t.match(first.json, { code: 1003, ambiguous: true, attempts: [{ code: 1003 }] });
-    t.match(second.json, { code: 5001, ambiguous: false, attempts: [{ code: 5001, started: 'not_started' }] }, 'one that waited for a connection was never sent');
-    const cut = await rig.ask('/v1/stream/crm.order.watch', { method: 'POST', headers: { 'reach-deadline-ms': '300', accept: 'text/event-stream' } });
+    t.match(
+      second.json,
+      { code: 5001, ambiguous: false, attempts: [{ code: 5001, started: 'not_started' }] },
+      'one that waited for a connection was never sent',
+    );
+    const cut = await rig.ask('/v1/stream/crm.order.watch', {
+      method: 'POST',
+      headers: { 'reach-deadline-ms': '300', accept: 'text/event-stream' },
+    });
     t.match(cut.bytes.toString(), /^data: \{"a":\n\nevent: error\ndata: \{"code":5001/);
     t.ok(cut.elapsedMs >= 299 && cut.elapsedMs < 900);
     await quiet(t, [rig], [[stub, 2]]);
@@ -378,7 +459,9 @@ t.test('C004 a body that is cut is no answer, although its bytes are valid JSON'
       await connection.write(CUTS['no last chunk'] as string);
       connection.fin();
     });
-    const rig = await rigFor(t, [{ name: 'crm.order.create', execution: 'once', at: [stub.url, stub.url], extra: ['breaker: {min_calls: 4}'] }]);
+    const rig = await rigFor(t, [
+      { name: 'crm.order.create', execution: 'once', at: [stub.url, stub.url], extra: ['breaker: {min_calls: 4}'] },
+    ]);
     const codes: number[] = [];
     for (let i = 0; i < 12; i++) codes.push((await rig.invoke('crm.order.create')).json.code);
     const tried = codes.filter((code) => code === 1004).length;
@@ -392,22 +475,31 @@ t.test('C004 a body that is cut is no answer, although its bytes are valid JSON'
 t.test('C005 a stream that breaks in the middle never ends like a whole one', async (t) => {
   const CHUNKS = ['one ', 'two ', 'three '];
   const chunk = (text: string): string => `${Buffer.byteLength(text).toString(16)}\r\n${text}\r\n`;
-  const breaking = (type: string, parts: readonly string[], end: 'rst' | 'fin' | 'length'): StubScript => async (connection) => {
-    const framing = end === 'length' ? 'Content-Length: 500' : 'Transfer-Encoding: chunked';
-    await connection.write(`HTTP/1.1 200 OK\r\nContent-Type: ${type}\r\n${framing}\r\n\r\n`);
-    for (const part of parts) {
-      await connection.write(end === 'length' ? part : chunk(part));
-      await sleep(10);
-    }
-    await sleep(30);
-    if (end === 'rst') connection.rst();
-    else connection.fin();
-  };
+  const breaking =
+    (type: string, parts: readonly string[], end: 'rst' | 'fin' | 'length'): StubScript =>
+    async (connection) => {
+      const framing = end === 'length' ? 'Content-Length: 500' : 'Transfer-Encoding: chunked';
+      await connection.write(`HTTP/1.1 200 OK\r\nContent-Type: ${type}\r\n${framing}\r\n\r\n`);
+      for (const part of parts) {
+        await connection.write(end === 'length' ? part : chunk(part));
+        await sleep(10);
+      }
+      await sleep(30);
+      if (end === 'rst') connection.rst();
+      else connection.fin();
+    };
 
   /** Reads a stream by hand, so that the last chunk is seen or missed. */
   const read = async (rig: Rig, accept: string | null, version = '1.1'): Promise<RawClient> => {
     const client = await RawClient.to(rig.port);
-    client.write(head('POST', '/v1/stream/crm.order.watch', { authorization: `Bearer ${TOKEN}`, 'content-type': 'application/json', 'content-length': '2', accept }, version));
+    client.write(
+      head(
+        'POST',
+        '/v1/stream/crm.order.watch',
+        { authorization: `Bearer ${TOKEN}`, 'content-type': 'application/json', 'content-length': '2', accept },
+        version,
+      ),
+    );
     client.write('{}');
     await client.until((text) => text.includes('\r\n0\r\n\r\n'), 3_000);
     return client;
@@ -428,24 +520,41 @@ t.test('C005 a stream that breaks in the middle never ends like a whole one', as
         t.ok(await plain.closed(), 'A: the connection is closed');
         t.equal(answer.body.replaceAll(/\r\n[0-9a-f]+\r\n/g, ''), CHUNKS.join(''), 'A: the chunks and nothing else');
         await t.rejects(
-          fetch(`${rig.url}/v1/stream/crm.order.watch`, { method: 'POST', body: '{}', headers: { authorization: `Bearer ${TOKEN}`, 'content-type': 'application/json' } }).then((response) => response.text()),
+          fetch(`${rig.url}/v1/stream/crm.order.watch`, {
+            method: 'POST',
+            body: '{}',
+            headers: { authorization: `Bearer ${TOKEN}`, 'content-type': 'application/json' },
+          }).then((response) => response.text()),
           'A: a usual client reports it',
         );
 
         const events = await (await read(rig, 'text/event-stream')).answer(200);
         t.ok(events.isWhole, 'B: the events end properly');
         const parts = events.body.split('\n\n').filter((part) => part !== '');
-        t.same(parts.slice(0, -1).map((part) => part.replace('data: ', '')).join(''), CHUNKS.join(''), 'B: the data is the chunks and nothing else');
+        t.same(
+          parts
+            .slice(0, -1)
+            .map((part) => part.replace('data: ', ''))
+            .join(''),
+          CHUNKS.join(''),
+          'B: the data is the chunks and nothing else',
+        );
         const last = parts.at(-1) as string;
         t.ok(last.startsWith('event: error\ndata: {'), 'B: then an explicit error');
-        t.match(JSON.parse(last.slice('event: error\ndata: '.length)), { code: 1006, error: { name: 'stream_interrupted', ambiguous: true } });
+        t.match(JSON.parse(last.slice('event: error\ndata: '.length)), {
+          code: 1006,
+          error: { name: 'stream_interrupted', ambiguous: true },
+        });
 
         const old = await read(rig, null, '1.0');
         t.ok(await old.closed(), 'a caller of HTTP/1.0 sees a reset, not an end');
         for (const each of rigs) {
           t.equal(await metric(each, 'reach_calls_total', { capability: 'crm.order.watch', code: '1006' }), 4, 'the outcome is an error');
           t.equal(await metric(each, 'reach_attempts_total', { capability: 'crm.order.watch', code: '1006' }), 4, 'so is that of the span');
-          t.same(accessLines(each).map((line) => line['outcome']), ['error', 'error', 'error', 'error']);
+          t.same(
+            accessLines(each).map((line) => line['outcome']),
+            ['error', 'error', 'error', 'error'],
+          );
         }
         await quiet(t, rigs, [[stub, 4]]);
       });
@@ -465,8 +574,15 @@ t.test('C005 a stream that breaks in the middle never ends like a whole one', as
   async function chain(t: Test, hops: number, address: string): Promise<Rig[]> {
     const watch: Offered = { name: 'crm.order.watch', at: [address] };
     if (hops === 1) return [await rigFor(t, [watch])];
-    const host = await Rig.start(t, { name: 'two', meshToken: 'mesh-token-of-this-test', table: tableOf([{ ...watch, providerExtra: ['via: two'] }], 'sidecars: [{name: two, mesh: "http://127.0.0.1:1"}]\n') });
-    const first = await Rig.start(t, { meshToken: 'mesh-token-of-this-test', table: tableOf([{ ...watch, providerExtra: ['via: two'] }], `sidecars: [{name: two, mesh: "${host.started.meshUrl}"}]\n`) });
+    const host = await Rig.start(t, {
+      name: 'two',
+      meshToken: 'mesh-token-of-this-test',
+      table: tableOf([{ ...watch, providerExtra: ['via: two'] }], 'sidecars: [{name: two, mesh: "http://127.0.0.1:1"}]\n'),
+    });
+    const first = await Rig.start(t, {
+      meshToken: 'mesh-token-of-this-test',
+      table: tableOf([{ ...watch, providerExtra: ['via: two'] }], `sidecars: [{name: two, mesh: "${host.started.meshUrl}"}]\n`),
+    });
     return [first, host];
   }
 });
@@ -502,33 +618,46 @@ t.test('C006 a status without a body never makes anybody wait for one', async (t
       });
     }
 
-    for (const [when, delayMs] of [['at once', 0], ['30 ms later', 30]] as const) {
-      for (const stray of ['{"evil":true}', 'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 13\r\n\r\n{"evil":true}']) {
-        await t.test(`${status}, and ${stray.startsWith('HTTP') ? 'a whole answer that nobody asked for' : 'stray bytes'} ${when}`, async (t) => {
-          const stub = await stubbed(t, async (connection, request) => {
-            if (request.number > 1) {
-              await connection.write(ok());
-              return;
-            }
-            const first = `HTTP/1.1 ${status} X\r\nContent-Length: ${stray.length}\r\n\r\n`;
-            await connection.write(delayMs === 0 ? first + stray : first);
-            if (delayMs > 0) await sleep(delayMs);
-            if (delayMs > 0) await connection.write(stray);
-          });
-          const rig = await rigFor(t, [{ name: 'crm.order.query', at: [stub.url] }]);
-          t.match((await prompt(t, rig)).json, { code: 0, status, data: null });
-          if (delayMs > 0) await sleep(delayMs - 10);
-          for (let i = 0; i < 3; i++) t.match((await prompt(t, rig)).json, { code: 0, data: { ok: true } }, 'the next call gets its own answer');
-          t.equal(stub.requests[1]?.onConnection, 1, 'on another connection');
-          await quiet(t, [rig], [[stub, 4]]);
-        });
+    for (const [when, delayMs] of [
+      ['at once', 0],
+      ['30 ms later', 30],
+    ] as const) {
+      for (const stray of [
+        '{"evil":true}',
+        'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 13\r\n\r\n{"evil":true}',
+      ]) {
+        await t.test(
+          `${status}, and ${stray.startsWith('HTTP') ? 'a whole answer that nobody asked for' : 'stray bytes'} ${when}`,
+          async (t) => {
+            const stub = await stubbed(t, async (connection, request) => {
+              if (request.number > 1) {
+                await connection.write(ok());
+                return;
+              }
+              const first = `HTTP/1.1 ${status} X\r\nContent-Length: ${stray.length}\r\n\r\n`;
+              await connection.write(delayMs === 0 ? first + stray : first);
+              if (delayMs > 0) await sleep(delayMs);
+              if (delayMs > 0) await connection.write(stray);
+            });
+            const rig = await rigFor(t, [{ name: 'crm.order.query', at: [stub.url] }]);
+            t.match((await prompt(t, rig)).json, { code: 0, status, data: null });
+            if (delayMs > 0) await sleep(delayMs - 10);
+            for (let i = 0; i < 3; i++)
+              t.match((await prompt(t, rig)).json, { code: 0, data: { ok: true } }, 'the next call gets its own answer');
+            t.equal(stub.requests[1]?.onConnection, 1, 'on another connection');
+            await quiet(t, [rig], [[stub, 4]]);
+          },
+        );
       }
     }
   }
 
   await t.test('interim answers are no answers: 103 before 200, 102, several, before a stream', async (t) => {
     const stub = await stubbed(t, async (connection, request) => {
-      const interim = request.number % 2 === 1 ? 'HTTP/1.1 103 Early Hints\r\nContent-Length: 12\r\nLink: </a>\r\n\r\n' : 'HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\n';
+      const interim =
+        request.number % 2 === 1
+          ? 'HTTP/1.1 103 Early Hints\r\nContent-Length: 12\r\nLink: </a>\r\n\r\n'
+          : 'HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\n';
       await connection.write(interim);
       await sleep(5);
       await connection.write(ok(`{"n":${request.number}}`));
@@ -585,7 +714,9 @@ t.test('C006 a status without a body never makes anybody wait for one', async (t
     });
     await new Promise<void>((done) => server.listen(0, '127.0.0.1', done));
     t.teardown(() => server.close());
-    const rig = await rigFor(t, [{ name: 'crm.order.query', at: [`http://127.0.0.1:${(server.address() as AddressInfo).port}`], extra: ['limits: {request: 8MiB}'] }]);
+    const rig = await rigFor(t, [
+      { name: 'crm.order.query', at: [`http://127.0.0.1:${(server.address() as AddressInfo).port}`], extra: ['limits: {request: 8MiB}'] },
+    ]);
     const body = `{"text":"${'x'.repeat(UPLOAD)}"}`;
     const statuses: number[] = [];
     for (let i = 0; i < 3; i++) statuses.push((await prompt(t, rig, { body })).status);
@@ -606,7 +737,10 @@ t.test('C006 a status without a body never makes anybody wait for one', async (t
     client.write(head('HEAD', '/v1/health') + head('HEAD', '/v1/nowhere') + head('HEAD', '/v1/ready') + head('GET', '/v1/ready'));
     await client.until((text) => text.includes('"ready":true'));
     const heads = client.text.split('HTTP/1.1 ').slice(1);
-    t.same(heads.map((each) => Number(each.slice(0, 3))), [200, 404, 200, 200]);
+    t.same(
+      heads.map((each) => Number(each.slice(0, 3))),
+      [200, 404, 200, 200],
+    );
     for (const each of heads.slice(0, 3)) t.ok(each.endsWith('\r\n\r\n'), 'no body');
     client.close();
     await quiet(t, [rig], [[agent, 0]]);
@@ -627,15 +761,31 @@ t.test('C008 an answer whose headers are above the limit is refused by name, and
       const stub = await stubbed(t, (connection) => void connection.write(bytes));
       const agent = await TestAgent.listen('crm.order-other.1');
       t.teardown(() => agent.close());
-      const rig = await rigFor(t, [{ name: 'crm.order.query', at: [stub.url] }, { name: 'crm.order.other', at: [agent.url] }]);
-      const [answer, ...others] = await Promise.all([rig.invoke('crm.order.query'), ...Array.from({ length: 10 }, () => rig.invoke('crm.order.other'))]);
+      const rig = await rigFor(t, [
+        { name: 'crm.order.query', at: [stub.url] },
+        { name: 'crm.order.other', at: [agent.url] },
+      ]);
+      const [answer, ...others] = await Promise.all([
+        rig.invoke('crm.order.query'),
+        ...Array.from({ length: 10 }, () => rig.invoke('crm.order.other')),
+      ]);
       t.equal(answer?.status, 502);
       t.match(answer?.json, { code: 1004, name: 'bad_response', detail: /headers.*limit of 16384 bytes/ });
       t.notMatch(answer?.json.detail, /fetch failed|UND_ERR/);
       for (const other of others) t.match(other.json, { code: 0 }, 'other calls go on');
       t.equal((await rig.ask('/v1/health')).status, 200);
-      t.match(accessLines(rig).filter((line) => line['capability'] === 'crm.order.query'), [{ level: 30, code: 1004 }]);
-      await quiet(t, [rig], [[stub, 1], [agent, 10]]);
+      t.match(
+        accessLines(rig).filter((line) => line['capability'] === 'crm.order.query'),
+        [{ level: 30, code: 1004 }],
+      );
+      await quiet(
+        t,
+        [rig],
+        [
+          [stub, 1],
+          [agent, 10],
+        ],
+      );
     });
   }
 
@@ -659,7 +809,13 @@ t.test('C008 an answer whose headers are above the limit is refused by name, and
   });
 
   await t.test('the limit is the one that was set, and just below it all is well', async (t) => {
-    const stub = await stubbed(t, (connection, request) => void connection.write(`HTTP/1.1 200 OK\r\nX-Large: ${'a'.repeat(request.number === 1 ? 30_000 : 40_000)}\r\nContent-Length: 2\r\n\r\n{}`));
+    const stub = await stubbed(
+      t,
+      (connection, request) =>
+        void connection.write(
+          `HTTP/1.1 200 OK\r\nX-Large: ${'a'.repeat(request.number === 1 ? 30_000 : 40_000)}\r\nContent-Length: 2\r\n\r\n{}`,
+        ),
+    );
     const rig = await rigFor(t, [{ name: 'crm.order.query', at: [stub.url] }], '  limits: {header_bytes: 32KiB}');
     const client = await RawClient.to(rig.port);
     client.write(head('POST', '/v1/invoke/crm.order.query', { authorization: `Bearer ${TOKEN}`, 'reach-mode': 'raw' }));

@@ -16,13 +16,23 @@ export interface Offered {
 export function tableOf(offered: readonly Offered[], rest = ''): string {
   const lines = ['contracts:'];
   for (const { name, execution, extra } of offered) {
-    lines.push(`  - name: ${name}`, '    version: "2.0.0"', '    acl: public', '    streaming: true', `    execution: ${execution ?? 'idempotent'}`);
+    lines.push(
+      `  - name: ${name}`,
+      '    version: "2.0.0"',
+      '    acl: public',
+      '    streaming: true',
+      `    execution: ${execution ?? 'idempotent'}`,
+    );
     for (const line of extra ?? []) lines.push(`    ${line}`);
   }
   lines.push('providers:');
   for (const { name, at, providerExtra } of offered) {
     at.forEach((address, i) => {
-      lines.push(`  - agent_id: ${providerOf(name, i + 1)}`, `    offers: ["${name}@2.0.0"]`, `    endpoint: {type: http, address: "${address}"}`);
+      lines.push(
+        `  - agent_id: ${providerOf(name, i + 1)}`,
+        `    offers: ["${name}@2.0.0"]`,
+        `    endpoint: {type: http, address: "${address}"}`,
+      );
       for (const line of providerExtra ?? []) lines.push(`    ${line}`);
     });
   }

@@ -95,7 +95,15 @@ async function inProcess(): Promise<number[]> {
 
 /** Listeners on the sidecar's end of the caller's connection. */
 function listeners(port: number): number {
-  const sockets = (process as unknown as { _getActiveHandles(): { remotePort?: number; eventNames?: () => (string | symbol)[]; listenerCount?: (name: string | symbol) => number }[] })._getActiveHandles();
+  const sockets = (
+    process as unknown as {
+      _getActiveHandles(): {
+        remotePort?: number;
+        eventNames?: () => (string | symbol)[];
+        listenerCount?: (name: string | symbol) => number;
+      }[];
+    }
+  )._getActiveHandles();
   const socket = sockets.find((each) => each.remotePort === port);
   if (socket?.eventNames === undefined) throw new Error('the connection is not to be found');
   return socket.eventNames().reduce((sum, name) => sum + (socket.listenerCount?.(name) ?? 0), 0);
@@ -106,7 +114,9 @@ async function overOneConnection(): Promise<{ heaps: number[]; listeners: number
   const counted: number[] = [];
   const socket = connect(Number(new URL(sidecar.url).port), '127.0.0.1');
   await new Promise<void>((done) => socket.once('connect', () => done()));
-  const request = Buffer.from(`POST /v1/invoke/crm.order.remote HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer ${TOKEN}\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{"n":"x"}`);
+  const request = Buffer.from(
+    `POST /v1/invoke/crm.order.remote HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer ${TOKEN}\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{"n":"x"}`,
+  );
   let sent = 0;
   let answered = 0;
   let until = 0;
@@ -150,7 +160,8 @@ codes.clear();
 const wire = await overOneConnection();
 const { observation, engine } = front;
 const quiet = {
-  inFlight: observation.inFlight() + engine.limits.inFlight() + [...engine.health.providers()].reduce((sum, each) => sum + each.inFlight, 0),
+  inFlight:
+    observation.inFlight() + engine.limits.inFlight() + [...engine.health.providers()].reduce((sum, each) => sum + each.inFlight, 0),
   started: observation.started(),
   ended: observation.ended(),
   accessRecords: observation.accessRecords(),

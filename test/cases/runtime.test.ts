@@ -30,10 +30,28 @@ t.test('C023 a time beyond 2^31-1 ms is refused with the limit, or waited out', 
     const agent = await TestAgent.listen('crm.order-query.1');
     t.teardown(() => agent.close());
     const rig = await Rig.start(t, { table: tableOf([{ name: 'crm.order.query', at: [agent.url] }]) });
-    for (const ms of ['600001', '2147483647', '2147483648', '4294967296', '4294967297', '2592000000', '999999999999999', '1000000000000000', '99999999999999999999']) {
-      for (const headers of [{ 'reach-deadline-ms': ms }, { 'reach-deadline-total-ms': ms }, { 'reach-deadline-ms': '500', 'reach-deadline-total-ms': ms }, { 'reach-budget': `ask=${ms}`, 'reach-step': 'ask' }]) {
+    for (const ms of [
+      '600001',
+      '2147483647',
+      '2147483648',
+      '4294967296',
+      '4294967297',
+      '2592000000',
+      '999999999999999',
+      '1000000000000000',
+      '99999999999999999999',
+    ]) {
+      for (const headers of [
+        { 'reach-deadline-ms': ms },
+        { 'reach-deadline-total-ms': ms },
+        { 'reach-deadline-ms': '500', 'reach-deadline-total-ms': ms },
+        { 'reach-budget': `ask=${ms}`, 'reach-step': 'ask' },
+      ]) {
         for (const way of ['invoke', 'stream']) {
-          const { status, json } = await rig.ask(`/v1/${way}/crm.order.query`, { method: 'POST', headers: headers as unknown as Record<string, string> });
+          const { status, json } = await rig.ask(`/v1/${way}/crm.order.query`, {
+            method: 'POST',
+            headers: headers as unknown as Record<string, string>,
+          });
           t.equal(status, 400, JSON.stringify(headers));
           t.match(json, { code: 4003, name: 'invalid_request' });
           // A budget of so many digits is no number that a budget may have at all.
@@ -41,7 +59,11 @@ t.test('C023 a time beyond 2^31-1 ms is refused with the limit, or waited out', 
         }
       }
     }
-    t.equal((await rig.invoke('crm.order.query', { headers: { 'reach-deadline-ms': '600000' } })).json.code, 0, 'the maximum itself is taken');
+    t.equal(
+      (await rig.invoke('crm.order.query', { headers: { 'reach-deadline-ms': '600000' } })).json.code,
+      0,
+      'the maximum itself is taken',
+    );
     await waitUntil('rest', () => rig.quiet.inFlight() === 0);
     await rig.stop();
     await agent.close();
@@ -49,7 +71,8 @@ t.test('C023 a time beyond 2^31-1 ms is refused with the limit, or waited out', 
   });
 
   await t.test('in a file: every duration has a limit below which it works and above which it is refused by name', (t) => {
-    const contract = (lines: string): string => `contracts:\n  - {name: crm.order.query, version: "1.0.0", acl: public, ${lines}}\nproviders:\n  - {agent_id: crm.order.1, offers: ["crm.order.query@1.0.0"], endpoint: {type: http, address: "http://127.0.0.1:1"}}\n`;
+    const contract = (lines: string): string =>
+      `contracts:\n  - {name: crm.order.query, version: "1.0.0", acl: public, ${lines}}\nproviders:\n  - {agent_id: crm.order.1, offers: ["crm.order.query@1.0.0"], endpoint: {type: http, address: "http://127.0.0.1:1"}}\n`;
     const policy = (lines: string): string => `${contract('execution: once')}policies:\n  - {capability: crm.order.query, ${lines}}\n`;
     const provider = (lines: string): string => contract('execution: once').replace('endpoint:', `${lines}, endpoint:`);
     const sidecar = (lines: string): string => `sidecar: {name: one, ${lines}}\n${contract('execution: once')}`;
@@ -78,10 +101,26 @@ t.test('C023 a time beyond 2^31-1 ms is refused with the limit, or waited out', 
       const reading = text.startsWith('sidecar:') ? readSidecarConfig(text, 'file.yaml') : readTable(text, 'file.yaml');
       return 'problems' in reading ? reading.problems.map((each) => `${each.line}: ${each.message}`) : [];
     };
-    const KIND_MS: Readonly<Record<string, number>> = { '10s': 10_000, '60s': 60_000, '1m': 60_000, '10m': 600_000, '1h': 3_600_000, '24h': DAY_MS, '30d': 30 * DAY_MS };
+    const KIND_MS: Readonly<Record<string, number>> = {
+      '10s': 10_000,
+      '60s': 60_000,
+      '1m': 60_000,
+      '10m': 600_000,
+      '1h': 3_600_000,
+      '24h': DAY_MS,
+      '30d': 30 * DAY_MS,
+    };
     for (const [place, text, limit] of PLACES) {
       t.same(problemsOf(text(limit)), [], `${place}: ${limit} is taken`);
-      for (const value of [`${(KIND_MS[limit] as number) + 1}ms`, '31d', '999999999999999d', '9999999999999999999999ms', '1e9d', '2592000001ms', '2592000001']) {
+      for (const value of [
+        `${(KIND_MS[limit] as number) + 1}ms`,
+        '31d',
+        '999999999999999d',
+        '9999999999999999999999ms',
+        '1e9d',
+        '2592000001ms',
+        '2592000001',
+      ]) {
         const problems = problemsOf(text(value));
         t.equal(problems.length, 1, `${place}: ${value} is refused`);
         t.match(problems[0], /from .+ to (10s|1m|60s|10m|1h|60m|24h|1d|30d)|at most 30 days|has no unit/, `${place}: with the limit`);
@@ -98,7 +137,13 @@ t.test('C023 a time beyond 2^31-1 ms is refused with the limit, or waited out', 
     const slow = await TcpStub.listen(async (connection, request) => {
       const isFirst = request.body.toString() === '{"first":true}';
       if (!isFirst) await sleep(5_000);
-      await connection.write(rawAnswer(200, { 'content-type': 'application/json', 'content-length': 11, 'keep-alive': isFirst ? 'timeout=2147484' : 'timeout=99999999999' }, '{"ok":true}'));
+      await connection.write(
+        rawAnswer(
+          200,
+          { 'content-type': 'application/json', 'content-length': 11, 'keep-alive': isFirst ? 'timeout=2147484' : 'timeout=99999999999' },
+          '{"ok":true}',
+        ),
+      );
     });
     t.teardown(() => slow.close());
     const silent = await TestAgent.listen('crm.order-watch.1', (_request, response) => {
@@ -119,7 +164,10 @@ t.test('C023 a time beyond 2^31-1 ms is refused with the limit, or waited out', 
       'policies:\n  - {capability: crm.*, slow_start: 1h}\noverrides:\n  - {name: later, action: block, caller: nobody.at.all, reason: "a far end", expires: "9999-12-31T23:59:59Z"}\n',
     )
       .replace('contracts:\n', `contracts:\n  - {name: crm.order.sleep, version: "2.0.0", acl: public, timeout: 30d, deadline: 30d}\n`)
-      .replace('providers:\n', `providers:\n  - {agent_id: crm.order-sleep.1, offers: ["crm.order.sleep@2.0.0"], endpoint: {type: mock, latency: 30d}}\n`);
+      .replace(
+        'providers:\n',
+        `providers:\n  - {agent_id: crm.order-sleep.1, offers: ["crm.order.sleep@2.0.0"], endpoint: {type: mock, latency: 30d}}\n`,
+      );
     const rig = await Rig.start(t, { table, settings: '  max_deadline: 30d\n  affinity: {ttl: 2592000000ms}\n  ejection: {for: 1h}' });
     t.match((await rig.invoke('crm.order.query', { payload: { first: true }, headers: { 'reach-affinity': 'k' } })).json, { code: 0 });
     const refused = await rig.invoke('crm.order.busy');
@@ -127,7 +175,9 @@ t.test('C023 a time beyond 2^31-1 ms is refused with the limit, or waited out', 
     t.equal(refused.headers['retry-after'], '999999999');
 
     const fired: string[] = [];
-    const timers = [MAX_DELAY_MS, MAX_DELAY_MS + 1, 2 * MAX_DELAY_MS, 2 ** 32, 30 * DAY_MS, Number.MAX_SAFE_INTEGER].map((ms) => realClock.after(ms, () => fired.push(`after ${ms}`)));
+    const timers = [MAX_DELAY_MS, MAX_DELAY_MS + 1, 2 * MAX_DELAY_MS, 2 ** 32, 30 * DAY_MS, Number.MAX_SAFE_INTEGER].map((ms) =>
+      realClock.after(ms, () => fired.push(`after ${ms}`)),
+    );
     const settled: string[] = [];
     const noted = async <T>(what: string, work: Promise<T>): Promise<T> => {
       const value = await work;
@@ -136,7 +186,9 @@ t.test('C023 a time beyond 2^31-1 ms is refused with the limit, or waited out', 
     };
     const open = async (path: string): Promise<RawClient> => {
       const client = await RawClient.to(rig.port);
-      client.write(`${head('POST', path, { authorization: `Bearer ${TOKEN}`, 'content-type': 'application/json', 'content-length': '2', 'reach-deadline-ms': LONG, 'reach-deadline-total-ms': LONG, 'reach-budget': `ask=1000, rest=${Number(LONG) - 1_000_000}` })}{}`);
+      client.write(
+        `${head('POST', path, { authorization: `Bearer ${TOKEN}`, 'content-type': 'application/json', 'content-length': '2', 'reach-deadline-ms': LONG, 'reach-deadline-total-ms': LONG, 'reach-budget': `ask=1000, rest=${Number(LONG) - 1_000_000}` })}{}`,
+      );
       client.socket.once('close', () => settled.push(path));
       return client;
     };
@@ -145,7 +197,12 @@ t.test('C023 a time beyond 2^31-1 ms is refused with the limit, or waited out', 
     const began = performance.now();
     const byHeader = noted('by header', rig.invoke('crm.order.query', { headers: { 'reach-deadline-ms': LONG } }));
     const byContract = noted('by contract', rig.invoke('crm.order.query'));
-    const byStep = noted('by step', rig.invoke('crm.order.query', { headers: { 'reach-deadline-ms': '2592000000', 'reach-budget': 'ask=2147483648, rest=1000', 'reach-step': 'ask' } }));
+    const byStep = noted(
+      'by step',
+      rig.invoke('crm.order.query', {
+        headers: { 'reach-deadline-ms': '2592000000', 'reach-budget': 'ask=2147483648, rest=1000', 'reach-step': 'ask' },
+      }),
+    );
     const hung = [await open('/v1/invoke/crm.order.sleep'), await open('/v1/stream/crm.order.watch')];
     await sleep(4_700);
     const used = process.cpuUsage(cpu);
@@ -165,7 +222,11 @@ t.test('C023 a time beyond 2^31-1 ms is refused with the limit, or waited out', 
     for (const client of hung) client.close();
     for (const timer of timers) timer.cancel();
     await waitUntil('the callers that left are off the books', () => rig.quiet.inFlight() === 0);
-    t.same(overflows.filter((each) => each.startsWith('TimeoutOverflow')), [], 'Node had no timer to cut');
+    t.same(
+      overflows.filter((each) => each.startsWith('TimeoutOverflow')),
+      [],
+      'Node had no timer to cut',
+    );
     await rig.stop();
     for (const each of [slow, silent, busy]) await each.close();
     await rig.finish(t, before, [
@@ -218,7 +279,10 @@ steps:
     );
     if ('problems' in reading) return t.fail(JSON.stringify(reading.problems));
     const report = await runScenario(reading.scenario);
-    t.same(report.failures.map((failure) => `${failure.line}: ${failure.what}`), []);
+    t.same(
+      report.failures.map((failure) => `${failure.line}: ${failure.what}`),
+      [],
+    );
     const lasted = (label: string): number => {
       const step = report.steps.find((each) => each.step.label === label);
       if (step === undefined) throw new Error(`no step ${label}`);
@@ -231,10 +295,12 @@ steps:
     return undefined;
   });
 
-  await t.test('a contract asks for more than this sidecar allows: the sidecar\'s maximum counts', async (t) => {
+  await t.test("a contract asks for more than this sidecar allows: the sidecar's maximum counts", async (t) => {
     const agent = await TestAgent.listen('crm.order-query.1');
     t.teardown(() => agent.close());
-    const rig = await Rig.start(t, { table: tableOf([{ name: 'crm.order.query', at: [agent.url], extra: ['deadline: 30d', 'timeout: 30d'] }]) });
+    const rig = await Rig.start(t, {
+      table: tableOf([{ name: 'crm.order.query', at: [agent.url], extra: ['deadline: 30d', 'timeout: 30d'] }]),
+    });
     t.equal((await rig.invoke('crm.order.query')).json.code, 0);
     t.ok(Number(agent.requests[0]?.headers['reach-deadline-ms']) <= 600_000);
     t.equal(agent.requests[0]?.headers['reach-deadline-total-ms'], '600000');
@@ -266,11 +332,18 @@ t.test('C024 two hundred thousand calls leave nothing behind', async (t) => {
   const grown = (heaps: readonly number[]): number => (heaps.at(-1) as number) - (heaps[0] as number);
   t.same(seen.inside.codes, { 0: INSIDE * 0.95, 5003: INSIDE * 0.05 }, 'calls of 1 ms, every twentieth given up by its caller');
   t.equal(seen.inside.heaps.length, 10);
-  t.ok(grown(seen.inside.heaps) <= 10 * MIB, `heap after 200 000 calls against 20 000: ${(grown(seen.inside.heaps) / MIB).toFixed(2)} MiB more`);
+  t.ok(
+    grown(seen.inside.heaps) <= 10 * MIB,
+    `heap after 200 000 calls against 20 000: ${(grown(seen.inside.heaps) / MIB).toFixed(2)} MiB more`,
+  );
   t.same(seen.wire.codes, { 0: WIRE });
   t.ok(grown(seen.wire.heaps) <= (10 * MIB * WIRE) / INSIDE, `over one connection: ${(grown(seen.wire.heaps) / MIB).toFixed(2)} MiB more`);
   t.equal(new Set(seen.wire.listeners).size, 1, `listeners on the connection stay as many as they were: ${seen.wire.listeners.join(', ')}`);
   t.equal(seen.executions, WIRE, 'each was executed once');
-  t.same(seen.quiet, { inFlight: 0, started: INSIDE + WIRE, ended: INSIDE + WIRE, accessRecords: INSIDE + WIRE }, 'all is quiet afterwards');
+  t.same(
+    seen.quiet,
+    { inFlight: 0, started: INSIDE + WIRE, ended: INSIDE + WIRE, accessRecords: INSIDE + WIRE },
+    'all is quiet afterwards',
+  );
   t.same(seen.warnings, []);
 });

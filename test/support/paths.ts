@@ -25,6 +25,8 @@ export function repoFile(...parts: string[]): string {
  */
 export function nodeArgs(program: string): string[] {
   if (!COMPILED) return ['--import', 'tsx', join(REPO, program)];
+  // What people run: the bundle, without the source maps that cost it memory.
+  if (program === 'sidecar/main.ts') return [join(REPO, 'dist', 'bundle', 'main.js')];
   return ['--enable-source-maps', join(REPO, 'dist', program.replace(/\.ts$/, '.js'))];
 }
 

@@ -2,6 +2,7 @@ import t, { type Test } from 'tap';
 import { meshPort } from '../../../../sidecar/accept/mesh.ts';
 import { failed } from '../../../../sidecar/call/reply.ts';
 import { refusing, Verdict } from '../../../../sidecar/call/verdict.ts';
+import { Snapshot } from '../../../../sidecar/table/snapshot.ts';
 import { type Script, type ScriptedBody, ScriptedFront } from '../../../support/front.ts';
 import { ask as askRaw, head, RawClient, type RawAnswer } from '../../../support/raw-http.ts';
 import { waitUntil } from '../../../support/settle.ts';
@@ -122,7 +123,12 @@ t.test('browsers have no business on this port, whatever the path and the host',
   }
   t.equal((await ask(at, { 'transfer-encoding': 'gzip, chunked', 'content-length': null })).status, 400);
   t.equal(front.calls.length, 0);
-  t.equal((await ask(at, { host: 'sidecar-b.mesh:7701' })).status, 200, 'its names are many');
+  const rebound = await ask(at, { host: 'sidecar-b.mesh:7701' });
+  t.equal(rebound.status, 403, 'a page may have turned a name of its own onto this address');
+  t.equal(front.calls.length, 0);
+  front.scripted.snapshot = new Snapshot(2, { ...front.scripted.snapshot.document, sidecars: [{ name: 'b', mesh: 'http://sidecar-b.mesh:7701' }] }, front.scripted.snapshot.capabilities, new Map(), new Map());
+  for (const host of ['sidecar-b.mesh:7701', 'SIDECAR-B.mesh', '10.1.2.3:7701', '[fd00::1]:7701', 'localhost']) t.equal((await ask(at, { host })).status, 200, host);
+  for (const host of ['evil.test', 'sidecar-b.mesh.evil.test', '10.1.2.3.evil.test', '1.2.3', '[evil]', '']) t.equal((await ask(at, { host })).status, 403, host);
 });
 
 t.test('a stream passes through chunk by chunk, and a cut stays a cut', async (t) => {
