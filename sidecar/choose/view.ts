@@ -47,7 +47,7 @@ export class View {
   readonly bestPlace: number;
   healthVersion = -1;
   validUntil = Number.NEGATIVE_INFINITY;
-  /** Usable ones, best place first. */
+  /** Usable ones, best place first; after all of them those that asked for a pause. */
   groups: Group[] = [];
   /** How many are usable. */
   usable = 0;
@@ -75,6 +75,7 @@ export class View {
     this.#pools = null;
     this.probes = [];
     const byPlace: Candidate[][] = [];
+    const paused: Candidate[][] = [];
     const { candidates } = this.version;
     for (let i = 0; i < candidates.length; i++) {
       const candidate = candidates[i] as Candidate;
@@ -82,12 +83,22 @@ export class View {
       // A rule for one caller only is looked at per call.
       if (this.rules !== null && ruleInForce(this.rules[i] as ProviderRules, wallMs, null) !== null) continue;
       const usable = candidate.health.usable(now);
-      if (usable === 'yes') (byPlace[placeOf(candidate)] ??= []).push(candidate);
+      if (usable === 'yes') {
+        const { pausedUntil } = candidate.health;
+        const isPaused = pausedUntil > now;
+        if (isPaused) this.validUntil = Math.min(this.validUntil, pausedUntil);
+        ((isPaused ? paused : byPlace)[placeOf(candidate)] ??= []).push(candidate);
+      }
       else if (usable === 'probe') this.probes.push(candidate);
     }
     this.groups = [];
     this.usable = 0;
-    for (let place = 0; place < PLACES; place++) {
+    this.#addGroups(byPlace, now);
+    this.#addGroups(paused, now);
+  }
+
+  #addGroups(byPlace: readonly (readonly Candidate[] | undefined)[], now: number): void {
+    for (let place = 0; place < byPlace.length; place++) {
       const members = byPlace[place];
       if (members === undefined) continue;
       this.usable += members.length;

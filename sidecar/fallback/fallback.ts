@@ -66,6 +66,7 @@ function next(
     if (now >= call.stepEndsAt) continue;
     const code = call.code;
     if (step.kind === 'provider') {
+      if (hasFailed(call, from, step.agentId)) continue;
       restart(call, from, from, call.range);
       call.pin = step.agentId;
       return new Verdict(toProvider, from.name, code, step.agentId);
@@ -76,6 +77,12 @@ function next(
     return new Verdict(toCapability, from.name, code, step.target);
   }
   return new Verdict(exhausted, from.name);
+}
+
+/** Nobody is asked the same thing twice in one call. */
+function hasFailed(call: Call, capability: Capability, agentId: string): boolean {
+  for (const { candidate } of call.attempts) if (candidate.provider.agentId === agentId && candidate.version.capability === capability) return true;
+  return false;
 }
 
 function mendable(call: Call): boolean {

@@ -23,6 +23,9 @@ export const ERROR_RATIO_STEP = 0.1;
 /** The longest that a host's word keeps us away without asking again. */
 export const MAX_HOST_OPEN_MS = 600_000;
 
+/** How long a provider that limits its callers and does not say for how long comes last. */
+const PAUSE_MS = 1_000;
+
 export class HealthCell implements Timed, BreakerListener, SlowStarting {
   readonly agentId: string;
   readonly capability: string;
@@ -37,6 +40,8 @@ export class HealthCell implements Timed, BreakerListener, SlowStarting {
   #nextSlowStepAt = Number.POSITIVE_INFINITY;
   /** The hosting sidecar's breaker is open until then; 0 = not so. */
   #hostOpenUntil = 0;
+  /** The provider asked for a pause (429) until then: it comes last, after everybody else who is usable; 0 = none asked. */
+  pausedUntil = 0;
   /** The error ratio that readers who cache the weight have last been told of. */
   #toldErrorRatio = 0;
   #forgotten = false;
@@ -121,6 +126,12 @@ export class HealthCell implements Timed, BreakerListener, SlowStarting {
     this.#hostOpenUntil = at > now ? Math.min(at, now + MAX_HOST_OPEN_MS) : 0;
     this.#setDue();
     this.#schedule.bump();
+  }
+
+  /** The provider limits its callers: others are preferred for so long. Without a time of its own, for a second. */
+  pause(ms: number, now: number): void {
+    if (this.pausedUntil <= now) this.#schedule.bump();
+    this.pausedUntil = now + Math.min(ms > 0 ? ms : PAUSE_MS, MAX_HOST_OPEN_MS);
   }
 
   /** 0–1, to be multiplied with the configured weight: slow start × recent success ratio (once there are `minCalls` samples). */

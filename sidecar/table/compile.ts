@@ -7,8 +7,8 @@ import { parse as parseSemver, rcompare, type SemVer } from 'semver';
 import { compileSchema, type Validator } from '../../base/json-schema.ts';
 import { mergeSettings, policiesFor, providerPolicyFor } from '../../proto/language/merge.ts';
 import type { Settings } from '../../proto/language/settings.ts';
-import type { Contract, JsonSchema, Policy, ProviderRecord, TableDocument } from '../../proto/language/types.ts';
-import { cellKey, type Health } from '../health/health.ts';
+import type { Contract, JsonSchema, Override, Policy, ProviderRecord, TableDocument } from '../../proto/language/types.ts';
+import { cellKey, type Health, type ProviderHealth } from '../health/health.ts';
 import { Candidate, Capability, Provider, type Reach, Snapshot, Version } from './snapshot.ts';
 
 /** Where this sidecar stands. */
@@ -18,49 +18,107 @@ export interface Standpoint {
   readonly zone: string | null;
 }
 
+/** All that a table says of one capability, as it came: one object, replaced as a whole; the same object means that nothing has changed. */
+export interface CapabilityPart {
+  readonly name: string;
+  readonly contracts: readonly Contract[];
+  /** Those that cover it, weakest first. */
+  readonly policies: readonly Policy[];
+  /** Those that offer it, with the mesh address of the sidecar that hosts each ('' = none, or unknown). */
+  readonly providers: readonly { readonly record: ProviderRecord; readonly mesh: string }[];
+}
+
+export type CapabilityParts = ReadonlyMap<string, CapabilityPart>;
+
+/** A whole document: the standalone file, a scenario. */
 export function compile(document: TableDocument, health: Health, here: Standpoint, version: number): Snapshot {
-  const capabilities = capabilitiesOf(document);
-  const providers = new Map<string, Provider>();
-  const meshUrls = new Map(document.sidecars.map((sidecar) => [sidecar.name, sidecar.mesh]));
-  const cells = new Set<string>();
-  for (const record of [...document.providers].sort((a, b) => (a.agentId < b.agentId ? -1 : 1))) {
-    const provider = providerOf(record, meshUrls, health, here);
-    providers.set(record.agentId, provider);
-    const own = document.policies.map((policy) => policy.providers[record.agentId]?.limits.perProvider ?? null).filter((each) => each !== null);
-    // The operator's word for this provider, else its record's, else the smallest of its capabilities.
-    const said = own.length > 0 ? Math.min(...own) : record.limits.perProvider;
-    let limit = said;
-    for (const offer of record.offers) {
-      const line = capabilities.get(offer.name)?.versions.find((candidate) => candidate.text === offer.version);
-      if (line === undefined) continue;
-      const candidate = candidateOf(provider, line, document.policies, health);
-      line.candidates.push(candidate);
-      cells.add(cellKey(record.agentId, offer.name));
-      if (said === null) limit = limit === null ? candidate.settings.limits.perProvider : Math.min(limit, candidate.settings.limits.perProvider);
-    }
-    provider.health.limit = limit ?? Number.POSITIVE_INFINITY;
+  return assembled(partsOf(document), document, null, health, here, version);
+}
+
+/**
+ * Parts as the registry pushes them. A capability whose part is the same object as in `previous` is taken over as it is, with
+ * its caches: the work of a push follows the size of the change, not of the table.
+ */
+export function compileParts(parts: CapabilityParts, overrides: readonly Override[], previous: Snapshot | null, health: Health, here: Standpoint, version: number): Snapshot {
+  const meshes = new Map<string, string>();
+  for (const part of parts.values()) for (const { record, mesh } of part.providers) if (record.via !== null && mesh !== '') meshes.set(record.via, mesh);
+  const sidecars = [...meshes].map(([name, mesh]) => ({ name, mesh }));
+  return assembled(parts, { contracts: [], providers: [], policies: [], overrides, sidecars }, previous, health, here, version);
+}
+
+/** The same parts that a registry would push for this document. */
+export function partsOf(document: TableDocument): CapabilityParts {
+  const meshes = new Map(document.sidecars.map((sidecar) => [sidecar.name, sidecar.mesh]));
+  const contracts = grouped(document.contracts, (contract) => [contract.name]);
+  const offering = grouped(document.providers, (record) => [...new Set(record.offers.map((offer) => offer.name))]);
+  const parts = new Map<string, CapabilityPart>();
+  for (const [name, ofName] of contracts) {
+    const providers = (offering.get(name) ?? []).map((record) => ({ record, mesh: (record.via === null ? undefined : meshes.get(record.via)) ?? '' }));
+    parts.set(name, { name, contracts: ofName, policies: policiesFor(name, document.policies), providers });
   }
+  return parts;
+}
+
+function grouped<T>(all: readonly T[], keysOf: (one: T) => readonly string[]): Map<string, T[]> {
+  const groups = new Map<string, T[]>();
+  for (const one of all) {
+    for (const key of keysOf(one)) {
+      const group = groups.get(key);
+      if (group === undefined) groups.set(key, [one]);
+      else group.push(one);
+    }
+  }
+  return groups;
+}
+
+function assembled(parts: CapabilityParts, document: TableDocument, previous: Snapshot | null, health: Health, here: Standpoint, version: number): Snapshot {
+  const capabilities = new Map<string, Capability>();
+  const providers = new Map<string, Provider>();
+  const cells = new Set<string>();
+  const limits = new Map<ProviderHealth, number>();
+  for (const [name, part] of parts) {
+    const known = previous?.capabilities.get(name);
+    const capability = known !== undefined && known.part === part ? known : capabilityOf(part, health, here);
+    if (capability.versions.length === 0) continue;
+    capabilities.set(name, capability);
+    for (const line of capability.versions) {
+      for (const candidate of line.candidates) {
+        providers.set(candidate.provider.agentId, candidate.provider);
+        cells.add(cellKey(candidate.provider.agentId, name));
+        const limit = limitOf(candidate, part.policies);
+        limits.set(candidate.provider.health, Math.min(limit, limits.get(candidate.provider.health) ?? limit));
+      }
+    }
+  }
+  for (const [provider, limit] of limits) provider.limit = limit;
+  // A provider that offers nothing known is kept in sight: a pin to it can then be answered truly.
+  for (const record of document.providers) if (!providers.has(record.agentId)) providers.set(record.agentId, providerOf(record, '', health, here));
   health.retain(new Set(providers.keys()), cells);
   return new Snapshot(version, document, capabilities, aliasesOf(capabilities), providers);
 }
 
-function capabilitiesOf(document: TableDocument): Map<string, Capability> {
-  const capabilities = new Map<string, Capability>();
-  for (const contract of document.contracts) {
-    const policies = policiesFor(contract.name, document.policies);
-    let capability = capabilities.get(contract.name);
-    if (capability === undefined) {
-      capability = new Capability(contract.name, strongest(policies, (policy) => policy.defaultRange), canaryOf(policies));
-      capabilities.set(contract.name, capability);
+/** The operator's word for this provider, else its record's, else what its capabilities say (the smallest counts). */
+function limitOf(candidate: Candidate, policies: readonly Policy[]): number {
+  const said = providerPolicyFor(candidate.provider.agentId, policies)?.limits.perProvider ?? null;
+  return said ?? candidate.provider.record.limits.perProvider ?? candidate.settings.limits.perProvider;
+}
+
+function capabilityOf(part: CapabilityPart, health: Health, here: Standpoint): Capability {
+  const { policies } = part;
+  const capability = new Capability(part.name, strongest(policies, (policy) => policy.defaultRange), canaryOf(policies), part);
+  for (const contract of part.contracts) capability.versions.push(versionOf(capability, contract, mergeSettings(contract, policies)));
+  capability.versions.sort((a, b) => rcompare(a.semver, b.semver));
+  const [newest] = capability.versions;
+  capability.sameAcl = newest === undefined || capability.versions.every((line) => aclText(line) === aclText(newest));
+  const ordered = [...part.providers].sort((a, b) => (a.record.agentId < b.record.agentId ? -1 : 1));
+  for (const { record, mesh } of ordered) {
+    const provider = providerOf(record, mesh, health, here);
+    for (const offer of record.offers) {
+      const line = offer.name === part.name ? capability.versions.find((each) => each.text === offer.version) : undefined;
+      line?.candidates.push(candidateOf(provider, line, policies, health));
     }
-    capability.versions.push(versionOf(capability, contract, mergeSettings(contract, policies)));
   }
-  for (const capability of capabilities.values()) {
-    capability.versions.sort((a, b) => rcompare(a.semver, b.semver));
-    const first = aclText(capability.versions[0] as Version);
-    capability.sameAcl = capability.versions.every((line) => aclText(line) === first);
-  }
-  return capabilities;
+  return capability;
 }
 
 function versionOf(capability: Capability, contract: Contract, settings: Settings): Version {
@@ -92,9 +150,9 @@ function validatorOf(schema: JsonSchema | null): Validator | null {
   return compiled.validator;
 }
 
-function providerOf(record: ProviderRecord, meshUrls: ReadonlyMap<string, string>, health: Health, here: Standpoint): Provider {
+function providerOf(record: ProviderRecord, mesh: string, health: Health, here: Standpoint): Provider {
   const reach: Reach = record.via === null ? 'direct' : record.via === here.name ? 'self' : 'mesh';
-  return new Provider(record, reach, reach === 'mesh' ? (meshUrls.get(record.via as string) ?? '') : '', distanceOf(record, here), record.drain, health.provider(record.agentId));
+  return new Provider(record, reach, reach === 'mesh' ? mesh : '', distanceOf(record, here), record.drain, health.provider(record.agentId));
 }
 
 function distanceOf(record: ProviderRecord, here: Standpoint): 0 | 1 | 2 {
@@ -103,9 +161,8 @@ function distanceOf(record: ProviderRecord, here: Standpoint): 0 | 1 | 2 {
   return record.region !== null && sameRegion ? 1 : 2;
 }
 
-function candidateOf(provider: Provider, line: Version, policies: readonly Policy[], health: Health): Candidate {
+function candidateOf(provider: Provider, line: Version, own: readonly Policy[], health: Health): Candidate {
   const { name } = line.capability;
-  const own = policiesFor(name, policies);
   const forProvider = providerPolicyFor(provider.agentId, own);
   let settings = forProvider === null ? line.settings : mergeSettings(line.contract, own, forProvider);
   const weight = forProvider?.weight ?? provider.record.weight;

@@ -3,9 +3,9 @@
  * that every source (file, registry) installs into, and that calls, readiness and metrics read.
  */
 import type { Clock } from '../../base/clock.ts';
-import type { Problem, TableDocument } from '../../proto/language/types.ts';
+import type { Override, Problem, TableDocument } from '../../proto/language/types.ts';
 import type { Health } from '../health/health.ts';
-import { compile, type Standpoint } from './compile.ts';
+import { type CapabilityParts, compile, compileParts, type Standpoint } from './compile.ts';
 import { Snapshot, type Table } from './snapshot.ts';
 
 const NOTHING: TableDocument = Object.freeze({ contracts: [], providers: [], policies: [], overrides: [], sidecars: [] });
@@ -40,15 +40,25 @@ export class InstalledTable implements Table {
     return this.#snapshot.version > 0;
   }
 
+  /** A whole document: the standalone file. */
   install(document: TableDocument, source: string): Snapshot {
+    return this.#put(compile(document, this.#health, this.#here, this.#snapshot.version + 1), source);
+  }
+
+  /** Parts as the registry pushes them; those that are the same objects as before are taken over with their caches. */
+  installParts(parts: CapabilityParts, overrides: readonly Override[], source: string): Snapshot {
+    return this.#put(compileParts(parts, overrides, this.#snapshot, this.#health, this.#here, this.#snapshot.version + 1), source);
+  }
+
+  #put(snapshot: Snapshot, source: string): Snapshot {
     const first = !this.ready;
-    this.#snapshot = compile(document, this.#health, this.#here, this.#snapshot.version + 1);
+    this.#snapshot = snapshot;
     if (first) this.#health.warm();
     this.installedAt = this.#clock.now();
     this.source = source;
     this.staleBecause = '';
     this.problems = [];
-    return this.#snapshot;
+    return snapshot;
   }
 
   /** A newer table was offered and is not believed; the one in force stays. */

@@ -95,16 +95,21 @@ export class Capability {
   /** Cache of `resolve`, keyed by range and tags. Owned by resolve; bounded there. */
   readonly resolved = new Map<string, unknown>();
 
-  constructor(name: string, defaultRange: string | null, canary: ReadonlyMap<string, number> | null) {
+  /** What it was compiled from: the same object means that nothing has changed. */
+  readonly part: object | null;
+
+  constructor(name: string, defaultRange: string | null, canary: ReadonlyMap<string, number> | null, part: object | null = null) {
     this.name = name;
     this.defaultRange = defaultRange;
     this.canary = canary;
+    this.part = part;
   }
 }
 
 export class Snapshot {
   /** Increases by one with every table that is installed. */
   readonly version: number;
+  /** As read from a file; of a pushed table only the overrides and the sidecars' addresses are kept here. */
   readonly document: TableDocument;
   /** Canonical name → capability. */
   readonly capabilities: ReadonlyMap<string, Capability>;

@@ -197,7 +197,7 @@ providers:
     }
     const past = Date.now() - 10_000;
     const malformed: readonly (string | string[])[] = [
-      'abc', '1e3', '99999999999999999999', ['100', '9000'], ['100', '100'], '100, 9000', '60001', '9'.repeat(400), '500ms', '0.5', '1.', '+5', '0x10', '1_000', '٥٠٠'.length > 0 ? '5 00' : '', '--1', '-', '', ' ', 'NaN', 'Infinity', 'null',
+      'abc', '1e3', '99999999999999999999', ['100', '9000'], ['100', '100'], '100, 9000', '60001', '9'.repeat(400), '500ms', '0.5', '1.', '+5', '0x10', '1_000', '5 00', '--1', '-', '', ' ', 'NaN', 'Infinity', 'null',
       // Absolute times: another host's clock is not trusted, whatever it says.
       String(past), String(Math.floor(past / 1_000)), new Date(past).toISOString(), new Date(past).toUTCString(),
     ];
@@ -213,7 +213,6 @@ providers:
   t.equal((await ask(' 500 ')).json.code, 0);
   t.ok(told() <= 500 && told() > 300, `space around it does not count (${told()})`);
   t.equal((await ask('000500')).json.code, 0);
-  t.equal((await ask('1')).json.code >= 0, true);
   t.equal((await ask('60000')).json.code, 0, 'the largest is the configured maximum');
   t.ok(told() <= 60_000 && told() > 55_000);
   t.equal((await rig.invoke('crm.order.query')).json.code, 0);

@@ -19,8 +19,10 @@ export const TOKEN = 'token-of-the-planner';
 export const CALLER = 'support.planner.1';
 
 export interface RigOptions {
-  /** The table as YAML (contracts, providers, …). */
-  readonly table: string;
+  /** The table as YAML (contracts, providers, …); null = the file is left as it is, or is not there yet. */
+  readonly table: string | null;
+  /** A folder to start in, which stays when the sidecar has stopped: for restarts. Default: a new one that goes with it. */
+  readonly folder?: string;
   /** Lines to stand under `sidecar:`, indented by two blanks; beside name, listen, callers and table. */
   readonly settings?: string;
   /** Default `one`. */
@@ -57,23 +59,25 @@ export class Rig {
   readonly folder: string;
   /** Every log line, parsed. */
   readonly logged: Record<string, unknown>[];
+  readonly #keepsFolder: boolean;
   #stopped = false;
 
-  private constructor(started: Started, folder: string, logged: Record<string, unknown>[]) {
+  private constructor(started: Started, folder: string, logged: Record<string, unknown>[], keepsFolder: boolean) {
     this.started = started;
     this.folder = folder;
     this.logged = logged;
+    this.#keepsFolder = keepsFolder;
   }
 
   /** Starts one; it is stopped at the end of the test at the latest. */
   static async start(t: Test, options: RigOptions): Promise<Rig> {
-    const folder = mkdtempSync(join(tmpdir(), 'reach-rig-'));
-    writeFileSync(join(folder, 'table.yaml'), options.table);
+    const folder = options.folder ?? mkdtempSync(join(tmpdir(), 'reach-rig-'));
+    if (options.table !== null) writeFileSync(join(folder, 'table.yaml'), options.table);
     writeFileSync(join(folder, 'sidecar.yaml'), settingsText(options));
     const logged: Record<string, unknown>[] = [];
     const log = createLog({ level: 'debug', to: intoList(logged), service: options.name ?? 'one' });
     const started = await startSidecar(join(folder, 'sidecar.yaml'), log, options.clock ?? realClock, new SeededRandom(options.seed ?? 1));
-    const rig = new Rig(started, folder, logged);
+    const rig = new Rig(started, folder, logged, options.folder !== undefined);
     t.teardown(() => rig.stop());
     return rig;
   }
@@ -163,7 +167,7 @@ export class Rig {
     if (this.#stopped) return;
     this.#stopped = true;
     await this.started.stop(0);
-    rmSync(this.folder, { recursive: true, force: true });
+    if (!this.#keepsFolder) rmSync(this.folder, { recursive: true, force: true });
   }
 }
 

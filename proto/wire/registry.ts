@@ -1,0 +1,161 @@
+/**
+ * What sidecars and the control plane say to each other. JSON, one version number in each message; a receiver refuses a
+ * version it does not know and ignores fields it does not know. Contracts and records travel in the normal form of
+ * `proto/language/types.ts`: they were validated where a person wrote them, and are validated again by the leader.
+ */
+import type { Contract, Policy, ProviderRecord } from '../language/types.ts';
+
+export const REGISTRY_WIRE = 1;
+
+/** An agent as its sidecar registers it: contracts first seen with it, and its record. */
+export interface AgentRegistration {
+  readonly contracts: readonly Contract[];
+  readonly record: ProviderRecord;
+}
+
+/** `ctl.hello`: a sidecar is there (again). Answered with `Answer`; its scope is then written. */
+export interface Hello {
+  readonly wire: number;
+  readonly sidecar: string;
+  /** Made anew at each start of the process, so that a restart is seen. */
+  readonly instance: string;
+  /** Base URL of its mesh port; null = none. */
+  readonly mesh: string | null;
+  readonly region: string | null;
+  readonly zone: string | null;
+  /** Agents that call through it: what they may call is its scope. */
+  readonly callers: readonly string[];
+  /** Everything it hosts at present: the whole list, so that a lost goodbye heals. */
+  readonly agents: readonly AgentRegistration[];
+}
+
+/** `ctl.register`: one agent more, or the same one changed. */
+export interface Register {
+  readonly wire: number;
+  readonly sidecar: string;
+  readonly instance: string;
+  readonly agent: AgentRegistration;
+}
+
+/** `ctl.leave`: an agent, or (agent null) the whole sidecar, says goodbye. */
+export interface Leave {
+  readonly wire: number;
+  readonly sidecar: string;
+  readonly instance: string;
+  readonly agent: string | null;
+}
+
+/** One thing that was refused, with all that is wrong with it. */
+export interface Refusal {
+  /** Agent id; '' = the request as a whole. */
+  readonly agent: string;
+  /** Code of the closed table. */
+  readonly code: number;
+  readonly problems: readonly string[];
+}
+
+/** Answer to hello, register and leave. */
+export interface Answer {
+  readonly wire: number;
+  readonly ok: boolean;
+  /** What was refused; the rest is in force. */
+  readonly refused: readonly Refusal[];
+  /** Stream sequence at which the change is in force; 0 when nothing changed. */
+  readonly seq: number;
+  readonly epoch: string;
+}
+
+/** `hb.<sidecar>` */
+export interface Heartbeat {
+  readonly wire: number;
+  readonly sidecar: string;
+  readonly instance: string;
+  /** Of each hosted agent that is alive: milliseconds since it last answered a call or beat, and calls under way. */
+  readonly agents: Readonly<Record<string, { readonly idleMs: number; readonly inFlight: number }>>;
+}
+
+/** Stored as `reg.<sidecar>`. */
+export interface RegistrationState {
+  readonly wire: number;
+  readonly epoch: string;
+  readonly hello: Hello;
+  /** Agents whose lease has run out or which said goodbye less than a day ago, with the wall time of it (for people). */
+  readonly offline: Readonly<Record<string, { readonly sinceMs: number; readonly why: 'lease' | 'left' | 'probe' }>>;
+}
+
+/** Stored as `cap.<name>[.<shard>]`: the whole state of one capability. */
+export interface CapabilityState {
+  readonly wire: number;
+  readonly epoch: string;
+  readonly name: string;
+  /** 0 carries contracts and policies; the others only providers. */
+  readonly shard: number;
+  /** How many shards there are; a shard ≥ this number is void. */
+  readonly shards: number;
+  /** Empty = the capability is gone. */
+  readonly contracts: readonly Contract[];
+  /** Those that cover it, weakest first. */
+  readonly policies: readonly Policy[];
+  /** A staged roll-out: sidecars in the share use these policies instead. */
+  readonly staged: Staged | null;
+  /** Online ones, with operators' drain and weight applied. */
+  readonly providers: readonly PushedProvider[];
+}
+
+export interface Staged {
+  /** Version of the operators' document. */
+  readonly version: number;
+  /** 0–1: a sidecar takes part when `shareOf(name)` is below it. */
+  readonly share: number;
+  readonly contracts: readonly Contract[];
+  readonly policies: readonly Policy[];
+}
+
+export interface PushedProvider {
+  readonly record: ProviderRecord;
+  /** Mesh address of its `via`; null without one. */
+  readonly mesh: string | null;
+}
+
+/** Stored as `scope.<sidecar>`. */
+export interface ScopeState {
+  readonly wire: number;
+  readonly epoch: string;
+  /** Capability names, sorted. */
+  readonly capabilities: readonly string[];
+}
+
+/** `beacon`, each second. */
+export interface Beacon {
+  readonly wire: number;
+  readonly epoch: string;
+  /** Last sequence of AR_CFG. */
+  readonly lastSeq: number;
+  /** Tails changed lately, with the sequence of their newest message. */
+  readonly recent: readonly (readonly [tail: string, seq: number])[];
+  /** The server's clock less the writer's, for what runs on the server's time. */
+  readonly term: number;
+}
+
+/** `report.<sidecar>` */
+export interface Report {
+  readonly wire: number;
+  readonly sidecar: string;
+  readonly instance: string;
+  readonly version: string;
+  readonly epoch: string;
+  /** Highest sequence that is applied. */
+  readonly appliedSeq: number;
+  readonly tableVersion: number;
+  readonly capabilities: number;
+  readonly providers: number;
+  /** '' = fresh. */
+  readonly staleBecause: string;
+  /** Messages that could not be applied, newest last, at most 20. */
+  readonly refused: readonly { readonly tail: string; readonly seq: number; readonly why: string }[];
+  /** Version of the operators' document it uses, and whether as part of a staged roll-out. */
+  readonly policies: { readonly version: number; readonly staged: boolean };
+}
+
+/** `ask.<sidecar>` */
+export type Ask = { readonly wire: number; readonly what: 'status' } | { readonly wire: number; readonly what: 'explain'; readonly target: string; readonly as: string | null; readonly headers: Readonly<Record<string, string>> };

@@ -1,0 +1,95 @@
+/**
+ * Every subject and stream that Agent-Reach uses on NATS, in one place. A subject token is made only from names that have
+ * been validated (capability names, sidecar names: lower-case letters, digits, `_` and `-`), so that nothing a person
+ * writes can become a wildcard, a second subject or a line of the protocol.
+ */
+const TOKEN = /^[a-zA-Z0-9_-]{1,64}$/;
+
+export const CONFIG_STREAM = 'AR_CFG';
+export const OPERATIONS_STREAM = 'AR_OPS';
+export const CONTROL_STREAM = 'AR_CP';
+
+export class Subjects {
+  readonly #root: string;
+
+  /** @param env name of the environment, so that several can share one NATS. Throws when it is not one plain token. */
+  constructor(env: string) {
+    if (!TOKEN.test(env)) throw new Error(`the environment ${JSON.stringify(env.slice(0, 80))} must be 1 to 64 of a-z, A-Z, 0-9, _ and -`);
+    this.#root = `ar.${env}`;
+  }
+
+  /** What AR_CFG stores. */
+  get config(): string {
+    return `${this.#root}.cfg.>`;
+  }
+  /** Where the server republishes what AR_CFG stores: the same tail after `push`. */
+  get push(): string {
+    return `${this.#root}.push.>`;
+  }
+  /** Stored subject of a tail such as `cap.crm.order.query` or `reg.order-a`. */
+  cfg(tail: string): string {
+    return `${this.#root}.cfg.${tail}`;
+  }
+  pushed(tail: string): string {
+    return `${this.#root}.push.${tail}`;
+  }
+  /** The tail of a stored or republished subject; null when it is neither. */
+  tailOf(subject: string): string | null {
+    for (const kind of ['.cfg.', '.push.']) if (subject.startsWith(this.#root + kind)) return subject.slice(this.#root.length + kind.length);
+    return null;
+  }
+
+  get operations(): string {
+    return `${this.#root}.ops.>`;
+  }
+  ops(tail: string): string {
+    return `${this.#root}.ops.${tail}`;
+  }
+  get control(): string {
+    return `${this.#root}.cp.>`;
+  }
+  get leader(): string {
+    return `${this.#root}.cp.leader`;
+  }
+
+  // Core NATS: nothing of this is stored.
+  get beacon(): string {
+    return `${this.#root}.beacon`;
+  }
+  /** Requests of sidecars to the leader. */
+  ctl(verb: 'hello' | 'register' | 'leave'): string {
+    return `${this.#root}.ctl.${verb}`;
+  }
+  heartbeat(sidecar: string): string {
+    return `${this.#root}.hb.${token(sidecar)}`;
+  }
+  report(sidecar: string): string {
+    return `${this.#root}.report.${token(sidecar)}`;
+  }
+  /** Requests of the control plane to one sidecar. */
+  ask(sidecar: string): string {
+    return `${this.#root}.ask.${token(sidecar)}`;
+  }
+}
+
+/** Tails of AR_CFG. */
+export const Tail = {
+  epoch: 'epoch',
+  capability: (name: string): string => `cap.${name}`,
+  /** Above 64 providers the rest stand in shards 1, 2, … */
+  shard: (name: string, shard: number): string => (shard === 0 ? `cap.${name}` : `cap.${name}.${shard}`),
+  scope: (sidecar: string): string => `scope.${token(sidecar)}`,
+  registration: (sidecar: string): string => `reg.${token(sidecar)}`,
+  policies: 'op.policies',
+  providers: 'op.providers',
+  canary: 'op.canary',
+} as const;
+
+/** Providers in one message of a capability. */
+export const PROVIDERS_PER_SHARD = 64;
+
+/** A validated name as one token; throws for anything that would change the subject's meaning. */
+function token(name: string): string {
+  if (!TOKEN.test(name)) throw new Error(`${JSON.stringify(name.slice(0, 80))} cannot stand in a subject: 1 to 64 of a-z, A-Z, 0-9, _ and - are allowed`);
+  return name;
+}
