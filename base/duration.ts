@@ -111,13 +111,18 @@ export function describe(value: unknown): string {
   return `a ${typeof value}`;
 }
 
+/** Ends a line, turns the reading direction, or is not to be seen at all. */
+function isMark(c: number): boolean {
+  return c === 0x061c || c === 0x200e || c === 0x200f || (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069) || c === 0xfeff;
+}
+
 /** Quoted, cut (to 80 characters unless told), control characters escaped: safe in a log line and in a terminal. */
 export function quote(text: string, maxLength = 80): string {
   const cut = text.length > maxLength ? `${text.slice(0, maxLength - 3)}...` : text;
   let safe = '';
   for (const character of cut) {
     const c = character.codePointAt(0) ?? 0;
-    const hidden = c < 32 || (c >= 127 && c < 160) || c === 0x2028 || c === 0x2029 || (c >= 0xd800 && c <= 0xdfff);
+    const hidden = c < 32 || (c >= 127 && c < 160) || isMark(c) || (c >= 0xd800 && c <= 0xdfff);
     safe += hidden ? `\\u${c.toString(16).padStart(4, '0')}` : character;
   }
   return `"${safe}"`;

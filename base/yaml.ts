@@ -275,11 +275,14 @@ function isEmptyPlain(node: Node): boolean {
   return isScalar(node) && node.type === Scalar.PLAIN && (node.source ?? '') === '';
 }
 
-/** JSON pointer (RFC 6901) of a path; '' for the whole document. */
+/** Longest pointer that is shown. */
+const POINTER_MAX = 512;
+
+/** JSON pointer (RFC 6901) of a path, for people: cut, control characters written out. '' for the whole document. */
 export function pointerOf(path: Path): string {
   let pointer = '';
   for (const step of path) pointer += `/${String(step).replaceAll('~', '~0').replaceAll('/', '~1')}`;
-  return pointer;
+  return quote(pointer, POINTER_MAX).slice(1, -1);
 }
 
 /** The parser's own message, first line only, as a sentence of ours. */

@@ -75,13 +75,22 @@ export function tidyAddress(text: string): string {
 export function templateProblem(text: string, words: readonly string[] = []): string | null {
   let at = 0;
   while (at < text.length) {
-    const open = text.indexOf('{', at);
+    const two = text.slice(at, at + 2);
+    if (two === '{{' || two === '}}') {
+      at += 2;
+      continue;
+    }
+    if (two[0] === '}') return `${quote(text)} has a } without its {; write }} for a brace`;
+    if (two[0] !== '{') {
+      at++;
+      continue;
+    }
     const close = text.indexOf('}', at);
-    if (open < 0) return close < 0 ? null : `${quote(text)} has a } without its {`;
-    if (close < open) return `${quote(text)} has a { or } without its partner`;
-    const inner = text.slice(open + 1, close);
+    if (close < 0) return `${quote(text)} has a { without its }; write {{ for a brace`;
+    const inner = text.slice(at + 1, close);
     if (inner.includes('{')) return `${quote(text)} has a { inside a { }`;
-    if (!words.includes(inner)) {
+    // `{}` is the whole payload
+    if (inner !== '' && !words.includes(inner)) {
       if (!inner.startsWith('/'))
         return `${quote(`{${inner}}`)} cannot be filled: write a JSON pointer into the payload such as {/order/id}${words.length > 0 ? `, or one of ${words.map((word) => `{${word}}`).join(', ')}` : ''}`;
       const problem = pointerProblem(inner);
@@ -99,6 +108,7 @@ export function pathProblem(text: string, words: readonly string[], arePointersA
   if (/[\s\\#]/.test(text)) return 'a path has no spaces, no backslashes and no #';
   const problem = templateProblem(text, words);
   if (problem !== null) return problem;
+  if (/\{\}|\{\{|\}\}/.test(text)) return 'a path holds no braces but those around a pointer';
   if (!arePointersAllowed && /\{\//.test(text)) return 'a path here is not filled from the payload: use a mapping for that';
   const outside = text.replace(/\{[^}]*\}/g, 'x');
   if (/(?:^|\/)(?:\.|%2e){1,2}(?:\/|$|\?)/i.test(outside)) return 'a path has no . or .. parts';

@@ -241,7 +241,8 @@ function close(tools: AttemptTools, call: Call, run: Run, made: Attempt, permit:
   else if (isTimeout(judgement, candidate)) candidate.health.timedOut(now);
   else if (made.started === 'done') candidate.health.connected(now);
   if (judgement.code === Code.breaker_open && call.retryAfterMs > 0) candidate.health.ejectUntil(now + call.retryAfterMs);
-  if (judgement.code === Code.rate_limited) candidate.health.pause(call.retryAfterMs, now);
+  // Marked "do not repeat", it is a limit further on that speaks, not this provider's.
+  if (judgement.code === Code.rate_limited && !call.noRetry) candidate.health.pause(call.retryAfterMs, now);
   tools.observer.attemptEnded(call, made);
 }
 

@@ -21,6 +21,25 @@ export type HeaderView = Readonly<Record<string, string | string[] | undefined>>
 
 export const NO_HEADERS: HeaderView = Object.freeze(Object.create(null) as Record<string, string>);
 
+/** How a capability failed, kept while its fallback is tried. */
+export class Failure {
+  readonly code: Code;
+  readonly refusal: Verdict | null;
+  readonly reply: Reply | null;
+  readonly status: number;
+  readonly retryAfterMs: number;
+  readonly chosen: Candidate | null;
+
+  constructor(code: Code, refusal: Verdict | null, reply: Reply | null, status: number, retryAfterMs: number, chosen: Candidate | null) {
+    this.code = code;
+    this.refusal = refusal;
+    this.reply = reply;
+    this.status = status;
+    this.retryAfterMs = retryAfterMs;
+    this.chosen = chosen;
+  }
+}
+
 export class Call {
   // What the way in knows.
   readonly way: WayIn;
@@ -103,6 +122,8 @@ export class Call {
   staticBody: Buffer | null = null;
   /** The operator's or contract's chain ended in this failure before the fallback ran; kept as the cause. */
   cause: string | null = null;
+  /** That failure itself; set by `fallback` before its first step. */
+  firstFailure: Failure | null = null;
   /** Attempts before this index belong to an earlier capability of the fallback chain. */
   attemptsFrom = 0;
   /** A provider was used although none is healthy (`panic: true`); set by `choose`, counted by the observer. */

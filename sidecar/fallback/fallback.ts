@@ -2,10 +2,13 @@
  * What happens when a capability cannot be served: the next step of its chain (another capability, a named provider, at
  * last a static answer), or explicitly nothing. Never for what is the caller's own mistake, or for a capability or
  * version that does not exist: an answer from somewhere else would hide that. A used fallback is marked in the Result.
+ *
+ * A step that this caller, or this payload, cannot have is passed over. When no step is left the failure that led here
+ * stands: a refusal of something that was never asked for would explain nothing, and tell what is none of the caller's.
  */
 import type { FallbackStep } from '../../proto/language/types.ts';
 import { Code } from '../../proto/wire/codes.ts';
-import type { Call } from '../call/call.ts';
+import { type Call, Failure } from '../call/call.ts';
 import { ending, passing, Verdict, wordsOf } from '../call/verdict.ts';
 import type { Capability, Snapshot, Version } from '../table/snapshot.ts';
 
@@ -36,6 +39,20 @@ const MENDABLE: ReadonlySet<number> = new Set([
   Code.deadline_too_short,
 ]);
 
+/** Of a step of the chain: it could not even be tried. */
+const UNFIT: ReadonlySet<number> = new Set([
+  Code.no_provider,
+  Code.no_matching_version,
+  Code.affinity_lost,
+  Code.loop_detected,
+  Code.blocked_by_operator,
+  Code.caller_busy,
+  Code.forbidden,
+  Code.invalid_request,
+  Code.payload_too_large,
+  Code.affinity_key_missing,
+]);
+
 /** Passes when `call` has been pointed at another capability or provider and should be served again. */
 export function fallback(call: Call, find: (table: Snapshot, target: string) => { capability: Capability; range: string | null } | null): Verdict {
   const from = call.fallbackFrom ?? call.capability;
@@ -48,6 +65,7 @@ export function fallback(call: Call, find: (table: Snapshot, target: string) => 
   const chain = (call.fallbackChain ??= (version as Version).settings.fallback?.chain ?? null);
   if (chain === null && call.degradedBy?.data == null) return new Verdict(none, from.name);
   call.cause ??= call.refusal === null ? null : `${call.refusal.reason.code} ${wordsOf(call.refusal.reason, call.refusal.a, call.refusal.b, call.refusal.c)}`;
+  call.firstFailure ??= new Failure(call.code, call.refusal, call.reply, call.status, call.retryAfterMs, call.chosen);
   if (call.degradedBy !== null && call.degradedBy.data !== null) return answer(call, from, staticBody(call.degradedBy.data));
   if (chain?.length === 0) return new Verdict(refusedByOwner, from.name);
   return next(call, from, chain as readonly FallbackStep[], now, find);
@@ -76,7 +94,22 @@ function next(
     restart(call, from, target.capability, target.range);
     return new Verdict(toCapability, from.name, code, step.target);
   }
+  if (UNFIT.has(call.code)) undo(call, from);
   return new Verdict(exhausted, from.name);
+}
+
+/** As if the steps that could not be tried had not been there. */
+function undo(call: Call, from: Capability): void {
+  const first = call.firstFailure;
+  if (first === null || call.attempts.length > call.attemptsFrom) return;
+  call.code = first.code;
+  call.refusal = first.refusal;
+  call.reply = first.reply;
+  call.status = first.status;
+  call.retryAfterMs = first.retryAfterMs;
+  call.chosen = first.chosen;
+  call.capability = from;
+  call.degraded = false;
 }
 
 /** Nobody is asked the same thing twice in one call. */
@@ -86,7 +119,7 @@ function hasFailed(call: Call, capability: Capability, agentId: string): boolean
 }
 
 function mendable(call: Call): boolean {
-  if (call.degradedBy !== null) return true;
+  if (call.degradedBy !== null || (call.fallbackFrom !== null && UNFIT.has(call.code))) return true;
   return MENDABLE.has(call.code) || (call.code === Code.provider_error && call.status >= 500);
 }
 

@@ -3,6 +3,7 @@
  * from the configuration stand behind the same interface that issued credentials will use: nothing after this stage
  * knows the difference. A token is looked up whole and never logged.
  */
+import { isAgentId } from '../../proto/language/names.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { Header } from '../../proto/wire/headers.ts';
 import { type Call, headerOf } from '../call/call.ts';
@@ -21,7 +22,7 @@ const vouched = passing('identify', 'vouched', '{a} is calling, vouched for by s
 const missing = refusing('identify', 'no_credential', Code.unauthenticated, 'no credential: send Authorization: Bearer <token>');
 const unknown = refusing('identify', 'unknown_credential', Code.unauthenticated, 'the credential is not known to this sidecar');
 const strangePeer = refusing('identify', 'unknown_peer', Code.unauthenticated, 'the sidecar\'s credential is not known here');
-const nobody = refusing('identify', 'no_caller', Code.unauthenticated, 'the peer sidecar named no calling agent');
+const nobody = refusing('identify', 'no_caller', Code.unauthenticated, 'the peer sidecar named no calling agent (team.role.id)');
 
 /** The caller's end. */
 export function identify(identities: Identities, call: Call): Verdict {
@@ -39,7 +40,8 @@ export function identifyPeer(identities: Identities, call: Call): Verdict {
   const peer = identities.peer(typeof authorization === 'string' ? authorization : undefined);
   if (peer === null) return new Verdict(strangePeer);
   const agent = headerOf(call, Header.caller);
-  if (agent === null || agent === '') return new Verdict(nobody);
+  // An ACL that names a team must not let in whoever is no agent at all.
+  if (agent === null || !isAgentId(agent)) return new Verdict(nobody);
   call.principal = new Principal(agent, peer);
   return new Verdict(vouched, agent, peer);
 }

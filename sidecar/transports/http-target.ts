@@ -38,7 +38,7 @@ export class HttpTarget {
     this.url = new URL(endpoint.address);
     this.pool = pools.for(this.url);
     this.basePath = this.url.pathname === '/' ? '' : this.url.pathname.replace(/\/+$/, '');
-    this.mapping = mapping === null ? null : compileMapping(mapping);
+    this.mapping = mapping === null ? null : compileMapping({ ...mapping, path: filledPath(mapping.path, name, version) });
     this.path = this.basePath + filledPath(endpoint.path ?? '/{capability}', name, version);
     this.head =
       mapping === null

@@ -98,7 +98,8 @@ function sendMapped(exchange: Exchange, target: HttpTarget, pool: Pool, headers:
     return Promise.resolve(
       failed(Code.invalid_request, 'not_started', 'the payload is not JSON, which the mapping of this provider needs'),
     );
-  const request = applyMapping(mapping, payload);
+  const source = mapping.isStatic ? '' : exchange.body.length === 0 ? 'null' : exchange.body.toString('utf8');
+  const request = applyMapping(mapping, payload, source);
   if (typeof request === 'string') return Promise.resolve(failed(Code.invalid_request, 'not_started', request));
   for (const part of request.headers) headers.push(part);
   const body = mapping.method === 'GET' && mapping.body === 'payload' ? NO_BODY : (request.body ?? exchange.body);

@@ -2,8 +2,10 @@
  * A third party's HTTP API described by a mapping (SPEC R2.4): from a payload to method, path, query, headers and body.
  * Pure. Templates hold `{/json/pointer}` parts, taken from the payload; `{}` alone is the whole payload, `{{` a brace.
  * A part whose value is missing, or is an object where text is needed, refuses the call before anything is sent: half a
- * path is another path.
+ * path is another path. Numbers, and whole parts of the payload, stand in the request with the very characters of the
+ * payload: what went through a double may be another number.
  */
+import { sourceAt } from '../../base/json-source.ts';
 import type { HttpMapping } from '../../proto/language/types.ts';
 import { hasForbiddenCharacter } from './hygiene.ts';
 
@@ -89,9 +91,12 @@ export function compileTemplate(text: string): Template {
   return parts;
 }
 
-/** The request a mapping makes of a payload, or the words of a refusal. `payload` may be undefined when `isStatic`. */
-export function applyMapping(mapping: CompiledMapping, payload: unknown): MappedRequest | string {
-  const filled = new Filling(payload);
+/**
+ * The request a mapping makes of a payload, or the words of a refusal. `payload` may be undefined when `isStatic`;
+ * `source` is the text that it was parsed from.
+ */
+export function applyMapping(mapping: CompiledMapping, payload: unknown, source: string): MappedRequest | string {
+  const filled = new Filling(payload, source);
   let path = filled.text(mapping.path, encodeURIComponent, 'path');
   let separator = path.includes('?') ? '&' : '?';
   for (const [name, value] of mapping.query) {
@@ -106,7 +111,7 @@ export function applyMapping(mapping: CompiledMapping, payload: unknown): Mapped
   }
   let body: Buffer | null = null;
   if (mapping.body === 'none') body = Buffer.alloc(0);
-  else if (mapping.body !== 'payload') body = Buffer.from(JSON.stringify(filled.tree(mapping.body.template, 'body')) ?? 'null');
+  else if (mapping.body !== 'payload') body = Buffer.from(filled.json(mapping.body.template, 'body'));
   return filled.refusal === '' ? { path, headers, body } : filled.refusal;
 }
 
@@ -114,9 +119,11 @@ export function applyMapping(mapping: CompiledMapping, payload: unknown): Mapped
 class Filling {
   refusal = '';
   readonly #payload: unknown;
+  readonly #source: string;
 
-  constructor(payload: unknown) {
+  constructor(payload: unknown, source: string) {
     this.#payload = payload;
+    this.#source = source;
   }
 
   text(template: Template, encode: (text: string) => string, place: string): string {
@@ -128,7 +135,7 @@ class Filling {
       }
       const value = this.#value(part, place);
       if (typeof value === 'string' || typeof value === 'number' || typeof value === 'boolean') {
-        const text = String(value);
+        const text = typeof value === 'number' ? (sourceAt(this.#source, part.keys) ?? String(value)) : String(value);
         // A path part of dots would climb: "a/{/id}" with "..".
         if (place === 'path' && (text === '' || text === '.' || text === '..'))
           this.#refuse(`the payload's ${part.text} is ${JSON.stringify(text)}, which cannot stand in the path of the mapping`);
@@ -142,18 +149,20 @@ class Filling {
     return out;
   }
 
-  /** Fills the string leaves; one that is a pointer alone takes the value with its type. */
-  tree(node: unknown, place: string): unknown {
+  /** JSON of a template, its string leaves filled; one that is a pointer alone takes the value with its type. */
+  json(node: unknown, place: string): string {
     if (node instanceof Leaf) {
       const only = node.template.length === 1 ? node.template[0] : undefined;
-      if (only !== undefined && typeof only !== 'string') return this.#value(only, place);
-      return this.text(node.template, asIs, place);
+      if (only === undefined || typeof only === 'string') return JSON.stringify(this.text(node.template, asIs, place));
+      const value = this.#value(only, place);
+      return value === undefined ? 'null' : (sourceAt(this.#source, only.keys) ?? JSON.stringify(value));
     }
-    if (Array.isArray(node)) return node.map((one) => this.tree(one, place));
-    if (typeof node === 'object' && node !== null) {
-      return Object.fromEntries(Object.entries(node).map(([key, value]) => [key, this.tree(value, place)]));
-    }
-    return node;
+    if (Array.isArray(node)) return `[${node.map((one) => this.json(one, place)).join(',')}]`;
+    if (typeof node === 'object' && node !== null)
+      return `{${Object.entries(node)
+        .map(([key, value]) => `${JSON.stringify(key)}:${this.json(value, place)}`)
+        .join(',')}}`;
+    return JSON.stringify(node);
   }
 
   refuseText(part: Pointer): void {

@@ -10,11 +10,11 @@
  *
  *     make bench-call                     about two minutes; the last line is one JSON object
  *     node dist/test/bench/call.js --quick      seconds, for development: the figures are rough
- *     node dist/test/bench/call.js --profile    CPU profiles of floor, sidecar and host at saturation, in build/
+ *     node dist/test/bench/call.js --profile    CPU profiles of floor, sidecar and host at saturation, in build/*.cpuprofile
  *
  * Exit 0 when every call was answered rightly, also when a target is missed (the table says which); 1 otherwise.
  */
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { cpus, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
@@ -49,7 +49,13 @@ class Stage {
   readonly targets = {} as Record<PathName, Target>;
   readonly measured = {} as Record<PathName, readonly Server[]>;
   accessLog = '';
+  readonly #asModules: boolean;
   #load: Server | null = null;
+
+  /** @param asModules the sidecars from their modules, for profiles. */
+  constructor(asModules: boolean) {
+    this.#asModules = asModules;
+  }
 
   async build(): Promise<void> {
     const agent = this.#start('agent', 'test/bench/agent.ts', [], true);
@@ -112,7 +118,13 @@ class Stage {
   }
 
   #start(name: string, program: string, args: readonly string[], measured: boolean): Server {
-    const server = Server.start(name, program, { args, measured, outputFile: join(this.folder, `${name}.out`), cwd: this.folder });
+    const server = Server.start(name, program, {
+      args,
+      measured,
+      outputFile: join(this.folder, `${name}.out`),
+      asModules: this.#asModules,
+      cwd: this.folder,
+    });
     this.#servers.push(server);
     return server;
   }
@@ -131,15 +143,14 @@ class Stage {
     await waitUntil(
       `${server.name} says ${pattern.source}`,
       () => {
-        match = pattern.exec(readFileSync(server.outputFile, 'utf8'));
+        match = pattern.exec(server.output);
         return match !== null || server.ended !== null;
       },
       20_000,
       50,
     );
     const found = (match as RegExpExecArray | null)?.[1];
-    if (found === undefined)
-      throw new Error(`${server.name} ended (${server.ended ?? ''}):\n${readFileSync(server.outputFile, 'utf8').slice(-2_000)}`);
+    if (found === undefined) throw new Error(`${server.name} ended (${server.ended ?? ''})${server.lastWords}`);
     return found;
   }
 }
@@ -236,7 +247,7 @@ function sleep(ms: number): Promise<void> {
 async function main(): Promise<void> {
   const { values } = parseArgs({ options: { quick: { type: 'boolean', default: false }, profile: { type: 'boolean', default: false } } });
   const plan = values.quick ? QUICK : FULL;
-  const stage = new Stage();
+  const stage = new Stage(values.profile);
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => void stage.stop().then(() => process.exit(130)));
   try {
     await stage.build();

@@ -3,7 +3,7 @@
  * is the plain one, with the probe loaded before it.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { openSync } from 'node:fs';
+import { closeSync, openSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { COMPILED, REPO } from '../support/paths.ts';
 import type { Ask, Usage } from './probe.ts';
@@ -11,9 +11,9 @@ import type { Ask, Usage } from './probe.ts';
 const ANSWER_WITHIN_MS = 5_000;
 
 /** Node's arguments for a program of this tree, as a user would start it: the sidecar from its bundle, nothing with source maps. */
-function plainArgs(program: string): string[] {
+function plainArgs(program: string, asModules: boolean): string[] {
   if (!COMPILED) return ['--import', 'tsx', join(REPO, program)];
-  return [program === 'sidecar/main.ts' ? join(REPO, 'dist', 'bundle', 'main.js') : built(program)];
+  return [program === 'sidecar/main.ts' && !asModules ? join(REPO, 'dist', 'bundle', 'main.js') : built(program)];
 }
 
 function probeArgs(): string[] {
@@ -28,6 +28,8 @@ export interface StartOptions {
   readonly args?: readonly string[];
   /** Load the probe before it. */
   readonly measured: boolean;
+  /** The sidecar from its modules, not its bundle: for profiles that name files and functions. */
+  readonly asModules: boolean;
   /** File that takes its stdout and stderr. */
   readonly outputFile: string;
   readonly cwd: string;
@@ -36,7 +38,7 @@ export interface StartOptions {
 export class Server {
   readonly name: string;
   readonly pid: number;
-  readonly outputFile: string;
+  readonly #outputFile: string;
   #ended: string | null = null;
   readonly #child: ChildProcess;
 
@@ -44,7 +46,7 @@ export class Server {
     if (child.pid === undefined) throw new Error(`${name} could not be started`);
     this.name = name;
     this.pid = child.pid;
-    this.outputFile = outputFile;
+    this.#outputFile = outputFile;
     this.#child = child;
     child.once('exit', (code, signal) => {
       this.#ended = signal ?? `exit code ${code}`;
@@ -56,16 +58,27 @@ export class Server {
     const args = [
       ...(options.measured && !COMPILED ? ['--import', 'tsx'] : []),
       ...(options.measured ? probeArgs() : []),
-      ...plainArgs(program),
+      ...plainArgs(program, options.asModules),
       ...(options.args ?? []),
     ];
     const child = spawn(process.execPath, args, { cwd: options.cwd, stdio: ['ignore', output, output, 'ipc'] });
+    closeSync(output);
     return new Server(name, child, options.outputFile);
   }
 
   /** How it ended, or null while it runs. */
   get ended(): string | null {
     return this.#ended;
+  }
+
+  get output(): string {
+    return readFileSync(this.#outputFile, 'utf8');
+  }
+
+  /** The end of its output, to be put behind an error. */
+  get lastWords(): string {
+    const output = this.output;
+    return output === '' ? '' : `:\n${output.slice(-2_000)}`;
   }
 
   /** Sends a message, if any, and gives the next one that comes. */
@@ -82,11 +95,11 @@ export class Server {
       };
       const left = (): void => {
         finish();
-        reject(new Error(`${this.name} ended (${this.#ended ?? 'unknown'}) before it answered; see ${this.outputFile}`));
+        reject(new Error(`${this.name} ended (${this.#ended ?? 'unknown'}) before it answered${this.lastWords}`));
       };
       const timer = setTimeout(() => {
         finish();
-        reject(new Error(`${this.name} gave no answer within ${withinMs} ms; see ${this.outputFile}`));
+        reject(new Error(`${this.name} gave no answer within ${withinMs} ms${this.lastWords}`));
       }, withinMs);
       this.#child.on('message', heard);
       this.#child.on('exit', left);

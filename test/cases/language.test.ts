@@ -34,6 +34,16 @@ function workFolder(t: Test): string {
   return folder;
 }
 
+/** What somebody who cannot start is told. */
+function refusalOf(start: () => unknown): string {
+  try {
+    start();
+  } catch (error) {
+    return error instanceof StartRefused ? error.lines.join('\n') : `not a refusal: ${String(error)}`;
+  }
+  return 'it started';
+}
+
 /** As an editor does it: a new file takes the place of the old one. */
 function replace(folder: string, text: string): void {
   writeFileSync(join(folder, 'table.yaml.new'), text);
@@ -60,7 +70,7 @@ t.test('C068 aliases, anchors and merge keys are refused before anything is expa
     ['five megabytes', `${good}# ${'x'.repeat(5_000_000)}\n`],
     ['a million aliases', `${good}x: &x 1\ny: [${'*x,'.repeat(300_000)}]\n`],
   ];
-  for (const [what, text] of files) problemsOf(text.slice(0, 2_000)); // what is compiled once is not measured
+  for (const [, text] of files) problemsOf(text.slice(0, 2_000)); // what is compiled once is not measured
   for (const [what, text] of files) {
     // The best of three: other tests share the machine.
     let elapsedMs = Number.POSITIVE_INFINITY;
@@ -156,7 +166,7 @@ t.test('C070 one bad rule refuses its version as a whole, and a restart begins w
     const whole = (table: string): string => `sidecar:\n  name: one\n  listen: 127.0.0.1:0\n  callers: [{agent: ${CALLER}, token: ${TOKEN}}]\n${table}`;
     const log = createLog({ level: 'silent', to: 'stderr', service: 'one' });
     writeFileSync(file, whole(rules(3, 'v0')));
-    t.throws(() => readSettings(file), { lines: [/contracts\/3\/acl/] }, 'a first start with a mistake is refused');
+    t.match(refusalOf(() => readSettings(file)), /contracts\/3\/acl/, 'a first start with a mistake is refused');
     writeFileSync(file, whole(rules(null, 'v1')));
     await (await startSidecar(file, log)).stop(0);
     writeFileSync(file, whole(rules(3, 'v2')));
@@ -168,7 +178,7 @@ t.test('C070 one bad rule refuses its version as a whole, and a restart begins w
     await waitUntil('v3', () => started.front.table.current().document.contracts[0]?.description === 'v3', 3_000);
     await started.stop(0);
     writeFileSync(file, whole(rules(null, 'v3')).replace('name: one', 'nam: one'));
-    t.throws(() => readSettings(file), { lines: [/unknown key "nam"/] }, "settings of its own that are wrong are not covered by yesterday's table");
+    t.match(refusalOf(() => readSettings(file)), /unknown key "nam"/, "settings of its own that are wrong are not covered by yesterday's table");
     await assertQuiet(t, { before });
   });
 });
@@ -543,7 +553,8 @@ t.test('C135 an agent that is there before its sidecar is told to wait, never th
     const folder = workFolder(t);
     const first = await Rig.start(t, { table: small('x'), folder });
     writeFileSync(join(folder, 'other.yaml'), `sidecar:\n  name: two\n  listen: 127.0.0.1:${first.port}\n  table: ./table.yaml\n`);
-    await t.rejects(startSidecar(join(folder, 'other.yaml'), createLog({ level: 'silent', to: 'stderr', service: 'two' })), { lines: [/the port 127\.0\.0\.1:\d+ is taken/] });
+    const second = await startSidecar(join(folder, 'other.yaml'), createLog({ level: 'silent', to: 'stderr', service: 'two' })).catch((error: unknown) => error);
+    t.match(refusalOf(() => { throw second; }), /the port 127\.0\.0\.1:\d+ is taken/);
     await first.finish(t, before);
   });
 });

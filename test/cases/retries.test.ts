@@ -272,7 +272,7 @@ function handingOn(sidecar: () => string, target: string, withMark: boolean, see
     new Promise((done) => {
       const sent = httpRequest(
         `${sidecar()}/v1/invoke/${target}`,
-        { method: 'POST', agent: false, headers: { authorization: 'Bearer token-of-the-helper', 'content-type': 'application/json', traceparent: String(request.headers['traceparent']) } },
+        { method: 'POST', agent: false, headers: { authorization: 'Bearer token-of-the-helper', 'content-type': 'application/json', traceparent: String(request.headers['traceparent']), 'reach-path': String(request.headers['reach-path']) } },
         (response) => {
           const chunks: Buffer[] = [];
           response.on('data', (chunk: Buffer) => chunks.push(chunk));
@@ -338,11 +338,10 @@ contracts:
   - {name: sales.offer.make, version: 1.0.0, acl: public, execution: idempotent, breaker: {enabled: false}}
   - {name: crm.order.query, version: 2.0.0, acl: public, execution: idempotent, limits: {per_provider: 1}}
   - {name: crm.order.close, version: 2.0.0, acl: [crm.only.these], execution: idempotent}
-  - {name: crm.order.round, version: 2.0.0, acl: public, execution: idempotent}
   - {name: crm.order.single, version: 2.0.0, acl: public, execution: idempotent, limits: {per_caller: 1}}
   - {name: crm.order.broken, version: 2.0.0, acl: public, execution: idempotent}
 providers:
-  - {agent_id: sales.helper.2, offers: [sales.offer.make@1.0.0, crm.order.round@2.0.0], endpoint: {type: http, address: "${b1.url}"}${mesh ? ', via: two' : ''}}
+  - {agent_id: sales.helper.2, offers: [sales.offer.make@1.0.0], endpoint: {type: http, address: "${b1.url}"}${mesh ? ', via: two' : ''}}
   - {agent_id: sales.helper.3, offers: [sales.offer.make@1.0.0], endpoint: {type: http, address: "${b2.url}"}${mesh ? ', via: two' : ''}}
   - {agent_id: crm.order.1, offers: [crm.order.query@2.0.0, crm.order.close@2.0.0, crm.order.single@2.0.0], endpoint: {type: http, address: "${c.url}"}}
   - {agent_id: crm.order.2, offers: [crm.order.broken@2.0.0], endpoint: {type: http, address: "http://127.0.0.1:1"}}
@@ -376,7 +375,7 @@ ${mesh ? `sidecars: [{name: two, mesh: "${meshUrl}"}]` : ''}`;
       const single = two.invoke('crm.order.single', { token: 'token-of-the-helper' });
       await waitUntil('the caller is busy', () => c.executions === 2);
       let hops = 3;
-      for (const [where, status] of [['crm.order.close', 403], ['crm.order.single', 429], ['no.such.thing', 404], ['crm.order.query@^9', 404], ['Crm.Order.Query', 400]] as const) {
+      for (const [where, status] of [['crm.order.close', 403], ['crm.order.single', 429], ['sales.offer.make', 508], ['no.such.thing', 404], ['crm.order.query@^9', 404], ['Crm.Order.Query', 400]] as const) {
         target = where;
         answers(true);
         seen.length = 0;

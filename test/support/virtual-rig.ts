@@ -3,6 +3,7 @@
  * begins, holds and ends one by one. For what takes long, comes by the thousand, or must happen in one instant.
  */
 import type { Test } from 'tap';
+import { assertQuiet, type Base, takeBase } from './invariants.ts';
 import { readTraceContext } from '../../proto/wire/trace-context.ts';
 import { Call } from '../../sidecar/call/call.ts';
 import { type Result, resultOf } from '../../sidecar/call/result.ts';
@@ -46,6 +47,7 @@ const OTHERS = ['web.desk.2', 'web.desk.3'];
 
 export class VirtualRig {
   readonly world: World;
+  readonly #base: Base = takeBase();
   #issued = 0;
   readonly #text: string;
 
@@ -123,6 +125,7 @@ export class VirtualRig {
     await clock.advance(0);
     for (let next = clock.nextAt(); next !== null; next = clock.nextAt()) await clock.advanceTo(next);
     t.strictSame(brokenInvariants(this.world, this.#issued), [], 'the invariants hold');
+    await assertQuiet(t, { before: this.#base });
     t.equal(this.world.engine.underway.size, 0, 'no attempt is remembered');
     const counted = Object.fromEntries(Object.keys(expected).map((agent) => [agent, this.executions(agent)]));
     t.strictSame(counted, expected, 'providers were asked as often as said');

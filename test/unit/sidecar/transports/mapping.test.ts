@@ -7,7 +7,7 @@ function mapping(parts: Partial<HttpMapping>): HttpMapping {
 }
 
 function applied(parts: Partial<HttpMapping>, payload: unknown) {
-  const request = applyMapping(compileMapping(mapping(parts)), payload);
+  const request = applyMapping(compileMapping(mapping(parts)), payload, JSON.stringify(payload) ?? 'null');
   return typeof request === 'string' ? request : { ...request, body: request.body === null ? 'payload' : request.body.toString() };
 }
 

@@ -1,0 +1,256 @@
+/**
+ * The control plane's HTTP port: guard before routing, one body limit, tokens, the way to the leader, problem documents,
+ * server-sent events. What the routes do is decided in their own files.
+ */
+import { createServer, type IncomingMessage, type RequestListener, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo, Socket } from 'node:net';
+import { type FastifyError, type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from 'fastify';
+import type { Clock, Timer } from '../../base/clock.ts';
+import { HostGuard } from '../../base/host-guard.ts';
+import { type Logger, errorWords, printable } from '../../base/log.ts';
+import type { Listen } from '../../proto/language/process-shapes.ts';
+import { Code } from '../../proto/wire/codes.ts';
+import { mayAct, type Operators } from './operators.ts';
+import { PROBLEM_TYPE, Refused, unavailable } from './problem.ts';
+import { type Asked, isRefused, type Route, type Streaming, strayQuery } from './route.ts';
+
+/** How the port finds out who leads. */
+export interface LeaderView {
+  readonly isLeading: boolean;
+  /** Base URL of the leader's API; null when nobody is known to lead. */
+  readonly url: string | null;
+}
+
+export interface ApiOptions {
+  readonly listen: Listen;
+  readonly allowedHosts: readonly string[];
+  readonly bodyBytes: number;
+  readonly connections: number;
+  readonly operators: Operators;
+  readonly leader: () => LeaderView;
+  readonly clock: Clock;
+  readonly logger: Logger;
+  /** Counted for the metrics: path template, status. */
+  readonly count: (route: string, status: number) => void;
+}
+
+const KEEP_ALIVE_MS = 75_000;
+const HEAD_MS = 10_000;
+const REQUEST_MS = 60_000;
+/** A comment that keeps proxies from closing a quiet event stream. */
+const PING_MS = 15_000;
+/** A reader that lets this much pile up is cut off: it can ask again and sees the newest state. */
+const MAX_UNREAD_BYTES = 4 * 1_048_576;
+const BAD_HOST = 'the Host header names no host of this control plane (localhost, 127.0.0.1, [::1], or one of api.allowed_hosts)';
+const WHO_ARE_YOU = 'no known credential: send Authorization: Bearer <token>';
+
+export class ApiPort {
+  readonly app: FastifyInstance;
+  readonly #options: ApiOptions;
+  readonly #server: Server;
+  readonly #streams = new Set<() => void>();
+  readonly #sockets = new Set<Socket>();
+  #address: { readonly host: string; readonly port: number };
+
+  constructor(options: ApiOptions, routes: readonly Route[]) {
+    this.#options = options;
+    this.#address = options.listen;
+    const guard = new HostGuard(options.allowedHosts, BAD_HOST);
+    let made: Server | null = null;
+    this.app = fastify({
+      logger: false,
+      requestIdHeader: false,
+      exposeHeadRoutes: false,
+      return503OnClosing: false,
+      bodyLimit: options.bodyBytes,
+      routerOptions: { maxParamLength: 512, caseSensitive: true },
+      clientErrorHandler: (error: NodeJS.ErrnoException, socket: Socket) => garbled(error, socket),
+      serverFactory: (handler: RequestListener) => {
+        made = createServer(
+          {
+            maxHeaderSize: 16_384,
+            keepAliveTimeout: KEEP_ALIVE_MS,
+            headersTimeout: HEAD_MS,
+            requestTimeout: REQUEST_MS,
+            insecureHTTPParser: false,
+            joinDuplicateHeaders: true,
+          },
+          (request: IncomingMessage, response: ServerResponse) => {
+            const refusal = guard.check(request);
+            if (refusal === null) return handler(request, response);
+            const code = refusal.status === 403 ? Code.forbidden : Code.invalid_request;
+            refuse(response, new Refused(refusal.status, code, refusal.detail), true);
+          },
+        );
+        return made;
+      },
+    } as Parameters<typeof fastify>[0]) as unknown as FastifyInstance;
+    this.#server = made as unknown as Server;
+    this.#server.maxConnections = options.connections;
+    this.#server.on('connection', (socket: Socket) => {
+      this.#sockets.add(socket);
+      socket.once('close', () => this.#sockets.delete(socket));
+    });
+    this.app.removeAllContentTypeParsers();
+    this.app.addContentTypeParser('*', { parseAs: 'string' }, (_request: FastifyRequest, body: string | Buffer, done: (error: Error | null, body?: unknown) => void) =>
+      done(null, String(body)),
+    );
+    this.app.setErrorHandler((error: FastifyError, request: FastifyRequest, reply: FastifyReply) => this.#failed(error, request, reply));
+    this.app.setNotFoundHandler((request: FastifyRequest, reply: FastifyReply) => {
+      reply.hijack();
+      refuse(reply.raw, new Refused(404, Code.invalid_request, `there is nothing at ${request.method} ${printable(request.url, 200)}; see GET /v1/openapi.json`), false);
+    });
+    for (const route of routes) this.#mount(route);
+  }
+
+  /** Binds; rejects with one sentence when the port cannot be had. */
+  async open(): Promise<void> {
+    const { host, port } = this.#options.listen;
+    try {
+      await this.app.listen({ host, port, listenTextResolver: () => '' });
+    } catch (error) {
+      throw new Error(`the API cannot listen on ${host.includes(':') ? `[${host}]` : host}:${port} (${(error as NodeJS.ErrnoException).code ?? 'error'})`);
+    }
+    const bound = this.#server.address() as AddressInfo;
+    this.#address = { host: bound.address, port: bound.port };
+  }
+
+  get url(): string {
+    const { host, port } = this.#address;
+    return `http://${host.includes(':') ? `[${host}]` : host}:${port}`;
+  }
+
+  /** Ends event streams, lets what is under way end, at most `graceMs`. */
+  async close(graceMs: number): Promise<void> {
+    for (const end of [...this.#streams]) end();
+    const cut = this.#options.clock.after(graceMs, () => {
+      for (const socket of this.#sockets) socket.destroy();
+    });
+    const closed = new Promise<void>((done) => this.#server.close(() => done()));
+    this.#server.closeIdleConnections();
+    const look = this.#options.clock.after(50, () => this.#server.closeIdleConnections());
+    await closed;
+    look.cancel();
+    cut.cancel();
+    await this.app.close();
+  }
+
+  #mount(route: Route): void {
+    this.app.route({
+      method: route.method,
+      url: route.path,
+      handler: async (request, reply) => {
+        reply.hijack();
+        const response = reply.raw;
+        response.on('finish', () => this.#options.count(`${route.method} ${route.path}`, response.statusCode));
+        try {
+          const { operators } = this.#options;
+          const operator = operators.of(request.headers.authorization);
+          if (route.role !== 'open') {
+            if (operator === null) return refuse(response, new Refused(401, Code.unauthenticated, WHO_ARE_YOU), false);
+            if (!mayAct(operator, route.role))
+              return refuse(response, new Refused(403, Code.forbidden, `${operator.name} may look but not change: this needs the role operator`), false);
+          }
+          const query = oneEach(request.query as Record<string, string | string[]>);
+          const stray = strayQuery(route, query);
+          if (stray !== null) return refuse(response, new Refused(400, Code.invalid_request, stray), false);
+          if (route.onLeader && !this.#options.leader().isLeading) return this.#sendToLeader(request, response);
+          const asked: Asked = {
+            params: request.params as Record<string, string>,
+            query,
+            body: typeof request.body === 'string' ? request.body : '',
+            operator,
+          };
+          const answer = await route.handle(asked);
+          if (response.destroyed) return;
+          if (isRefused(answer)) refuse(response, answer, false);
+          else if ('start' in answer) this.#stream(answer, response);
+          else if ('json' in answer) send(response, answer.status, 'application/json; charset=utf-8', JSON.stringify(answer.json));
+          else send(response, answer.status, answer.contentType, answer.text);
+        } catch (error) {
+          this.#options.logger.error({ err: errorWords(error), route: route.path }, 'a fault in the API');
+          if (!response.headersSent) refuse(response, new Refused(500, Code.internal, 'a fault in the control plane'), true);
+          else response.destroy();
+        }
+      },
+    });
+  }
+
+  #sendToLeader(request: FastifyRequest, response: ServerResponse): void {
+    const { url } = this.#options.leader();
+    if (url === null) return refuse(response, unavailable('no replica leads at present: NATS is away, or an election is under way; ask again in a few seconds'), false);
+    response.setHeader('location', `${url}${request.url}`);
+    send(response, 307, 'application/json; charset=utf-8', JSON.stringify({ leader: url }));
+  }
+
+  #stream(streaming: Streaming, response: ServerResponse): void {
+    const { clock } = this.#options;
+    response.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-store', 'x-accel-buffering': 'no' });
+    let ping: Timer | null = null;
+    const beat = (): void => {
+      response.write(': still here\n\n');
+      ping = clock.after(PING_MS, beat);
+    };
+    ping = clock.after(PING_MS, beat);
+    const end = (): void => {
+      response.end();
+    };
+    this.#streams.add(end);
+    const stop = streaming.start({
+      event: (name, data) => {
+        if (response.writableEnded || response.destroyed) return false;
+        if (response.writableLength > MAX_UNREAD_BYTES) {
+          response.destroy();
+          return false;
+        }
+        response.write(`event: ${name}\ndata: ${JSON.stringify(data)}\n\n`);
+        return true;
+      },
+      end,
+    });
+    response.on('close', () => {
+      ping?.cancel();
+      this.#streams.delete(end);
+      stop();
+    });
+  }
+
+  #failed(error: FastifyError, request: FastifyRequest, reply: FastifyReply): void {
+    reply.hijack();
+    const response = reply.raw;
+    if (response.headersSent || response.destroyed) return;
+    if (error.statusCode === 413)
+      return refuse(response, new Refused(413, Code.payload_too_large, `the body is above the limit of ${this.#options.bodyBytes} bytes`), true);
+    if (error.statusCode !== undefined && error.statusCode >= 400 && error.statusCode < 500)
+      return refuse(response, new Refused(error.statusCode, Code.invalid_request, error.message), true);
+    this.#options.logger.error({ err: errorWords(error), path: printable(request.url, 200) }, 'a fault in the API');
+    refuse(response, new Refused(500, Code.internal, 'a fault in the control plane'), true);
+  }
+}
+
+function oneEach(query: Readonly<Record<string, string | string[]>>): Record<string, string> {
+  const one: Record<string, string> = {};
+  for (const [key, value] of Object.entries(query)) one[key] = Array.isArray(value) ? (value.at(-1) ?? '') : value;
+  return one;
+}
+
+function refuse(response: ServerResponse, refused: Refused, isLast: boolean): void {
+  if (isLast) response.setHeader('connection', 'close');
+  if (refused.status === 401) response.setHeader('www-authenticate', 'Bearer');
+  if (refused.status === 503) response.setHeader('retry-after', '1');
+  send(response, refused.status, PROBLEM_TYPE, refused.body());
+}
+
+function send(response: ServerResponse, status: number, contentType: string, text: string): void {
+  response.writeHead(status, { 'content-type': contentType, 'content-length': String(Buffer.byteLength(text)), 'cache-control': 'no-store' });
+  response.end(text);
+}
+
+function garbled(error: NodeJS.ErrnoException, socket: Socket): void {
+  if (error.code === 'ECONNRESET' || !socket.writable) return void socket.destroy();
+  const status = error.code === 'HPE_HEADER_OVERFLOW' ? '431 Request Header Fields Too Large' : '400 Bad Request';
+  const body = new Refused(Number(status.slice(0, 3)), Code.invalid_request, 'the request is not well-formed HTTP').body();
+  socket.end(
+    `HTTP/1.1 ${status}\r\nconnection: close\r\ncontent-type: ${PROBLEM_TYPE}\r\ncontent-length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
+  );
+}

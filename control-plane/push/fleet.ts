@@ -1,0 +1,153 @@
+/**
+ * What every sidecar has applied, from what it reports: how far behind it is among the subjects of its own scope, what it
+ * refused and why, which version of the operators' document it follows. Who has said nothing for some seconds is missing,
+ * whether its agents still beat or not. Every replica listens, so every replica can answer.
+ */
+import type { CapabilityState, RegistrationState, Report, ScopeState } from '../../proto/wire/registry.ts';
+import { REGISTRY_WIRE } from '../../proto/wire/registry.ts';
+import { Tail } from '../../proto/wire/subjects.ts';
+import type { Mirror } from './mirror.ts';
+
+export type SidecarStanding = 'current' | 'behind' | 'stale' | 'missing';
+
+export interface FleetRow {
+  readonly sidecar: string;
+  /** Null when it has never reported to this replica. */
+  readonly instance: string | null;
+  readonly version: string | null;
+  readonly standing: SidecarStanding;
+  readonly appliedSeq: number | null;
+  /** Sequence of the newest message that concerns it. */
+  readonly wantedSeq: number;
+  /** Messages of its scope that it has not applied yet. */
+  readonly behind: number;
+  readonly staleBecause: string;
+  readonly lastReportAgoMs: number | null;
+  readonly capabilities: number | null;
+  readonly providers: number | null;
+  readonly policies: { readonly version: number; readonly staged: boolean } | null;
+  readonly refused: Report['refused'];
+}
+
+interface Seen {
+  readonly report: Report;
+  readonly atMs: number;
+}
+
+const PREFIX = 'reg.';
+/** A sidecar that is neither registered nor heard of for an hour is forgotten. */
+const FORGET_MS = 3_600_000;
+const MAX_SIDECARS = 100_000;
+
+export class Fleet {
+  readonly #mirror: Mirror;
+  readonly #missingMs: number;
+  readonly #seen = new Map<string, Seen>();
+  /** A report came that differs from the one before in more than its time. */
+  onNews: (report: Report) => void = () => {};
+
+  /** @param missingMs silence after which a sidecar counts as missing. */
+  constructor(mirror: Mirror, missingMs: number) {
+    this.#mirror = mirror;
+    this.#missingMs = missingMs;
+  }
+
+  /** Null when the report cannot be used, else the report. */
+  take(message: unknown, sidecar: string, nowMs: number): Report | null {
+    const report = message as Report;
+    if (typeof report !== 'object' || report === null || report.wire !== REGISTRY_WIRE || report.sidecar !== sidecar) return null;
+    if (typeof report.appliedSeq !== 'number' || !Array.isArray(report.refused)) return null;
+    const before = this.#seen.get(sidecar);
+    if (before === undefined && this.#seen.size >= MAX_SIDECARS) return null;
+    this.#seen.set(sidecar, { report, atMs: nowMs });
+    if (before === undefined || JSON.stringify(before.report) !== JSON.stringify(report)) this.onNews(report);
+    return report;
+  }
+
+  forget(sidecar: string): void {
+    this.#seen.delete(sidecar);
+  }
+
+  latest(sidecar: string): Report | null {
+    return this.#seen.get(sidecar)?.report ?? null;
+  }
+
+  /** Newest reports of those that are not missing. */
+  *reports(nowMs: number): Generator<Report> {
+    for (const { report, atMs } of this.#seen.values()) if (nowMs - atMs <= this.#missingMs) yield report;
+  }
+
+  rows(nowMs: number): FleetRow[] {
+    const names = new Set(this.#mirror.tails(PREFIX).map((tail) => tail.slice(PREFIX.length)));
+    for (const [name, { atMs }] of this.#seen) {
+      if (names.has(name)) continue;
+      if (nowMs - atMs > FORGET_MS) this.#seen.delete(name);
+      else names.add(name);
+    }
+    const wanted = new Map<string, readonly number[]>();
+    return [...names].sort().map((name) => this.#row(name, nowMs, wanted));
+  }
+
+  #row(sidecar: string, nowMs: number, seqsOf: Map<string, readonly number[]>): FleetRow {
+    const seen = this.#seen.get(sidecar) ?? null;
+    const seqs = this.#wanted(sidecar, seqsOf);
+    let wantedSeq = 0;
+    for (const seq of seqs) if (seq > wantedSeq) wantedSeq = seq;
+    const report = seen?.report ?? null;
+    const behind = report === null ? seqs.length : seqs.filter((seq) => seq > report.appliedSeq).length;
+    const agoMs = seen === null ? null : nowMs - seen.atMs;
+    return {
+      sidecar,
+      instance: report?.instance ?? null,
+      version: report?.version ?? null,
+      standing: this.#standing(report, agoMs, behind),
+      appliedSeq: report?.appliedSeq ?? null,
+      wantedSeq,
+      behind,
+      staleBecause: report?.staleBecause ?? '',
+      lastReportAgoMs: agoMs === null ? null : Math.round(agoMs),
+      capabilities: report?.capabilities ?? null,
+      providers: report?.providers ?? null,
+      policies: report?.policies ?? null,
+      refused: report?.refused ?? [],
+    };
+  }
+
+  #standing(report: Report | null, agoMs: number | null, behind: number): SidecarStanding {
+    if (report === null || agoMs === null || agoMs > this.#missingMs) return 'missing';
+    if (report.staleBecause !== '') return 'stale';
+    return behind > 0 ? 'behind' : 'current';
+  }
+
+  /** Sequences of everything that concerns a sidecar: its scope and the capabilities in it. */
+  #wanted(sidecar: string, seqsOf: Map<string, readonly number[]>): number[] {
+    const tail = Tail.scope(sidecar);
+    const scope = this.#mirror.get(tail);
+    if (scope === null) return [];
+    const seqs = [scope.seq];
+    for (const name of this.#mirror.state<ScopeState>(tail)?.capabilities ?? []) {
+      let some = seqsOf.get(name);
+      if (some === undefined) {
+        some = this.#seqsOf(name);
+        seqsOf.set(name, some);
+      }
+      seqs.push(...some);
+    }
+    return seqs;
+  }
+
+  #seqsOf(name: string): readonly number[] {
+    const seqs: number[] = [];
+    const shards = this.#mirror.state<CapabilityState>(Tail.capability(name))?.shards ?? 1;
+    for (let shard = 0; shard < shards; shard++) {
+      const held = this.#mirror.get(Tail.shard(name, shard));
+      if (held !== null) seqs.push(held.seq);
+    }
+    return seqs;
+  }
+
+  /** Instance that a sidecar registered with; null when it is not registered. */
+  registered(sidecar: string): string | null {
+    return this.#mirror.state<RegistrationState>(Tail.registration(sidecar))?.hello.instance ?? null;
+  }
+}
