@@ -64,7 +64,7 @@ export const STREAM_NAME_TAKEN = 10_058;
 export const NO_MESSAGE_FOUND = 10_037;
 const WRONG_LAST_SEQUENCE: ReadonlySet<number> = new Set([10_071, 10_164]);
 
-type Json = Readonly<Record<string, unknown>>;
+export type Json = Readonly<Record<string, unknown>>;
 const NANOS_PER_MS = 1_000_000;
 
 /** The spec in the server's own spelling. */
@@ -128,8 +128,12 @@ function isWithin(wanted: unknown, actual: unknown): boolean {
   return wanted === actual;
 }
 
+export function configIn(reply: Json): Json {
+  return isJson(reply['config']) ? reply['config'] : {};
+}
+
 export function streamFacts(reply: Json): StreamFacts {
-  const config = isJson(reply['config']) ? reply['config'] : {};
+  const config = configIn(reply);
   const state = isJson(reply['state']) ? reply['state'] : {};
   const subjects = config['subjects'];
   return {

@@ -2,6 +2,7 @@
  * The control plane's own settings: one file, read by the same kit as everything else that people write. Every default
  * stands here once, in the field that has it. Reading files and secrets is left to `main`.
  */
+import { type AddressPolicy, AllowList, NOTHING_ALLOWED } from '../base/address-guard.ts';
 import { describe, quote } from '../base/duration.ts';
 import type { SecretSource } from '../base/secret.ts';
 import { deepFreeze } from '../proto/language/document.ts';
@@ -31,7 +32,7 @@ import {
   type SchemaNode,
   type Shape,
 } from '../proto/language/reader.ts';
-import { count, duration, isPlainMap, list, oneOf, ratio, size, text } from '../proto/language/shapes.ts';
+import { count, duration, flag, isPlainMap, list, oneOf, ratio, size, text } from '../proto/language/shapes.ts';
 import type { Problem } from '../proto/language/types.ts';
 
 export type Role = 'viewer' | 'operator';
@@ -69,8 +70,8 @@ export interface ControlPlaneConfig {
   readonly shrinkRatio: number;
   readonly pendingMax: number;
   readonly policyHistory: number;
-  /** Networks and host names where providers may stand. */
-  readonly allowedAddresses: readonly string[];
+  /** Where providers may stand beside public addresses. */
+  readonly addresses: AddressPolicy;
   /** An export that is taken in when the stream had to be made anew. */
   readonly restore: string | null;
   readonly logLevel: LogLevel;
@@ -193,6 +194,25 @@ const leaderShape = mapped(
       : { ttlMs: read.ttl, renewMs: read.renew },
 );
 
+const allowList: Shape<AllowList> = mapped(list(text('an address, a network or a host name'), 1_000), (entries, place) => {
+  for (const [i, entry] of entries.entries()) {
+    const parsed = AllowList.parse([entry]);
+    if ('problem' in parsed) return place.at(i).bad(parsed.problem);
+  }
+  return AllowList.parse(entries) as AllowList;
+});
+
+const addressesShape = object('map', {
+  allow: optional(
+    allowList,
+    'Addresses (`10.1.2.3`), networks (`10.1.0.0/16`), host names (`billing.internal`), or all below one (`*.internal`).',
+    NOTHING_ALLOWED,
+    'none',
+  ),
+  loopback: optional(flag, 'This machine: for a laptop, where every agent is on it.', false, 'false'),
+  private: optional(flag, 'All networks that are not routed on the Internet (10/8, 172.16/12, 192.168/16, 100.64/10, fc00::/7).', false, 'false'),
+});
+
 /** What stands under `control_plane`. */
 export const controlPlaneFields = {
   name: required(replicaName, 'the name of this replica, unique among the replicas'),
@@ -220,11 +240,10 @@ export const controlPlaneFields = {
     '100000',
   ),
   policy_history: optional(count(2, 10_000), "Versions of the operators' document that are kept.", 200, '200'),
-  allowed_addresses: optional(
-    list(text('a network, a host name, or a host name that begins with *.'), 1_000),
-    'Where providers may stand: networks (`10.0.0.0/8`), host names (`api.example.com`), or all below one (`*.svc.local`). Nothing else is registered.',
-    Object.freeze([]) as readonly string[],
-    'see docs/operating.md',
+  addresses: optional(
+    addressesShape,
+    'Where providers and health checks may lead beside public addresses, whoever registers them (SSRF).',
+    defaultsOf(addressesShape),
   ),
   restore: optional(
     text('a file name'),
@@ -254,7 +273,7 @@ const section: Shape<ControlPlaneConfig> = mapped(object('control_plane', contro
     shrinkRatio: read.shrink,
     pendingMax: read.pending,
     policyHistory: read.policy_history,
-    allowedAddresses: read.allowed_addresses,
+    addresses: read.addresses,
     restore: read.restore,
     logLevel: read.log.level,
   }),

@@ -1,12 +1,15 @@
 #!/usr/bin/env node
 /**
  * The entry of `reach-sidecar`. Loading the program makes some ten megabytes of garbage that survives just long enough to
- * let V8 grow its young generation to 48 MB, which an idle sidecar then keeps. Growth is held back until it is loaded, so
- * that a sidecar beside every agent costs what it needs; under load the young generation grows as always.
+ * let V8 grow its young generation to 48 MB, and lets it optimise code that runs only once; an idle sidecar then keeps the
+ * memory of both. A sidecar that starts holds both back until it is up (10 + 9 MB less); under load they work as always.
  */
 import { setFlagsFromString } from 'node:v8';
 
-setFlagsFromString('--semi-space-growth-factor=1');
+const isServer = process.argv[2] === 'run';
+if (isServer) setFlagsFromString('--semi-space-growth-factor=1');
+if (isServer) setFlagsFromString('--no-opt');
 const { runCommandLine } = await import('./cli.ts');
 await runCommandLine();
-setFlagsFromString('--semi-space-growth-factor=2');
+if (isServer) setFlagsFromString('--opt');
+if (isServer) setFlagsFromString('--semi-space-growth-factor=2');

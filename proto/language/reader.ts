@@ -40,6 +40,7 @@ export type ReadFields<F extends FieldTable> = { readonly [K in keyof F]: F[K] e
 export type TypeOf<S> = S extends Shape<infer T> ? T : never;
 
 const MAX_PROBLEMS = 50;
+const MAX_MESSAGE = 2_000;
 
 /** One file being read. */
 export class Source {
@@ -69,12 +70,17 @@ export class Source {
     if (this.#seen.has(once)) return;
     this.#seen.add(once);
     const { line, column } = atKey ? this.#parsed.locateKey(path) : this.#parsed.locate(path);
-    this.problems.push({ file: this.file, line, column, path: pointer, message });
+    this.problems.push({ file: this.file, line, column, path: pointer, message: shownMessage(message) });
   }
 
   lineOf(path: Path): number {
     return this.#parsed.locate(path).line;
   }
+}
+
+/** Whatever of the file was put into it: nothing in a problem moves a cursor, and none fills a screen. */
+function shownMessage(message: string): string {
+  return quote(message, MAX_MESSAGE).slice(1, -1);
 }
 
 /** A place in a file: where a problem points to. */

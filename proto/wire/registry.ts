@@ -43,6 +43,8 @@ export interface Leave {
   readonly sidecar: string;
   readonly instance: string;
   readonly agent: string | null;
+  /** Absent = it said goodbye; `lease` = its sidecar has heard nothing of it for a whole lease. */
+  readonly why?: 'left' | 'lease';
 }
 
 /** One thing that was refused, with all that is wrong with it. */
@@ -80,8 +82,12 @@ export interface RegistrationState {
   readonly epoch: string;
   readonly hello: Hello;
   /** Agents whose lease has run out or which said goodbye less than a day ago, with the wall time of it (for people). */
-  readonly offline: Readonly<Record<string, { readonly sinceMs: number; readonly why: 'lease' | 'left' | 'probe' }>>;
+  readonly offline: Readonly<Record<string, { readonly sinceMs: number; readonly why: OfflineWhy }>>;
+  /** Contracts that nobody here registers any more and that stay known for a day: the compatibility guard remembers them. */
+  readonly retired?: readonly { readonly contract: Contract; readonly sinceMs: number }[];
 }
+
+export type OfflineWhy = 'lease' | 'left' | 'probe';
 
 /** Stored as `cap.<name>[.<shard>]`: the whole state of one capability. */
 export interface CapabilityState {
@@ -92,10 +98,14 @@ export interface CapabilityState {
   readonly shard: number;
   /** How many shards there are; a shard ≥ this number is void. */
   readonly shards: number;
+  /** Version of the operators' document that this was made from; absent = none was applied yet. */
+  readonly document?: number;
   /** Empty = the capability is gone. */
   readonly contracts: readonly Contract[];
   /** Those that cover it, weakest first. */
   readonly policies: readonly Policy[];
+  /** Version of the operators' document in which any of these policies or contracts last changed; absent or 0 = never said. */
+  readonly policiesVersion?: number;
   /** A staged roll-out: sidecars in the share use these policies instead. */
   readonly staged: Staged | null;
   /** Online ones, with operators' drain and weight applied. */
@@ -133,6 +143,8 @@ export interface Beacon {
   readonly lastSeq: number;
   /** Tails changed lately, with the sequence of their newest message. */
   readonly recent: readonly (readonly [tail: string, seq: number])[];
+  /** Everything that changed after this sequence is in `recent`; absent = not said, and a reader compares more than it must. */
+  readonly since?: number;
   /** The server's clock less the writer's, for what runs on the server's time. */
   readonly term: number;
 }

@@ -81,11 +81,16 @@ export class HttpTransport implements Transport {
   }
 }
 
+/** Not a literal where it is assigned: V8 would allocate it in the old generation, see `attempt`. */
+function stopper(running: HttpExchange): () => void {
+  return () => running.stop();
+}
+
 /** Starts an exchange on a pool; the only place where one is made, so that `abort` is set for all. */
 export function run(exchange: Exchange, pool: Pool, options: Dispatcher.DispatchOptions, mode: Mode): Promise<Reply> {
   return new Promise((resolve) => {
     const running = new HttpExchange(options, mode, exchange.maxResponseBytes, exchange.fresh, pool, resolve);
-    exchange.abort = () => running.stop();
+    exchange.abort = stopper(running);
     pool.run(running);
   });
 }

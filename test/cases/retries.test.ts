@@ -302,7 +302,10 @@ t.test('C034 what a limit refuses is not retried, here or at the hop before', as
     const answer = await rig.invoke(QUERY, { headers: EXPLAIN });
     t.equal(answer.status, 503);
     t.match(answer.json, { code: 3003, name: 'provider_busy', attempts: [], ambiguous: false });
-    t.ok(answer.json.elapsed_ms < 20, `at once (${answer.json.elapsed_ms} ms)`);
+    const times = [answer.json.elapsed_ms as number];
+    for (let i = 0; i < 8; i++) times.push((await rig.invoke(QUERY)).json.elapsed_ms);
+    const median = times.sort((a, b) => a - b)[4] as number;
+    t.ok(median < 20, `at once (${median} ms)`);
     t.equal(reasonsOf(answer).filter((reason) => reason.startsWith('choose.')).length, 1, 'one decision only');
     t.notOk(reasonsOf(answer).some((reason) => reason.startsWith('retry.')));
     t.equal(answer.headers['reach-retry'], 'none');

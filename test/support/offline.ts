@@ -38,8 +38,6 @@ export interface OfflineCall {
   readonly payload?: unknown;
   readonly headers?: Readonly<Record<string, string | string[]>>;
   readonly caller?: string;
-  /** Called with the call before it is made. */
-  readonly before?: (call: Call) => void;
 }
 
 export class Offline {
@@ -122,7 +120,6 @@ export class Offline {
     const headers: Record<string, string | string[]> = { 'content-type': 'application/json', ...parts.headers };
     const call = new Call('sandbox', asked, headers, Buffer.from(JSON.stringify(parts.payload ?? {})), 'application/json', false, this.clock);
     readTraceContext(call, headers['traceparent'], headers['tracestate'], this.#ids);
-    parts.before?.(call);
     await outbound(this.engine, call);
     return resultOf(call, true);
   }

@@ -1033,7 +1033,7 @@ ${more}
   t.test('a step that the caller may not use is passed over', async (t) => {
     const call = await outcome(table(CHAIN), { as: 'web.desk.2' });
     t.match(call, { code: 0, degraded: true, cause: /^6001 crm\.order\.1/ }, 'what comes after it in the chain answers');
-    const none = await outcome(table('[{capability: crm.order.look}]'), { as: 'web.desk.2' });
+    const none = await outcome(table('[{capability: crm.order.lookup}]'), { as: 'web.desk.2' });
     t.match(none, { code: 6001, degraded: false, last: 'fallback.exhausted' }, 'and when nothing does, the failure that there was stands, not the refusal of a capability that was never asked for');
   });
   t.test('a provider of its own is asked by name', async (t) => {

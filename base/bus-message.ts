@@ -1,0 +1,65 @@
+/** A message as it comes off the bus, and what a stream's republishing adds to it. */
+
+export interface BusMessage {
+  readonly subject: string;
+  /** A view into what was received: copy it if it is to be kept for long. */
+  readonly data: Buffer;
+  /** Where an answer is expected; '' = nowhere. */
+  readonly reply: string;
+  /** The first value of a header, spelt exactly so; null = not there. */
+  header(name: string): string | null;
+}
+
+/** A message that a stream stored and then published again. */
+export interface Republished {
+  readonly stream: string;
+  /** The subject under which it is stored. */
+  readonly subject: string;
+  /** Position in the stream, over all its subjects: a subscriber to some of them sees gaps, and they mean nothing. */
+  readonly seq: number;
+  /** Position of the message before it *on the same subject*, 0 = it is the first. What a reader must hold, or it missed something. */
+  readonly lastSeq: number;
+  readonly data: Buffer;
+}
+
+/** Null when the message carries no (whole) sequence numbers: somebody else published it. */
+export function republished(message: BusMessage): Republished | null {
+  const stream = message.header('Nats-Stream');
+  const subject = message.header('Nats-Subject');
+  const seq = sequence(message.header('Nats-Sequence'));
+  const lastSeq = sequence(message.header('Nats-Last-Sequence'));
+  if (stream === null || subject === null || seq === null || seq === 0 || lastSeq === null) return null;
+  return { stream, subject, seq, lastSeq, data: message.data };
+}
+
+/** A whole number written in digits alone. */
+export function sequence(text: string | null): number | null {
+  if (text === null || text === '' || text.length > 16) return null;
+  const value = Number(text);
+  return Number.isSafeInteger(value) && value >= 0 ? value : null;
+}
+
+/** What came of a request. */
+export type BusReply =
+  | { readonly kind: 'ok'; readonly message: BusMessage }
+  /** Nobody listens on that subject. */
+  | { readonly kind: 'no_responder' }
+  | { readonly kind: 'timeout' }
+  /** No connection; `sent`: the request may have arrived all the same. */
+  | { readonly kind: 'unreachable'; readonly sent: boolean }
+  /** Not sent, not allowed, or its handler broke. */
+  | { readonly kind: 'refused'; readonly why: string };
+
+/** For people: what a request met instead of an answer. `what` begins the sentence. */
+export function replyWords(reply: Exclude<BusReply, { kind: 'ok' }>, what: string): string {
+  switch (reply.kind) {
+    case 'no_responder':
+      return `${what}: nobody answers there`;
+    case 'timeout':
+      return `${what}: no answer in time`;
+    case 'unreachable':
+      return reply.sent ? `${what}: the connection to NATS broke before the answer came` : `${what}: no connection to NATS`;
+    case 'refused':
+      return `${what}: ${reply.why}`;
+  }
+}
