@@ -1,5 +1,10 @@
 /** A message as it comes off the bus, and what a stream's republishing adds to it. */
 
+export type Headers = Readonly<Record<string, string>>;
+
+/** Status of an answer of the server's own (`404`), as a header. */
+export const STATUS = ':status';
+
 export interface BusMessage {
   readonly subject: string;
   /** A view into what was received: copy it if it is to be kept for long. */

@@ -198,10 +198,12 @@ export function timestamp(rfc3339: string): number {
 
 /** Null when `version` (as `2.14.0`) is one that production should run; else the warning. */
 export function versionWarning(version: string): string | null {
+  if (version === '') return null;
   const [major = 0, minor = 0, patch = 0] = version.split(/[.+-]/).map(Number);
   const rank = major * 1_000_000 + minor * 1_000 + patch;
   if (Number.isNaN(rank)) return null;
-  if (rank < 2_009_000) return `nats-server ${version} is too old: 2.9 is the least that works, 2.14 or newer is what production should run`;
+  if (rank < 2_009_000)
+    return `nats-server ${version} is too old: 2.9 is the least that works, 2.14 or newer is what production should run`;
   if (rank < 2_010_027) {
     return `nats-server ${version} is below 2.10.27: known vulnerabilities, no control over fsync. It will do for a demo and for tests; for production run 2.14 or newer`;
   }

@@ -2,7 +2,7 @@
  * JetStream over requests: storing with an expectation, reading without a consumer, making a stream and reading back what the
  * server made of it. Every outcome is a value. Nothing is repeated here: whether a repeat is safe, only the caller knows.
  */
-import { type BusReply, replyWords, sequence } from './bus-message.ts';
+import { type BusReply, type Headers, replyWords, sequence, STATUS } from './bus-message.ts';
 import {
   type ApiProblem,
   configIn,
@@ -25,8 +25,6 @@ import {
   wireConfig,
 } from './jetstream.ts';
 import { patternProblem, subjectProblem } from './subject.ts';
-
-export type Headers = Readonly<Record<string, string>>;
 
 export interface Failed {
   readonly failed: string;
@@ -68,8 +66,6 @@ const TIMEOUT_MS = 5_000;
 /** Requests that `readAll` has out at a time. */
 const READ_WINDOW = 64;
 const EMPTY = new Uint8Array(0);
-/** Status of an answer of the server's, as a header of ours. */
-export const STATUS = ':status';
 const NOT_JETSTREAM = 'the answer is not JetStream’s';
 
 export class Streams {
@@ -87,6 +83,7 @@ export class Streams {
     if (options.msgId !== undefined) headers['Nats-Msg-Id'] = options.msgId;
     const what = `storing ${subject}`;
     const reply = await this.#asking.ask(subject, data, options.timeoutMs ?? TIMEOUT_MS, headers);
+    if (reply.kind === 'no_responder') return { failed: `${what}: no stream takes it`, ambiguous: false };
     if (reply.kind !== 'ok') {
       return { failed: replyWords(reply, what), ambiguous: reply.kind === 'timeout' || (reply.kind === 'unreachable' && reply.sent) };
     }

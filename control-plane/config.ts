@@ -69,7 +69,6 @@ export interface ControlPlaneConfig {
   readonly reportsMissingMs: number;
   readonly shrinkRatio: number;
   readonly pendingMax: number;
-  readonly policyHistory: number;
   /** Where providers may stand beside public addresses. */
   readonly addresses: AddressPolicy;
   /** An export that is taken in when the stream had to be made anew. */
@@ -239,7 +238,6 @@ export const controlPlaneFields = {
     100_000,
     '100000',
   ),
-  policy_history: optional(count(2, 10_000), "Versions of the operators' document that are kept.", 200, '200'),
   addresses: optional(
     addressesShape,
     'Where providers and health checks may lead beside public addresses, whoever registers them (SSRF).',
@@ -272,7 +270,6 @@ const section: Shape<ControlPlaneConfig> = mapped(object('control_plane', contro
     reportsMissingMs: read.reports_missing_after,
     shrinkRatio: read.shrink,
     pendingMax: read.pending,
-    policyHistory: read.policy_history,
     addresses: read.addresses,
     restore: read.restore,
     logLevel: read.log.level,

@@ -91,7 +91,9 @@ async function obey(argv: readonly string[]): Promise<void> {
   const verb = Object.hasOwn(VERBS, word) ? VERBS[word] : undefined;
   if (verb === undefined) {
     const near = nearest(word, Object.keys(VERBS));
-    throw new StartRefused([`there is no command ${JSON.stringify(word.slice(0, 40))}${near === null ? '' : `; did you mean ${near}?`} (see reach-sidecar --help)`]);
+    throw new StartRefused([
+      `there is no command ${JSON.stringify(word.slice(0, 40))}${near === null ? '' : `; did you mean ${near}?`} (see reach-sidecar --help)`,
+    ]);
   }
   await verb.run(args, { log: values.log, json: values.json === true });
 }
@@ -101,7 +103,12 @@ function parsed(argv: readonly string[]) {
     return parseArgs({
       args: [...argv],
       allowPositionals: true,
-      options: { log: { type: 'string' }, json: { type: 'boolean' }, help: { type: 'boolean', short: 'h' }, version: { type: 'boolean', short: 'V' } },
+      options: {
+        log: { type: 'string' },
+        json: { type: 'boolean' },
+        help: { type: 'boolean', short: 'h' },
+        version: { type: 'boolean', short: 'V' },
+      },
     });
   } catch (error) {
     throw new StartRefused([(error as Error).message]);
@@ -111,7 +118,9 @@ function parsed(argv: readonly string[]) {
 function announce(started: Started): void {
   const { front } = started;
   const mesh = started.meshUrl === null ? '' : `, mesh ${started.meshUrl}`;
-  const state = front.ready ? `table ${front.table.current().version} from ${front.table.source}` : `not ready: ${front.table.staleBecause}`;
+  const state = front.ready
+    ? `table ${front.table.current().version} from ${front.table.source}`
+    : `not ready: ${front.table.staleBecause}`;
   process.stdout.write(`${started.config.name} listens on ${started.url}${mesh} (${state})\n`);
 }
 
@@ -144,7 +153,10 @@ export async function runCommandLine(): Promise<void> {
     await obey(process.argv.slice(2));
   } catch (error) {
     const known = error instanceof Error && 'code' in error;
-    const lines = error instanceof StartRefused ? error.lines : [known ? error.message : `a fault in Agent-Reach: ${String((error as Error).stack ?? error)}`];
+    const lines =
+      error instanceof StartRefused
+        ? error.lines
+        : [known ? error.message : `a fault in Agent-Reach: ${String((error as Error).stack ?? error)}`];
     for (const line of lines) process.stderr.write(`reach-sidecar: ${line}\n`);
     process.exitCode = 2;
   }

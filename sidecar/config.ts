@@ -5,6 +5,8 @@
 import { describe, quote } from '../base/duration.ts';
 import { explainStrays, readSections, tableFields, deepFreeze } from '../proto/language/document.ts';
 import { secretRef } from '../proto/language/endpoint.ts';
+import { addressProblem, tidyAddress } from '../proto/language/http-text.ts';
+import { environmentName, natsCredential, natsUrl } from '../proto/language/process-shapes.ts';
 import { locality, sidecarName } from '../proto/language/provider.ts';
 import {
   BAD,
@@ -23,6 +25,7 @@ import {
 import { agentId } from '../proto/language/settings-fields.ts';
 import { choice, count, duration, isPlainMap, isText, list, number, oneOf, ratio, size, text } from '../proto/language/shapes.ts';
 import type { Problem, SecretRef, TableDocument } from '../proto/language/types.ts';
+import { agentsOnly } from '../proto/language/registration.ts';
 
 /** A secret: by reference, or written in the file itself (fine for a laptop, not for production). */
 export type SecretSource = SecretRef | { readonly literal: string };
@@ -47,10 +50,14 @@ export interface SidecarConfig {
   /** Where agents call in. */
   readonly listen: Listen;
   /** The port for other sidecars; null = none. */
-  readonly mesh: { readonly listen: Listen; readonly token: SecretSource } | null;
+  readonly mesh: { readonly listen: Listen; readonly token: SecretSource; readonly advertise: string | null } | null;
   readonly region: string | null;
   readonly zone: string | null;
   readonly callers: readonly CallerToken[];
+  /** A token that may register and remove any agent here; null = each agent only itself. */
+  readonly operatorToken: SecretSource | null;
+  /** Where the table comes from instead of a file; null = standalone. */
+  readonly registry: RegistryConfig | null;
   /** Directory for what must outlive a restart (the last good table), relative to the config file; null = nothing is kept. */
   readonly stateDir: string | null;
   /** Unauthenticated local calls act as this agent; null = 401. */
@@ -67,6 +74,22 @@ export interface SidecarConfig {
   readonly log: { readonly level: LogLevel; readonly access: 'all' | 'errors' | 'off' };
   readonly ejection: { readonly consecutive: number; readonly forMs: number };
 }
+
+export interface RegistryConfig {
+  /** As the bus takes them. */
+  readonly servers: readonly string[];
+  readonly env: string;
+  readonly credential: NatsCredential | null;
+  readonly heartbeatMs: number;
+  readonly leaseMs: number;
+  readonly staleAfterMs: number;
+}
+
+export type NatsCredential =
+  | { readonly user: string; readonly password: SecretSource }
+  | { readonly token: SecretSource }
+  /** Relative to the config file. */
+  | { readonly credsFile: string };
 
 export type LogLevel = 'trace' | 'debug' | 'info' | 'warn' | 'error' | 'silent';
 
@@ -92,6 +115,10 @@ const listen: Shape<Listen> = mapped(text('a host and a port such as 127.0.0.1:7
     return place.bad(`${place.name} must be a host and a port such as 127.0.0.1:7700 (or [::1]:7700), not ${quote(source)}`);
   return { host: (match[1] ?? match[2]) as string, port };
 });
+
+function isEveryAddress(host: string): boolean {
+  return host === '0.0.0.0' || host === '::';
+}
 
 function isLoopback(host: string): boolean {
   return host === 'localhost' || host === '::1' || host.startsWith('127.');
@@ -225,9 +252,74 @@ const ejectionShape = object('map', {
   ),
 });
 
+const NATS_NAME = /^[a-z0-9][a-z0-9_-]{0,62}$/;
+
+const credentialShape: Shape<NatsCredential | null> = mapped(natsCredential, (read, place): NatsCredential | null | Bad => {
+  const { user, password, token, creds_file: credsFile } = read;
+  const ways = [user !== null || password !== null, token !== null, credsFile !== null].filter(Boolean).length;
+  if (ways > 1) return place.bad('give one of user and password, token, or creds_file');
+  if (user !== null && password !== null) return { user, password };
+  if (user !== null || password !== null) return place.bad('user and password go together');
+  if (token !== null) return { token };
+  return credsFile === null ? null : { credsFile };
+});
+
+const registryShape: Shape<RegistryConfig> = mapped(
+  object('map', {
+    nats: optional(natsUrl, 'The address of NATS; several are joined by commas.', 'nats://127.0.0.1:4222', 'nats://127.0.0.1:4222'),
+    env: optional(
+      environmentName,
+      'Name of the environment, so that several can share one NATS. The control plane has the same.',
+      'dev',
+      'dev',
+    ),
+    credential: optional<NatsCredential | null, null>(credentialShape, 'How this sidecar proves itself to NATS.', null, 'none'),
+    heartbeat: optional(
+      duration(100, 3_600_000),
+      'How often the registry is told that the agents here live. The control plane counts by the same figure.',
+      45_000,
+      '45s',
+    ),
+    lease: optional(
+      duration(300, 86_400_000),
+      'An agent of the API that neither beats nor answers a call for so long is reported gone: three missed heartbeats. For so long, too, a provider that answers is kept when the registry has to begin anew.',
+      135_000,
+      '135s',
+    ),
+    stale_after: optional(
+      duration(1_000, 3_600_000),
+      'Without a word of the control plane for so long the table counts as stale, which health, metrics and explain say; calls go on. It speaks each second.',
+      5_000,
+      '5s',
+    ),
+  }),
+  (read, place) => {
+    if (read.lease < 2 * read.heartbeat) return place.at('lease').bad('the lease must be at least two heartbeats: one may be late');
+    return {
+      servers: read.nats.split(',').map((each) => each.trim()),
+      env: read.env,
+      credential: read.credential,
+      heartbeatMs: read.heartbeat,
+      leaseMs: read.lease,
+      staleAfterMs: read.stale_after,
+    };
+  },
+);
+
+const address: Shape<string> = mapped(
+  text('an http or https address', (value) => addressProblem(value, false)),
+  tidyAddress,
+);
+
 const meshShape = object('map', {
   listen: optional(listen, 'Host and port for the other sidecars.', Object.freeze({ host: '127.0.0.1', port: 7701 }), '127.0.0.1:7701'),
   token: required(secret, 'the token that the sidecars of one mesh share: {env: NAME}, {file: path}, or the text itself'),
+  advertise: optional(
+    address,
+    'The address at which the others reach this port, as the registry tells it to them. Needed when it listens on every address (0.0.0.0).',
+    null,
+    'where it listens',
+  ),
 });
 
 /** What stands under `sidecar`. */
@@ -251,6 +343,18 @@ export const sidecarFields = {
     'Who may call, by token (`Authorization: Bearer ...`).',
     Object.freeze([]) as readonly CallerToken[],
     'nobody',
+  ),
+  operator_token: optional(
+    secret,
+    'A token that may register and remove any agent at this sidecar (`/v1/agents`). Absent: each agent may register itself, by its own token.',
+    null,
+    'none',
+  ),
+  registry: optional<RegistryConfig, null>(
+    registryShape,
+    'The registry that the table comes from; then contracts and providers in this file (or in `table`) are the agents that this sidecar registers. Absent: standalone, the table is the file.',
+    null,
+    'standalone',
   ),
   anonymous: optional(
     agentId,
@@ -309,6 +413,16 @@ export const sidecarShape: Shape<{ readonly config: SidecarConfig; readonly tabl
     read.mesh.listen.port === read.listen.port &&
     read.mesh.listen.host === read.listen.host;
   if (isSamePort) return place.at('mesh', 'listen').bad("the mesh port must be another one than the agents' port");
+  if (read.registry !== null && !NATS_NAME.test(read.name))
+    return place
+      .at('name')
+      .bad(
+        `${quote(read.name)} cannot be the name of a sidecar in a registry: 1 to 63 of a-z, 0-9, _ and -, beginning with a letter or digit`,
+      );
+  if (read.registry !== null && read.mesh !== null && read.mesh.advertise === null && isEveryAddress(read.mesh.listen.host))
+    return place
+      .at('mesh')
+      .badKey(`advertise is missing: the mesh port listens on every address (${read.mesh.listen.host}), which tells the others nothing`);
   const config: SidecarConfig = {
     name: read.name,
     listen: read.listen,
@@ -316,6 +430,8 @@ export const sidecarShape: Shape<{ readonly config: SidecarConfig; readonly tabl
     region: read.locality.region,
     zone: read.locality.zone,
     callers: read.callers,
+    operatorToken: read.operator_token,
+    registry: read.registry,
     stateDir: read.state_dir === 'none' ? null : read.state_dir,
     anonymous: read.anonymous,
     allowedHosts: read.allowed_hosts,
@@ -356,15 +472,18 @@ export function readSidecarConfig(content: string, fileName: string): SidecarRea
       : place.bad(`sidecar is missing: ${fileFields.sidecar.doc}`);
   const inline = Object.keys(tableFields).filter((key) => key in map);
   const name = (map['sidecar'] as { name?: unknown } | null | undefined)?.name;
-  const document = inline.length > 0 ? readSections(map, place, typeof name === 'string' ? name : null) : null;
+  const hasRegistry = own !== BAD && own.config.registry !== null;
+  const document = inline.length > 0 ? readSections(map, place, typeof name === 'string' ? name : null, !hasRegistry) : null;
   if (own !== BAD) {
     if (own.tableFile !== null && inline.length > 0)
       place.at('sidecar', 'table').badKey(`the table stands in this file already (${inline.join(', ')}): leave one of the two out`);
-    if (own.tableFile === null && inline.length === 0)
-      place.at('sidecar').badKey('there is no table: write sidecar.table, or contracts and providers in this file');
+    if (own.tableFile === null && inline.length === 0 && own.config.registry === null)
+      place.at('sidecar').badKey('there is no table: write sidecar.table, or contracts and providers in this file, or sidecar.registry');
+    if (own.config.registry !== null && document !== null) agentsOnly(document, place, own.config.name);
   }
   if (own === BAD) return { problems: source.problems, own: null };
-  if (source.problems.length > 0) return { problems: source.problems, own: own.tableFile === null && inline.length > 0 ? own.config : null };
+  if (source.problems.length > 0)
+    return { problems: source.problems, own: own.tableFile === null && inline.length > 0 ? own.config : null };
   return { config: own.config, document, tableFile: own.tableFile };
 }
 

@@ -55,7 +55,8 @@ export function explain(engine: Engine, call: Call, withPayload: boolean): Expla
 }
 
 function mayAsk(engine: Engine, call: Call): boolean {
-  const named = record(call, identify(engine.identities, call)) && record(call, name(call)) && record(call, acl(call)) && record(call, overrides(call));
+  const named =
+    record(call, identify(engine.identities, call)) && record(call, name(call)) && record(call, acl(call)) && record(call, overrides(call));
   return named && (call.reroutedBy === null || (reroute(call) && record(call, acl(call))));
 }
 

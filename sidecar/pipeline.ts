@@ -76,7 +76,10 @@ export async function inbound(engine: Engine, call: Call, agentId: string, versi
   begin(engine, call);
   try {
     const mayEnter =
-      record(call, identifyPeer(engine.identities, call)) && record(call, name(call)) && record(call, acl(call)) && record(call, overrides(call));
+      record(call, identifyPeer(engine.identities, call)) &&
+      record(call, name(call)) &&
+      record(call, acl(call)) &&
+      record(call, overrides(call));
     if (mayEnter && record(call, host(call, agentId, version))) {
       const line = call.lines[0] as Version;
       call.affinityKey = affinityKeyOf(call);

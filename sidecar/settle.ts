@@ -6,7 +6,12 @@ import type { Engine } from './engine.ts';
 import { targetOf } from './name/name.ts';
 
 const cancelled = refusing('attempt', 'cancelled', Code.cancelled, 'the caller went away');
-const nowhere = refusing('overrides', 'reroute_target', Code.blocked_by_operator, 'override {a} sends it to {b}, which is not in the table');
+const nowhere = refusing(
+  'overrides',
+  'reroute_target',
+  Code.blocked_by_operator,
+  'override {a} sends it to {b}, which is not in the table',
+);
 const fault = refusing('attempt', 'internal', Code.internal, 'a fault in Agent-Reach: {a}');
 
 export function begin(engine: Engine, call: Call): void {
@@ -17,7 +22,8 @@ export function begin(engine: Engine, call: Call): void {
 
 /** Accounts for the call once: now, or when its streamed body has ended. */
 export function settle(engine: Engine, call: Call): void {
-  if (call.cancelled && call.code === Code.ok && !call.bodyOpen && call.reply === null && call.staticBody === null) record(call, new Verdict(cancelled));
+  if (call.cancelled && call.code === Code.ok && !call.bodyOpen && call.reply === null && call.staticBody === null)
+    record(call, new Verdict(cancelled));
   if (call.bodyOpen) {
     call.onBodyEnd = () => close(engine, call);
     return;

@@ -55,7 +55,8 @@ export function readSettings(file: string): { config: SidecarConfig; tableFile: 
   const reading = readSidecarConfig(text, file);
   if ('problems' in reading) {
     // A table in the same file has been spoilt: a restart goes on with the last good one, as it does beside a table file.
-    if (reading.own !== null && lastGoodOf(file, reading.own)?.read() != null) return { config: reading.own, tableFile: file, isInline: true };
+    if (reading.own !== null && lastGoodOf(file, reading.own)?.read() != null)
+      return { config: reading.own, tableFile: file, isInline: true };
     throw new StartRefused(reading.problems.map(wordsOfProblem));
   }
   const { config, tableFile } = reading;
@@ -90,7 +91,11 @@ export async function startSidecar(file: string, log: Log, clock: Clock = realCl
   const front = new Front(engine, table, observation, { outbound, inbound, explain });
 
   const lastGood = lastGoodOf(file, config);
-  const read = withReachable(isInline ? inlineTable : (text, name) => readTable(text, name, config.name), endpointTypes(adapters), config.name);
+  const read = withReachable(
+    isInline ? inlineTable : (text, name) => readTable(text, name, config.name),
+    endpointTypes(adapters),
+    config.name,
+  );
   const source = new FileTable(tableFile, tableFile, table, lastGood, clock, log.logger, read);
   source.start();
   const ports: Port[] = [];

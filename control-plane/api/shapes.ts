@@ -1,125 +1,122 @@
-/** What the API answers with, in the words of its JSON: reachctl and the OpenAPI document read the same. Times are ISO 8601 in UTC, `_ms` are milliseconds, shares 0-1. */
+/**
+ * What the API answers with, in the words of its JSON: reachctl and the OpenAPI document read the same. Keys are snake
+ * case, `_ms` are milliseconds (ages by a clock that does not jump, points in time since 1970), shares are 0-1.
+ */
+import type { FleetRow } from '../push/fleet.ts';
+import type { AuditEntry, PolicyEntry } from '../push/journal.ts';
+import type { CapabilityView, ProviderView, RolloutView, SidecarView } from '../registry/views.ts';
 
-export interface ProviderView {
-  readonly agent_id: string;
-  readonly state: 'online' | 'draining' | 'offline';
-  /** Why it is offline, or drained by whom; null when it is online. */
-  readonly because: string | null;
-  readonly since: string | null;
-  /** The sidecar that registered it. */
-  readonly sidecar: string;
-  readonly via: string | null;
-  readonly endpoint: { readonly type: string; readonly address: string };
-  /** Each as name@version. */
-  readonly offers: readonly string[];
-  readonly tier: string;
-  /** In force: the operator's, or the one of the record. */
-  readonly weight: number;
-  readonly operator: { readonly drain: boolean; readonly weight: number | null } | null;
-  readonly region: string | null;
-  readonly zone: string | null;
-  /** Since it last answered a call or beat; null when that is not known here. */
-  readonly idle_ms: number | null;
-  readonly in_flight: number | null;
+type SnakeKey<S extends string> = S extends `${infer Head}${infer Rest}`
+  ? Head extends Lowercase<Head>
+    ? `${Head}${SnakeKey<Rest>}`
+    : `_${Lowercase<Head>}${SnakeKey<Rest>}`
+  : S;
+
+/** The same with snake-case keys, all the way down. */
+export type Snake<T> = T extends readonly (infer E)[]
+  ? readonly Snake<E>[]
+  : T extends object
+    ? { readonly [K in keyof T as K extends string ? SnakeKey<K> : K]: Snake<T[K]> }
+    : T;
+
+const FIELD = /^[a-z][a-zA-Z]*$/;
+
+/** Views are plain data; keys that are data themselves (versions, capability names) have dots and stay as they are. */
+export function snake<T>(value: T): Snake<T> {
+  if (Array.isArray(value)) return value.map((each) => snake(each as unknown)) as unknown as Snake<T>;
+  if (typeof value !== 'object' || value === null) return value as Snake<T>;
+  const renamed: Record<string, unknown> = {};
+  for (const [key, part] of Object.entries(value))
+    renamed[FIELD.test(key) ? key.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`) : key] = snake(part as unknown);
+  return renamed as Snake<T>;
 }
 
-export interface VersionView {
-  readonly version: string;
-  readonly description: string;
-  readonly execution: string;
-  readonly streaming: boolean;
-  readonly aliases: readonly string[];
-  readonly acl: readonly string[];
-  readonly providers: number;
-  /** Share of the calls by canary; null when none is said. */
-  readonly share: number | null;
+export interface ProvidersAnswer {
+  readonly providers: readonly Snake<ProviderView>[];
 }
 
-export interface CapabilityView {
-  readonly name: string;
-  readonly versions: readonly VersionView[];
-  readonly default_range: string | null;
-  readonly providers: { readonly online: number; readonly draining: number; readonly offline: number };
+export interface CapabilitiesAnswer {
+  readonly capabilities: readonly Snake<CapabilityView>[];
+}
+
+export type CapabilityAnswer = Snake<CapabilityView> & {
+  /** Of the newest message; 0 = not pushed yet. */
   readonly seq: number;
-  readonly held: string | null;
-}
+  readonly contracts: readonly unknown[];
+  readonly policy_list: readonly unknown[];
+  readonly provider_list: readonly Snake<ProviderView>[];
+};
 
-export interface SidecarView {
-  readonly sidecar: string;
-  readonly standing: 'current' | 'behind' | 'stale' | 'missing';
-  readonly instance: string | null;
-  readonly version: string | null;
-  readonly applied_seq: number | null;
-  readonly wanted_seq: number;
-  readonly behind: number;
-  readonly stale_because: string | null;
-  readonly last_report_ms: number | null;
-  readonly capabilities: number | null;
-  readonly providers: number | null;
-  readonly policies: { readonly version: number; readonly staged: boolean } | null;
-  readonly refused: readonly { readonly tail: string; readonly seq: number; readonly why: string }[];
-}
-
-export interface HeldView {
-  /** What `confirm` takes. */
+export interface HeldAnswer {
   readonly id: string;
   readonly reason: string;
-  readonly since: string;
-  readonly online_before: number;
-  readonly online_after: number;
+  readonly for_ms: number | null;
 }
 
-export interface FleetView {
+export interface FleetAnswer {
   readonly epoch: string;
   readonly last_seq: number;
-  readonly sidecars: readonly SidecarView[];
-  readonly summary: { readonly total: number; readonly current: number; readonly behind: number; readonly stale: number; readonly missing: number; readonly refusing: number };
-  readonly held: readonly HeldView[];
-  readonly staged: StagedView | null;
+  readonly sidecars: readonly (Snake<FleetRow> & { readonly registered: Snake<SidecarView> | null })[];
+  readonly summary: {
+    readonly total: number;
+    readonly current: number;
+    readonly behind: number;
+    readonly stale: number;
+    readonly missing: number;
+    readonly refusing: number;
+  };
+  /** Null on a replica that does not lead: only the leader knows. */
+  readonly held: readonly HeldAnswer[] | null;
+  readonly rollout: Snake<RolloutView> | null;
 }
 
-export interface StagedView {
-  readonly version: number;
-  readonly share: number;
-  readonly since: string;
-  readonly by: string;
-  readonly note: string;
-  /** Not null: it was stopped by itself, and why. */
-  readonly halted: string | null;
-}
-
-export interface PolicyVersionView {
-  readonly version: number;
-  readonly at: string;
-  readonly by: string;
-  readonly note: string;
-  /** apply, rollback, promote, halt, import. */
-  readonly action: string;
-  readonly active: boolean;
-}
-
-export interface PoliciesView {
+export interface PoliciesAnswer {
   /** 0 = none has been applied yet. */
   readonly version: number;
+  readonly author: string;
+  readonly at_ms: number;
+  readonly note: string;
   readonly text: string;
-  readonly staged: StagedView | null;
+  readonly rollout: Snake<RolloutView> | null;
 }
 
-export interface LeaderView {
+export interface HistoryAnswer {
+  readonly active: number;
+  readonly versions: readonly Omit<Snake<PolicyEntry>, 'text'>[];
+}
+
+export interface PolicyChangeAnswer {
+  /** The version that is active, or staged; null after a dry run. */
+  readonly version: number | null;
+  readonly dry_run: boolean;
+  readonly diff: readonly string[];
+  readonly warnings: readonly { readonly file: string; readonly line: number; readonly column: number; readonly path: string; readonly message: string }[];
+  readonly rollout: Snake<RolloutView> | null;
+  readonly seq: number;
+}
+
+export interface LeaderAnswer {
   readonly replica: string;
   readonly env: string;
-  readonly leading: boolean;
+  readonly status: string;
   readonly leader: { readonly holder: string; readonly term: number; readonly url: string } | null;
   readonly nats: 'connected' | 'away';
   readonly epoch: string;
   readonly last_seq: number;
 }
 
-export interface AuditView {
-  readonly at: string;
-  readonly who: string;
-  readonly what: string;
-  readonly target: string;
-  readonly before: unknown;
-  readonly after: unknown;
+export interface AuditAnswer {
+  readonly entries: readonly (Omit<AuditEntry, 'atMs'> & { readonly at_ms: number })[];
+}
+
+export interface ProviderChange {
+  readonly agent: string;
+  readonly operator: { readonly drain: boolean | null; readonly weight: number | null } | null;
+  readonly seq: number;
+}
+
+export interface CanaryChange {
+  readonly capability: string;
+  readonly shares: Readonly<Record<string, number>> | null;
+  readonly seq: number;
 }

@@ -19,20 +19,34 @@ interface Changed {
 export class Beacon {
   /** By tail, oldest first. */
   readonly #recent = new Map<string, Changed>();
+  /** Everything that changed after this sequence is among the recent ones. */
+  #since: number;
+
+  /** @param lastSeq of the stream when this writer began. */
+  constructor(lastSeq: number) {
+    this.#since = lastSeq;
+  }
 
   changed(tails: readonly (readonly [tail: string, seq: number])[], nowMs: number): void {
     for (const [tail, seq] of tails) {
       this.#recent.delete(tail);
       this.#recent.set(tail, { seq, atMs: nowMs });
     }
-    while (this.#recent.size > MAX_RECENT) this.#recent.delete(this.#recent.keys().next().value as string);
+    while (this.#recent.size > MAX_RECENT) this.#forget(this.#recent.keys().next().value as string);
   }
 
   message(epoch: string, lastSeq: number, term: number, nowMs: number): BeaconMessage {
     for (const [tail, { atMs }] of this.#recent) {
       if (nowMs - atMs <= REPEAT_MS) break;
-      this.#recent.delete(tail);
+      this.#forget(tail);
     }
-    return { wire: REGISTRY_WIRE, epoch, lastSeq, recent: [...this.#recent].map(([tail, { seq }]) => [tail, seq] as const), term };
+    const recent = [...this.#recent].map(([tail, { seq }]) => [tail, seq] as const);
+    return { wire: REGISTRY_WIRE, epoch, lastSeq, recent, since: this.#since, term };
+  }
+
+  #forget(tail: string): void {
+    const seq = this.#recent.get(tail)?.seq ?? 0;
+    this.#recent.delete(tail);
+    if (seq > this.#since) this.#since = seq;
   }
 }

@@ -97,10 +97,43 @@ async function readyEpoch(bus: Bus, subjects: Subjects): Promise<{ epoch: string
 export async function readEpoch(bus: Bus, subjects: Subjects): Promise<string | null | { failed: string }> {
   const stored = await bus.last(CONFIG_STREAM, subjects.cfg(Tail.epoch));
   if (stored === null) return null;
-  if ('failed' in stored) return stored;
+  return 'failed' in stored ? stored : epochOf(stored.data.toString('utf8'));
+}
+
+export interface ConfigRead {
+  readonly epoch: string;
+  readonly entries: readonly (readonly [tail: string, seq: number, text: string])[];
+  /** Of the stream, before the first message was read. */
+  readonly lastSeq: number;
+}
+
+/** What is written while one reads may be half seen: then it is read again, so often. */
+const READINGS = 5;
+
+/** Everything that the configuration stream holds, as of one sequence. */
+export async function readConfig(bus: Bus, subjects: Subjects): Promise<ConfigRead | { readonly failed: string }> {
+  for (let reading = 0; reading < READINGS; reading++) {
+    const read = await bus.readAll(CONFIG_STREAM, subjects.config);
+    if ('failed' in read) return read;
+    if (read.messages.some(({ seq }) => seq > read.lastSeq)) continue;
+    const entries: (readonly [string, number, string])[] = [];
+    let epoch = '';
+    for (const { subject, seq, data } of read.messages) {
+      const tail = subjects.tailOf(subject);
+      if (tail === null) continue;
+      const text = data.toString('utf8');
+      if (tail === Tail.epoch) epoch = epochOf(text) ?? '';
+      else entries.push([tail, seq, text]);
+    }
+    return epoch === '' ? { failed: 'the stream has no epoch' } : { epoch, entries, lastSeq: read.lastSeq };
+  }
+  return { failed: 'somebody writes faster than the stream can be read' };
+}
+
+function epochOf(text: string): string | null {
   try {
-    const state = JSON.parse(stored.data.toString('utf8')) as EpochState;
-    return typeof state.epoch === 'string' && state.epoch !== '' ? state.epoch : null;
+    const { epoch } = JSON.parse(text) as EpochState;
+    return typeof epoch === 'string' && epoch !== '' ? epoch : null;
   } catch {
     return null;
   }

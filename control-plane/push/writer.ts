@@ -64,6 +64,8 @@ export class Writer {
   #flying: Flying[] = [];
   /** Newest text on its way, by tail. */
   readonly #newestFlying = new Map<string, string>();
+  /** Sent, and not known to be stored or not, by tail. */
+  readonly #doubtful = new Map<string, Set<string>>();
   #nextSeq = 0;
   /** `closed`: this pen never writes again. */
   #state: 'open' | 'paused' | 'closed' = 'paused';
@@ -97,6 +99,7 @@ export class Writer {
   resume(): void {
     if (this.#state === 'closed') return;
     this.#takeBack();
+    this.#doubtful.clear();
     this.#nextSeq = this.#mirror.lastSeq + 1;
     for (const [tail, { text, batches }] of this.#queue) {
       const held = this.#mirror.get(tail);
@@ -129,6 +132,11 @@ export class Writer {
     this.#newestFlying.clear();
     this.#queue.clear();
     for (const batch of failed) batch.done({ ok: false, why });
+  }
+
+  /** Whether a message that was found in the stream can be one of this pen's that was never acknowledged. */
+  mayHaveWritten(tail: string, text: string): boolean {
+    return this.#doubtful.get(tail)?.has(text) === true;
   }
 
   /** The text that will be in force when everything under way is stored; null when there is none. */
@@ -225,6 +233,9 @@ export class Writer {
     const waiting = [...this.#queue];
     this.#queue.clear();
     for (const { tail, text, batches } of this.#flying) {
+      const doubtful = this.#doubtful.get(tail);
+      if (doubtful === undefined) this.#doubtful.set(tail, new Set([text]));
+      else doubtful.add(text);
       const older = this.#queue.get(tail);
       this.#queue.delete(tail);
       this.#queue.set(tail, { text, batches: older === undefined ? batches : [...older.batches, ...batches] });

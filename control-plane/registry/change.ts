@@ -43,7 +43,7 @@ export interface Change {
   readonly capabilities: readonly string[];
   /** Sidecars whose scope may have changed. */
   readonly scopes: readonly string[];
-  /** Sidecars and capabilities that are forgotten: once their empty states are written, their subjects may be purged. */
+  /** Tails that nobody needs any more (`reg.x`, `scope.x`, `cap.a.b.c`): once their empty states are written, they may be purged. */
   readonly forgotten: readonly string[];
   /** Agents whose change is known and will come out of a later `sweep`: they change too often. */
   readonly deferred: readonly string[];

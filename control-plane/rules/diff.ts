@@ -1,13 +1,130 @@
-/** SKELETON. */
+/**
+ * What changes from one operators' document to the next: by policy (its pattern) and by contract (name and version), field
+ * by field, in the words of the language. Comments and order make no difference.
+ */
+import { formatDuration, formatRatio, quote } from '../../base/duration.ts';
+import { sameValue } from '../../proto/language/schema-compat.ts';
+import type { OperatorsDocument } from './document.ts';
+
+export interface FieldChange {
+  /** In the words of the language, such as `retry.max`. */
+  readonly field: string;
+  /** As a person would write it; null = not said. */
+  readonly before: unknown;
+  readonly after: unknown;
+}
+
 export interface DiffEntry {
   readonly kind: 'added' | 'removed' | 'changed';
   /** `policy crm.*` or `contract crm.order.query@2.0.0`. */
   readonly what: string;
-  /** In words of the language, such as `retry.max`. */
-  readonly fields: readonly { readonly field: string; readonly before: unknown; readonly after: unknown }[];
+  /** Of an added or removed one: everything that it says. */
+  readonly fields: readonly FieldChange[];
 }
+
 export interface DocumentDiff {
   readonly entries: readonly DiffEntry[];
-  /** One line each, for people. */
+  /** For people: one line for each entry and each field. */
   readonly lines: readonly string[];
+}
+
+export const NO_DIFF: DocumentDiff = Object.freeze({ entries: [], lines: [] });
+
+export function diffDocuments(before: OperatorsDocument, after: OperatorsDocument): DocumentDiff {
+  const entries = [
+    ...diffParts(byKey(before.policies, policyKey), byKey(after.policies, policyKey), 'policy', ['capability']),
+    ...diffParts(byKey(before.contracts, contractKey), byKey(after.contracts, contractKey), 'contract', ['name', 'version']),
+  ];
+  return { entries, lines: entries.flatMap(linesOf) };
+}
+
+export const policyKey = (policy: { readonly capability: string }): string => policy.capability;
+const contractKey = (contract: { readonly name: string; readonly version: string }): string => `${contract.name}@${contract.version}`;
+
+type Loose = Readonly<Record<string, unknown>>;
+
+function byKey<T extends object>(parts: readonly T[], key: (part: T) => string): Map<string, Loose> {
+  return new Map(parts.map((part) => [key(part), part as unknown as Loose]));
+}
+
+function diffParts(before: ReadonlyMap<string, Loose>, after: ReadonlyMap<string, Loose>, kind: string, keys: readonly string[]): DiffEntry[] {
+  const entries: DiffEntry[] = [];
+  for (const name of [...new Set([...before.keys(), ...after.keys()])].sort()) {
+    const [old, now] = [before.get(name), after.get(name)];
+    const fields: FieldChange[] = [];
+    compare(without(old ?? {}, keys), without(now ?? {}, keys), '', fields);
+    if (old !== undefined && now !== undefined && fields.length === 0) continue;
+    entries.push({ kind: old === undefined ? 'added' : now === undefined ? 'removed' : 'changed', what: `${kind} ${name}`, fields });
+  }
+  return entries;
+}
+
+function without(map: Loose, keys: readonly string[]): Loose {
+  return Object.fromEntries(Object.entries(map).filter(([key]) => !keys.includes(key)));
+}
+
+/** These are one value for people, not maps of settings. */
+const WHOLE: ReadonlySet<string> = new Set(['input', 'output', 'fallback', 'acl', 'success', 'examples', 'affinity']);
+
+function compare(before: Loose, after: Loose, at: string, fields: FieldChange[]): void {
+  for (const key of [...new Set([...Object.keys(before), ...Object.keys(after)])]) {
+    const [old, now] = [before[key] ?? null, after[key] ?? null];
+    if (sameValue(old, now)) continue;
+    const field = `${at}${wordOf(key)}`;
+    const isMaps = (isMap(old) || isMap(now)) && (isMap(old) || old === null) && (isMap(now) || now === null);
+    if (isMaps && !WHOLE.has(key)) compare((old ?? {}) as Loose, (now ?? {}) as Loose, `${field}.`, fields);
+    else if (!isNothing(old) || !isNothing(now)) fields.push({ field, before: shown(key, at, old), after: shown(key, at, now) });
+  }
+}
+
+const isMap = (value: unknown): value is Loose => typeof value === 'object' && value !== null && !Array.isArray(value);
+
+/** What a reader gives for a field that nobody wrote. `false` is not among them: said, it is stronger than what stands below. */
+function isNothing(value: unknown): boolean {
+  return value === null || value === '' || (typeof value === 'object' && Object.keys(value).length === 0);
+}
+
+const NAMES: Readonly<Record<string, string>> = {
+  minRemainingRatio: 'min_remaining',
+  slowStartMs: 'slow_start',
+  requestBytes: 'request',
+  responseBytes: 'response',
+};
+
+/** `backoffMaxMs` → `backoff_max`; what is not a name of our own (a version, an agent) stays. */
+function wordOf(key: string): string {
+  if (!/^[a-z]+(?:[A-Z][a-z]+)*$/.test(key)) return key;
+  return NAMES[key] ?? key.replace(/Ms$/, '').replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+}
+
+function shown(key: string, at: string, value: unknown): unknown {
+  if (typeof value === 'number') {
+    if (/Ms$/.test(key)) return formatDuration(value);
+    if (/Ratio$/.test(key) || at.endsWith('canary.')) return formatRatio(value);
+  }
+  if (key === 'acl' && isMap(value))
+    return value['isPublic'] === true ? 'public' : (value['patterns'] as readonly { text: string }[]).map((pattern) => pattern.text);
+  if (key === 'fallback' && isMap(value)) {
+    const chain = value['chain'] as readonly { kind: string; target?: string; agentId?: string; data?: unknown }[];
+    return chain.length === 0 ? 'none' : chain.map((step) => ({ [step.kind]: step.target ?? step.agentId ?? step.data }));
+  }
+  return value;
+}
+
+const SIGNS = { added: '+', removed: '-', changed: '~' } as const;
+const MAX_SHOWN = 160;
+
+function linesOf(entry: DiffEntry): string[] {
+  const lines = [`${SIGNS[entry.kind]} ${entry.what}`];
+  for (const { field, before, after } of entry.fields) {
+    if (entry.kind === 'added') lines.push(`    ${field}: ${text(after)}`);
+    else if (entry.kind === 'removed') lines.push(`    ${field}: ${text(before)}`);
+    else lines.push(`    ${field}: ${text(before)} -> ${text(after)}`);
+  }
+  return lines;
+}
+
+function text(value: unknown): string {
+  if (value === null) return '(not said)';
+  return typeof value === 'string' ? quote(value, MAX_SHOWN).slice(1, -1) : quote(JSON.stringify(value), MAX_SHOWN).slice(1, -1);
 }

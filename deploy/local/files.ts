@@ -1,8 +1,12 @@
-/** The files that the team runs from: one table for all, one configuration for each sidecar. Written whole, then put in place. */
+/**
+ * The files that the team runs from. Standalone: one table for all and the settings of each sidecar. Registered: each
+ * sidecar's file says also what its own agent offers, the operators' policies stand in a file of theirs, and the control
+ * plane has its settings. Written whole, then put in place.
+ */
 import { readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { stringify } from 'yaml';
+import { parse, stringify } from 'yaml';
 import type { Member } from './roster.ts';
 
 /** Where one member can be reached. */
@@ -24,6 +28,11 @@ export interface PolicyText {
   readonly [key: string]: unknown;
 }
 
+interface Written {
+  readonly contracts: readonly { readonly name: string; readonly version: string }[];
+  readonly policies: readonly PolicyText[];
+}
+
 export const TABLE_FILE = 'team.yaml';
 const REGION = 'local';
 /** They hold tokens. */
@@ -33,15 +42,7 @@ const WRITTEN_BY_PEOPLE = readFileSync(join(dirname(fileURLToPath(import.meta.ur
 
 /** Contracts and policies as they stand in `team.yaml`, then who serves them and where. `policies` are added to the list there. */
 export function tableText(places: readonly Place[], policies: readonly PolicyText[]): string {
-  const providers = places
-    .filter((place) => place.agent !== '')
-    .map((place) => ({
-      agent_id: place.member.agentId,
-      offers: [...place.member.offers],
-      endpoint: { type: 'http', address: place.agent },
-      locality: { region: REGION, zone: place.member.zone },
-      via: place.member.sidecar,
-    }));
+  const providers = places.filter((place) => place.agent !== '').map((place) => ({ ...providerOf(place), via: place.member.sidecar }));
   const sidecars = places.map((place) => ({ name: place.member.sidecar, mesh: `http://${place.mesh}` }));
   // `policies` is the last key of the file: more entries may simply follow.
   const more = policies.length === 0 ? '' : `\n${indented(stringify(policies))}`;
@@ -52,17 +53,48 @@ function indented(text: string): string {
   return text.replace(/^(?=.)/gm, '  ').trimEnd();
 }
 
-export function sidecarText(place: Place, meshToken: string): string {
-  return stringify({
-    sidecar: {
-      name: place.member.sidecar,
-      listen: place.listen,
-      mesh: { listen: place.mesh, token: meshToken },
-      locality: { region: REGION, zone: place.member.zone },
-      callers: [{ agent: place.member.agentId, token: place.token }],
-      table: `./${TABLE_FILE}`,
-    },
-  });
+function providerOf(place: Place): Record<string, unknown> {
+  const { member, agent } = place;
+  return {
+    agent_id: member.agentId,
+    offers: [...member.offers],
+    endpoint: { type: 'http', address: agent },
+    locality: { region: REGION, zone: member.zone },
+  };
+}
+
+/** A sidecar's own settings; `source` says where its table comes from. */
+export function settingsText(place: Place, meshToken: string, source: Readonly<Record<string, unknown>>): string {
+  return stringify({ sidecar: sidecarSection(place, meshToken, source) });
+}
+
+function sidecarSection(place: Place, meshToken: string, source: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  const { member } = place;
+  return {
+    name: member.sidecar,
+    listen: place.listen,
+    mesh: { listen: place.mesh, token: meshToken },
+    locality: { region: REGION, zone: member.zone },
+    callers: [{ agent: member.agentId, token: place.token }],
+    ...source,
+  };
+}
+
+/** The same with a registry: what its agent offers stands in its own file, and nothing of anybody else. */
+export function registeringText(place: Place, meshToken: string, registry: Readonly<Record<string, unknown>>): string {
+  const { member } = place;
+  const own = written().contracts.filter(({ name, version }) => member.offers.includes(`${name}@${version}`));
+  const agents = place.agent === '' ? {} : { contracts: own, providers: [providerOf(place)] };
+  return stringify({ sidecar: sidecarSection(place, meshToken, { registry }), ...agents });
+}
+
+/** The operators' document: the policies of `team.yaml`, and more of them. */
+export function policiesText(more: readonly PolicyText[]): string {
+  return stringify({ policies: [...written().policies, ...more] });
+}
+
+function written(): Written {
+  return parse(WRITTEN_BY_PEOPLE) as Written;
 }
 
 /** A reader sees the old text or the new one, never half of it. */

@@ -8,12 +8,12 @@ import { fileURLToPath } from 'node:url';
 
 const HERE = dirname(fileURLToPath(import.meta.url));
 const EXTENSION = extname(fileURLToPath(import.meta.url));
-const KEPT_CHARS = 8_192;
+const KEPT_CHARS = 65_536;
 /** Time to end in peace after SIGTERM. */
 const PATIENCE_MS = 5_000;
 
 /** Arguments for Node to run a program of this tree, compiled or not as we are ourselves. `source` is named from this folder. */
-function nodeArgs(source: string): string[] {
+export function nodeArgs(source: string): string[] {
   if (EXTENSION === '.ts') return ['--import', 'tsx', join(HERE, source)];
   // The sidecar as people run it: bundled.
   if (source.endsWith('sidecar/main.ts')) return [join(HERE, source.replace('sidecar/main.ts', 'bundle/main.js'))];
@@ -25,7 +25,11 @@ export class Process {
   readonly pid: number;
   /** The end of what it wrote, both streams together. */
   said = '';
+  stdout = '';
+  stderr = '';
   ended = false;
+  /** Null while it runs, and when a signal ended it. */
+  code: number | null = null;
   /** We asked it to end, or killed it for the story. */
   expected = false;
   readonly end: Promise<void>;
@@ -34,14 +38,18 @@ export class Process {
     if (child.pid === undefined) throw new Error(`${name} could not be started`);
     this.name = name;
     this.pid = child.pid;
-    for (const stream of [child.stdout, child.stderr]) {
-      stream?.setEncoding('utf8').on('data', (text: string) => {
-        this.said = (this.said + text).slice(-KEPT_CHARS);
-      });
-    }
+    child.stdout?.setEncoding('utf8').on('data', (text: string) => {
+      this.stdout = (this.stdout + text).slice(-KEPT_CHARS);
+      this.said = (this.said + text).slice(-KEPT_CHARS);
+    });
+    child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+      this.stderr = (this.stderr + text).slice(-KEPT_CHARS);
+      this.said = (this.said + text).slice(-KEPT_CHARS);
+    });
     this.end = new Promise((done) => {
-      child.once('close', () => {
+      child.once('close', (code) => {
         this.ended = true;
+        this.code = code;
         done();
       });
     });
@@ -57,21 +65,35 @@ export class Process {
       // ended this instant
     }
   }
+
+  /** Its last lines, to be put behind an error; '' when it said nothing. */
+  get lastWords(): string {
+    const lines = this.said.trim().split('\n').slice(-5).join('\n');
+    return lines === '' ? '' : `: ${lines}`;
+  }
 }
 
 export class Processes {
   readonly #all: Process[] = [];
+  /** Started to do one thing and end, such as a command of reachctl. */
+  readonly #errands = new Set<Process>();
 
   start(name: string, source: string, args: readonly string[], env: Readonly<Record<string, string>>): Process {
-    const child = spawn(process.execPath, [...nodeArgs(source), ...args], {
-      env: { ...process.env, ...env },
-      stdio: ['ignore', 'pipe', 'pipe'],
-    });
-    const started = new Process(name, child);
+    const started = launch(name, source, args, env);
     this.#all.push(started);
     return started;
   }
 
+  /** Runs a program to its end. */
+  async run(name: string, source: string, args: readonly string[], env: Readonly<Record<string, string>>): Promise<Process> {
+    const errand = launch(name, source, args, env);
+    this.#errands.add(errand);
+    await errand.end;
+    this.#errands.delete(errand);
+    return errand;
+  }
+
+  /** How many were started to stay. */
   get count(): number {
     return this.#all.length;
   }
@@ -83,7 +105,7 @@ export class Processes {
 
   /** Asks all of them to end and waits; gives the names of those that had to be killed. */
   async stop(): Promise<string[]> {
-    const alive = this.#all.filter((each) => !each.ended).reverse();
+    const alive = [...this.#errands, ...[...this.#all].reverse()].filter((each) => !each.ended);
     for (const each of alive) each.signal('SIGTERM');
     const killed: string[] = [];
     await Promise.all(
@@ -96,6 +118,11 @@ export class Processes {
     );
     return killed;
   }
+}
+
+function launch(name: string, source: string, args: readonly string[], env: Readonly<Record<string, string>>): Process {
+  const child = spawn(process.execPath, [...nodeArgs(source), ...args], { env: { ...process.env, ...env }, stdio: ['ignore', 'pipe', 'pipe'] });
+  return new Process(name, child);
 }
 
 async function endsWithin(child: Process, ms: number): Promise<boolean> {

@@ -1,7 +1,7 @@
 /**
- * The running team: every member an agent process and a sidecar process of its own, all sidecars reading one table file.
- * It starts them, lets members join, edits the table and waits until every sidecar has it in force, kills when the story
- * asks for it, and takes everything down again.
+ * The running team: every member an agent process and a sidecar process of its own. It starts them, kills when the story
+ * asks for it, and takes everything down again. How a sidecar learns who is there differs, and stands in the two kinds of
+ * team: `FileTeam` (one table file for all) and `RegisteredTeam` (a control plane).
  */
 import { randomBytes } from 'node:crypto';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -9,15 +9,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Client } from './client.ts';
-import { type Place, type PolicyText, put, sidecarText, TABLE_FILE, tableText } from './files.ts';
+import { type Place, put } from './files.ts';
 import { Port } from './ports.ts';
 import { type Process, Processes } from './processes.ts';
 import type { Member } from './roster.ts';
 
 const LOOK_EVERY_MS = 40;
-/** For eighteen processes on a busy machine. */
+/** For two dozen processes on a busy machine. */
 const START_MS = 45_000;
-const TABLE_MS = 10_000;
 
 /** One member at work. */
 export interface Seat {
@@ -29,69 +28,68 @@ export interface Seat {
   readonly client: Client;
 }
 
-interface Standing {
+/** A version of a capability and the share of its conversations that it gets. */
+export interface Split {
+  readonly capability: string;
+  readonly version: string;
+  /** 0–1 */
+  readonly share: number;
+}
+
+/** What a sidecar says at `/v1/health`, as far as it is of interest here. */
+export interface Standing {
+  readonly status: string;
   readonly table: {
     readonly version: number;
+    readonly source: string;
     readonly stale_because: string | null;
     readonly problems: readonly { readonly message: string }[];
   };
 }
 
-export class Team {
+export abstract class Team {
   readonly folder: string;
-  readonly #processes = new Processes();
+  protected readonly children = new Processes();
   readonly #seats = new Map<string, Seat>();
-  readonly #meshToken = secret();
-  /** In the table; a member that is started may not be in it yet. */
-  readonly #listed: Place[] = [];
-  readonly #policies = new Map<string, PolicyText>();
+  protected readonly meshToken = secret();
   #stopped: Promise<string[]> | null = null;
 
   constructor() {
     this.folder = mkdtempSync(join(tmpdir(), 'agent-reach-'));
   }
 
-  get tableFile(): string {
-    return join(this.folder, TABLE_FILE);
+  /** Starts all of them at once; resolves when every sidecar knows all of them. */
+  abstract start(members: readonly Member[]): Promise<void>;
+
+  /**
+   * Starts one more. Resolves, with what was done in words, when every sidecar has it in force; with `split`, nobody is
+   * sent to its version before the share is in force.
+   */
+  abstract join(member: Member, split?: Split): Promise<string>;
+
+  /** Gives a version its share; resolves as `join` does. */
+  abstract divide(split: Split): Promise<string>;
+
+  /** The text of a sidecar's own settings. */
+  protected abstract settingsOf(place: Place): string;
+
+  /** The last to be stopped, after all sidecars and agents. */
+  protected async stopRest(): Promise<string[]> {
+    return [];
   }
 
   get processes(): number {
-    return this.#processes.count;
+    return this.children.count;
   }
 
-  seats(): Iterable<Seat> {
-    return this.#seats.values();
+  seats(): Seat[] {
+    return [...this.#seats.values()];
   }
 
   seat(member: Member): Seat {
     const seat = this.#seats.get(member.agentId);
     if (seat === undefined) throw new Error(`${member.agentId} is not at work`);
     return seat;
-  }
-
-  /** Starts all of them at once, listed in the table from the beginning. */
-  async start(members: readonly Member[]): Promise<void> {
-    const ports = await Promise.all(members.map(reservePorts));
-    const places = members.map((member, i) => placeOf(member, ports[i] as Ports));
-    this.#listed.push(...places);
-    this.#writeTable();
-    await Promise.all(places.map((place, i) => this.#launch(place, ports[i] as Ports)));
-  }
-
-  /** Starts one more: its processes run, but nobody is sent to it before `list`. */
-  async hire(member: Member): Promise<void> {
-    const ports = await reservePorts();
-    await this.#launch(placeOf(member, ports), ports);
-  }
-
-  /** Puts members and policies (one each capability) into the table, in one edit of the file; resolves when every sidecar has it in force. */
-  async list(members: readonly Member[], policies: readonly PolicyText[] = []): Promise<void> {
-    this.#listed.push(...members.map((member) => this.seat(member).place));
-    for (const policy of policies) this.#policies.set(policy.capability, policy);
-    const seats = [...this.#seats.values()].filter((seat) => !seat.sidecar.ended);
-    const before = await Promise.all(seats.map(versionOf));
-    this.#writeTable();
-    await Promise.all(seats.map((seat, i) => this.#hasNewTable(seat, before[i] as number)));
   }
 
   /** Sends a signal to an agent's process alone. */
@@ -103,6 +101,25 @@ export class Team {
   async kill(member: Member): Promise<void> {
     this.signal(member, 'SIGKILL');
     await this.seat(member).agent?.end;
+  }
+
+  /** Ends a sidecar as a crash would; its agent lives on. */
+  async killSidecar(member: Member): Promise<void> {
+    const { sidecar } = this.seat(member);
+    sidecar.signal('SIGKILL');
+    await sidecar.end;
+  }
+
+  /** Starts it again with the same settings, folder and ports; resolves when it can serve. */
+  async restartSidecar(member: Member): Promise<void> {
+    const seat = this.seat(member);
+    const sidecar = this.#startSidecar(member);
+    this.#seats.set(member.agentId, { ...seat, sidecar });
+    await this.answers(sidecar, `http://${seat.place.listen}/v1/ready`);
+  }
+
+  standing(member: Member): Promise<Standing> {
+    return this.seat(member).client.get<Standing>('/v1/health');
   }
 
   /** What an agent has counted: executions by capability. */
@@ -132,8 +149,8 @@ export class Team {
 
   /** Words about processes that have ended and should not have; null when all is well. */
   casualties(): string | null {
-    const dead = this.#processes.casualties();
-    return dead.length === 0 ? null : dead.map((each) => `${each.name} (pid ${each.pid}) ended by itself${lastWords(each)}`).join('; ');
+    const dead = this.children.casualties();
+    return dead.length === 0 ? null : dead.map((each) => `${each.name} (pid ${each.pid}) ended by itself${each.lastWords}`).join('; ');
   }
 
   /** Stops every process by its pid and removes the files; gives the names of those that had to be killed. Once, however often it is asked. */
@@ -142,32 +159,41 @@ export class Team {
     return this.#stopped;
   }
 
-  #writeTable(): void {
-    put(this.tableFile, tableText(this.#listed, [...this.#policies.values()]));
+  protected get isStopped(): boolean {
+    return this.#stopped !== null;
   }
 
   async #stop(): Promise<string[]> {
-    await Promise.allSettled([...this.#seats.values()].map((seat) => seat.client.close()));
-    const killed = await this.#processes.stop();
+    await Promise.allSettled(this.seats().map((seat) => seat.client.close()));
+    const killed = await this.children.stop();
+    killed.push(...(await this.stopRest()));
     rmSync(this.folder, { recursive: true, force: true });
     return killed;
   }
 
-  async #launch(place: Place, ports: Ports): Promise<void> {
+  /** Starts the processes of a member; resolves when they answer. */
+  protected async launch(place: Place, ports: Ports): Promise<void> {
     const { member } = place;
-    const config = join(this.folder, `${member.sidecar}.yaml`);
-    put(config, sidecarText(place, this.#meshToken));
+    put(this.#settingsFile(member), this.settingsOf(place));
     await Promise.all([ports.agent.release(), ports.listen.release(), ports.mesh.release()]);
-    if (this.#stopped !== null) return;
-    const sidecar = this.#processes.start(`sidecar ${member.sidecar}`, '../../sidecar/main.ts', ['run', config], {});
+    if (this.isStopped) return;
+    const sidecar = this.#startSidecar(member);
     const agent =
-      member.program === null ? null : this.#processes.start(`agent ${member.agentId}`, member.program, [], this.#agentEnv(place, ports));
+      member.program === null ? null : this.children.start(`agent ${member.agentId}`, member.program, [], this.#agentEnv(place, ports));
     const client = new Client(`http://${place.listen}`, place.token);
     this.#seats.set(member.agentId, { place, agent, sidecar, client });
     await Promise.all([
-      this.#answers(sidecar, `http://${place.listen}/v1/ready`),
-      agent === null ? null : this.#answers(agent, `${place.agent}/_count`),
+      this.answers(sidecar, `http://${place.listen}/v1/ready`),
+      agent === null ? null : this.answers(agent, `${place.agent}/_count`),
     ]);
+  }
+
+  #startSidecar(member: Member): Process {
+    return this.children.start(`sidecar ${member.sidecar}`, '../../sidecar/main.ts', ['run', this.#settingsFile(member)], {});
+  }
+
+  #settingsFile(member: Member): string {
+    return join(this.folder, `${member.sidecar}.yaml`);
   }
 
   #agentEnv(place: Place, ports: Ports): Record<string, string> {
@@ -184,52 +210,40 @@ export class Team {
     return join(this.folder, `${member.agentId}.journal`);
   }
 
-  async #answers(child: Process, url: string): Promise<void> {
-    const end = performance.now() + START_MS;
-    while (performance.now() < end) {
-      if (this.#stopped !== null) throw new Error('stopped while starting');
-      if (child.ended) throw new Error(`${child.name} ended at once${lastWords(child)}`);
-      try {
-        const answer = await fetch(url);
-        await answer.arrayBuffer();
-        if (answer.status === 200) return;
-      } catch {
-        // not listening yet
-      }
-      await sleep(LOOK_EVERY_MS);
-    }
-    throw new Error(`${child.name} does not answer at ${url} after ${START_MS / 1_000} s${lastWords(child)}`);
+  /** Waits until a process answers there with 200; throws when it ends first or takes too long. */
+  protected async answers(child: Process, url: string): Promise<void> {
+    await this.until(`${child.name} to answer at ${url}`, START_MS, async () => {
+      if (child.ended) throw new Error(`${child.name} ended at once${child.lastWords}`);
+      const answer = await fetch(url).catch(() => null);
+      await answer?.arrayBuffer().catch(() => null);
+      return answer?.status === 200;
+    });
   }
 
-  async #hasNewTable(seat: Seat, before: number): Promise<void> {
-    const end = performance.now() + TABLE_MS;
+  /** Looks again and again until it holds; throws when it has not within that time. */
+  protected async until(what: string, withinMs: number, holds: () => Promise<boolean>): Promise<void> {
+    const end = performance.now() + withinMs;
     while (performance.now() < end) {
-      const { table } = await seat.client.get<Standing>('/v1/health');
-      if (table.stale_because !== null)
-        throw new Error(`${seat.sidecar.name} refused the table: ${table.problems.map((problem) => problem.message).join('; ')}`);
-      if (table.version > before) return;
+      if (this.isStopped) throw new Error('stopped meanwhile');
+      if (await holds()) return;
       await sleep(LOOK_EVERY_MS);
     }
-    throw new Error(`${seat.sidecar.name} has not taken the new table within ${TABLE_MS / 1_000} s`);
+    throw new Error(`waited ${withinMs / 1_000} s for ${what}`);
   }
 }
 
-async function versionOf(seat: Seat): Promise<number> {
-  return (await seat.client.get<Standing>('/v1/health')).table.version;
-}
-
-interface Ports {
+export interface Ports {
   readonly agent: Port;
   readonly listen: Port;
   readonly mesh: Port;
 }
 
-async function reservePorts(): Promise<Ports> {
+export async function reservePorts(): Promise<Ports> {
   const [agent, listen, mesh] = await Promise.all([Port.reserve(), Port.reserve(), Port.reserve()]);
   return { agent, listen, mesh };
 }
 
-function placeOf(member: Member, ports: Ports): Place {
+export function placeOf(member: Member, ports: Ports): Place {
   return {
     member,
     agent: member.program === null ? '' : ports.agent.url,
@@ -239,11 +253,6 @@ function placeOf(member: Member, ports: Ports): Place {
   };
 }
 
-function secret(): string {
+export function secret(): string {
   return randomBytes(18).toString('base64url');
-}
-
-function lastWords(child: Process): string {
-  const lines = child.said.trim().split('\n').slice(-5).join('\n');
-  return lines === '' ? '' : `: ${lines}`;
 }

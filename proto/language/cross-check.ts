@@ -10,18 +10,22 @@ import { Known } from './known.ts';
 import { parseVersion } from './range.ts';
 import type { Contract, Override } from './types.ts';
 
-/** Notes every problem at its place. */
-export function crossCheck(sections: Sections, place: Place, ownSidecar: string | null): void {
+/**
+ * Notes every problem at its place.
+ * @param isWhole false = contracts that are offered may be known elsewhere (a registry).
+ */
+export function crossCheck(sections: Sections, place: Place, ownSidecar: string | null, isWhole = true): void {
   const known = new Known(sections);
   checkContracts(sections, place, known);
   checkSidecars(sections, place);
-  checkProviders(sections, place, known, ownSidecar);
+  checkProviders(sections, place, known, ownSidecar, isWhole);
   checkPolicies(sections, place, known);
   checkOverrides(sections, place, known);
   checkFallbacks(sections, place, known);
 }
 
-function checkContracts(sections: Sections, place: Place, known: Known): void {
+/** Contracts beside one another: versions, aliases, compatibility. */
+export function checkContracts(sections: Sections, place: Place, known: Known): void {
   const first = new Map<string, number>();
   const aliasOwner = new Map<string, string>();
   for (const [i, contract] of good(sections.contracts)) {
@@ -75,7 +79,7 @@ function checkSidecars(sections: Sections, place: Place): void {
   }
 }
 
-function checkProviders(sections: Sections, place: Place, known: Known, ownSidecar: string | null): void {
+function checkProviders(sections: Sections, place: Place, known: Known, ownSidecar: string | null, isWhole: boolean): void {
   const seen = new Map<string, number>();
   const hosts = new Set<string>([...good(sections.sidecars)].map(([, sidecar]) => sidecar.name));
   if (ownSidecar !== null) hosts.add(ownSidecar);
@@ -88,7 +92,7 @@ function checkProviders(sections: Sections, place: Place, known: Known, ownSidec
       );
     else seen.set(provider.agentId, i);
     for (const [j, offer] of provider.offers.entries()) {
-      const problem = known.versionProblem(offer.name, offer.version);
+      const problem = isWhole ? known.versionProblem(offer.name, offer.version) : null;
       if (problem !== null) at.at('offers', j).bad(problem);
     }
     for (const name of Object.keys(provider.endpoint.mapping)) {

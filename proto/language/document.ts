@@ -59,8 +59,9 @@ export const tableFields = {
 /**
  * Reads and checks a whole table.
  * @param ownSidecar the sidecar that reads it: it may stand in `via` without being listed.
+ * @param isWhole false = contracts that are offered may be known elsewhere (a registry).
  */
-export function readTable(text: string, fileName: string, ownSidecar: string | null = null): TableReading {
+export function readTable(text: string, fileName: string, ownSidecar: string | null = null, isWhole = true): TableReading {
   const { source, value } = openSource(text, fileName);
   if (value === undefined) return { problems: source.problems };
   const place = new Place(source);
@@ -75,18 +76,23 @@ export function readTable(text: string, fileName: string, ownSidecar: string | n
   const map = value as Readonly<Record<string, unknown>>;
   explainStrays(source);
   refuseUnknown(map, tableFields, place);
-  const document = readSections(map, place, ownSidecar);
+  const document = readSections(map, place, ownSidecar, isWhole);
   return document === null ? { problems: source.problems } : { document };
 }
 
 /** Reads the sections of a table out of a map that may hold other keys too; null when there is any problem in the file. */
-export function readSections(map: Readonly<Record<string, unknown>>, place: Place, ownSidecar: string | null): TableDocument | null {
+export function readSections(
+  map: Readonly<Record<string, unknown>>,
+  place: Place,
+  ownSidecar: string | null,
+  isWhole = true,
+): TableDocument | null {
   const contracts = section(map, 'contracts', contract, place);
   const providers = section(map, 'providers', provider, place);
   const policies = section(map, 'policies', policy, place);
   const overrides = section(map, 'overrides', override, place);
   const sidecars = section(map, 'sidecars', sidecar, place);
-  crossCheck({ contracts, providers, policies, overrides, sidecars }, place, ownSidecar);
+  crossCheck({ contracts, providers, policies, overrides, sidecars }, place, ownSidecar, isWhole);
   if (place.source.problems.length > 0) return null;
   return deepFreeze({
     contracts: contracts.entries as Contract[],

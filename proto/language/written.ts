@@ -93,7 +93,13 @@ function fallback(value: unknown): unknown {
 
 function condition(value: unknown): unknown {
   return inMap(value, (read) => {
-    const parts = said({ status: read['status'], pointer: read['pointer'], empty: read['empty'], below: read['below'], above: read['above'] });
+    const parts = said({
+      status: read['status'],
+      pointer: read['pointer'],
+      empty: read['empty'],
+      below: read['below'],
+      above: read['above'],
+    });
     if (read['equals'] !== undefined) parts['equals'] = read['equals'];
     return parts;
   });
@@ -132,7 +138,10 @@ export function writeContract(value: unknown): unknown {
       fallback: fallback(read['fallback']),
       acl: acl(read['acl']),
       streaming: read['streaming'],
-      success: inMap(read['success'], (rule) => ({ definitely: each(rule['definitely'], condition), unless: each(rule['unless'], condition) })),
+      success: inMap(read['success'], (rule) => ({
+        definitely: each(rule['definitely'], condition),
+        unless: each(rule['unless'], condition),
+      })),
     }),
   );
 }
@@ -161,7 +170,12 @@ function endpoint(value: unknown): unknown {
     );
     if (read['type'] === 'http')
       return said({ type: 'http', address: read['address'], path: read['path'], mapping: mapping(read['mapping']), credential });
-    return said({ ...(isMap(read['options']) ? read['options'] : {}), type: read['type'], address: unlessEmpty(read['address']), credential });
+    return said({
+      ...(isMap(read['options']) ? read['options'] : {}),
+      type: read['type'],
+      address: unlessEmpty(read['address']),
+      credential,
+    });
   });
 }
 

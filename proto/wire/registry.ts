@@ -98,8 +98,6 @@ export interface CapabilityState {
   readonly shard: number;
   /** How many shards there are; a shard ≥ this number is void. */
   readonly shards: number;
-  /** Version of the operators' document that this was made from; absent = none was applied yet. */
-  readonly document?: number;
   /** Empty = the capability is gone. */
   readonly contracts: readonly Contract[];
   /** Those that cover it, weakest first. */
@@ -170,4 +168,14 @@ export interface Report {
 }
 
 /** `ask.<sidecar>` */
-export type Ask = { readonly wire: number; readonly what: 'status' } | { readonly wire: number; readonly what: 'explain'; readonly target: string; readonly as: string | null; readonly headers: Readonly<Record<string, string>> };
+export type Ask =
+  | { readonly wire: number; readonly what: 'status' }
+  /** Not answered: the leader does not know it (any more), and it is to say hello. */
+  | { readonly wire: number; readonly what: 'hello' }
+  | {
+      readonly wire: number;
+      readonly what: 'explain';
+      readonly target: string;
+      readonly as: string | null;
+      readonly headers: Readonly<Record<string, string>>;
+    };

@@ -35,7 +35,8 @@ export class Subjects {
   }
   /** The tail of a stored or republished subject; null when it is neither. */
   tailOf(subject: string): string | null {
-    for (const kind of ['.cfg.', '.push.']) if (subject.startsWith(this.#root + kind)) return subject.slice(this.#root.length + kind.length);
+    for (const kind of ['.cfg.', '.push.'])
+      if (subject.startsWith(this.#root + kind)) return subject.slice(this.#root.length + kind.length);
     return null;
   }
 
@@ -66,6 +67,13 @@ export class Subjects {
   report(sidecar: string): string {
     return `${this.#root}.report.${token(sidecar)}`;
   }
+  /** Those of all sidecars. */
+  get heartbeats(): string {
+    return `${this.#root}.hb.*`;
+  }
+  get reports(): string {
+    return `${this.#root}.report.*`;
+  }
   /** Requests of the control plane to one sidecar. */
   ask(sidecar: string): string {
     return `${this.#root}.ask.${token(sidecar)}`;
@@ -90,6 +98,7 @@ export const PROVIDERS_PER_SHARD = 64;
 
 /** A validated name as one token; throws for anything that would change the subject's meaning. */
 function token(name: string): string {
-  if (!TOKEN.test(name)) throw new Error(`${JSON.stringify(name.slice(0, 80))} cannot stand in a subject: 1 to 64 of a-z, A-Z, 0-9, _ and - are allowed`);
+  if (!TOKEN.test(name))
+    throw new Error(`${JSON.stringify(name.slice(0, 80))} cannot stand in a subject: 1 to 64 of a-z, A-Z, 0-9, _ and - are allowed`);
   return name;
 }

@@ -234,6 +234,7 @@ const RAW_HEADERS: Readonly<Record<string, readonly [string, string]>> = {
   DefinitelySuccess: [Header.definitelySuccess, '`true` when an empty or neutral answer is declared to be a success.'],
   Ambiguous: [Header.ambiguous, 'On failure: whether the provider may have acted.'],
   Detail: [Header.detail, 'On failure: why, percent-encoded.'],
+  Retry: [Header.retry, 'On failure: `none` when nobody on the way back should repeat the call. An agent passes it on with the answer.'],
   RetryAfterMs: [Header.retryAfterMs, 'When to come back, where it is known.'],
 };
 
@@ -253,7 +254,10 @@ function responses(): Json {
       description: `A failure, as RFC 9457 describes it. Codes and their HTTP status: ${CODES.filter((entry) => entry.code !== 0)
         .map((entry) => `${entry.code} ${entry.name} (${entry.http})`)
         .join(', ')}. 6001 keeps the provider's own status when it is 4xx or 5xx.`,
-      headers: { 'retry-after': { description: 'Seconds, where it is known when to come back.', schema: { type: 'integer' } } },
+      headers: {
+        'retry-after': { description: 'Seconds, where it is known when to come back.', schema: { type: 'integer' } },
+        [Header.retry]: { description: '`none`: nobody on the way back should repeat the call.', schema: { enum: ['none'] } },
+      },
       content: content('application/problem+json', ref('schemas/Problem')),
     },
   };

@@ -32,7 +32,11 @@ export interface AttemptTools {
 
 const served = passing('attempt', 'served', '{a} answered {b} in {c} ms');
 const streams = passing('attempt', 'streaming', '{a} answered {b} and streams, head after {c} ms');
-const repeats = passing('attempt', 'fresh_connection', 'the connection to {a} had been closed under us; the call is idempotent and there is no other provider: once more on a fresh one');
+const repeats = passing(
+  'attempt',
+  'fresh_connection',
+  'the connection to {a} had been closed under us; the call is idempotent and there is no other provider: once more on a fresh one',
+);
 const failures = new Map<number, Reason>();
 
 /** A caller that leaves when this share of its time is over has in truth timed out: the provider was slow. */
@@ -90,7 +94,8 @@ export async function attempt(tools: AttemptTools, call: Call, pathHeader: strin
   const left = call.stepEndsAt - now;
   if (left <= 0) return notSent(tools, call, made, Code.deadline_exceeded, 'the time was over before the provider was contacted');
   const permit = call.panicked ? candidate.health.force(now) : candidate.health.admit(now);
-  if (permit === 0) return notSent(tools, call, made, Code.breaker_open, `its breaker lets no call through (${candidate.health.usable(now)})`);
+  if (permit === 0)
+    return notSent(tools, call, made, Code.breaker_open, `its breaker lets no call through (${candidate.health.usable(now)})`);
   candidate.provider.health.inFlight++;
 
   const taskBound = left <= candidate.settings.timeoutMs;
@@ -160,9 +165,17 @@ function repeatable(call: Call, reply: Reply, run: Run): boolean {
 }
 
 function judge(call: Call, candidate: Candidate, reply: Reply, stopped: Stopped, elapsedMs: number, allowedMs: number): Judgement {
-  if (stopped === 'task_time') return new Judgement(Code.deadline_exceeded, 'failure', false, `no answer within the ${Math.round(allowedMs)} ms that were left`);
-  if (stopped === 'attempt_time') return new Judgement(Code.response_timeout, 'failure', false, `no answer within ${Math.round(allowedMs)} ms`);
-  if (stopped === 'caller_gone') return new Judgement(Code.cancelled, elapsedMs >= AS_GOOD_AS_TIMED_OUT * allowedMs ? 'failure' : 'ignored', false, call.work === null ? 'the caller went away' : 'the caller went away, or the work that this is part of was given up');
+  if (stopped === 'task_time')
+    return new Judgement(Code.deadline_exceeded, 'failure', false, `no answer within the ${Math.round(allowedMs)} ms that were left`);
+  if (stopped === 'attempt_time')
+    return new Judgement(Code.response_timeout, 'failure', false, `no answer within ${Math.round(allowedMs)} ms`);
+  if (stopped === 'caller_gone')
+    return new Judgement(
+      Code.cancelled,
+      elapsedMs >= AS_GOOD_AS_TIMED_OUT * allowedMs ? 'failure' : 'ignored',
+      false,
+      call.work === null ? 'the caller went away' : 'the caller went away, or the work that this is part of was given up',
+    );
   if (reply.code !== Code.ok) return judgeFailure(reply);
   call.noRetry = reply.headers[Header.retry] === 'none';
   let parsed: unknown;
@@ -178,9 +191,11 @@ function judge(call: Call, candidate: Candidate, reply: Reply, stopped: Stopped,
   const first = judgeAnswer(reply, version.contract.success, json);
   if (first.code !== Code.ok || reply.stream !== null || reply.status === 304) return first;
   if (first.definitely || version.output === null) return checkForm(call, candidate, reply, first);
-  if (json() === undefined) return new Judgement(Code.invalid_response, 'failure', false, 'the answer is not JSON, and the contract has an output schema');
+  if (json() === undefined)
+    return new Judgement(Code.invalid_response, 'failure', false, 'the answer is not JSON, and the contract has an output schema');
   const problems = version.output.validate(parsed);
-  if (problems !== null) return new Judgement(Code.invalid_response, 'failure', false, `the answer breaks the output schema: ${problems.join('; ')}`);
+  if (problems !== null)
+    return new Judgement(Code.invalid_response, 'failure', false, `the answer breaks the output schema: ${problems.join('; ')}`);
   call.outputChecked = true;
   return first;
 }
@@ -188,7 +203,8 @@ function judge(call: Call, candidate: Candidate, reply: Reply, stopped: Stopped,
 /** An answer that says it is JSON must be: said here once, so that breaker, metrics and Result agree. The hosting sidecar has looked already. */
 function checkForm(call: Call, candidate: Candidate, reply: Reply, good: Judgement): Judgement {
   if (reply.body.length === 0 || bodyKind(reply.headers['content-type']) !== 'json') return good;
-  if (candidate.provider.reach !== 'mesh' && !isWholeJson(reply.body)) return new Judgement(Code.bad_response, 'failure', false, 'the answer says it is JSON and is not well formed');
+  if (candidate.provider.reach !== 'mesh' && !isWholeJson(reply.body))
+    return new Judgement(Code.bad_response, 'failure', false, 'the answer says it is JSON and is not well formed');
   call.outputChecked = true;
   return good;
 }
@@ -202,31 +218,47 @@ function tryJson(body: Buffer): unknown {
 }
 
 /** The head is good and the body is coming: everything stays taken until it has ended. */
-function follow(tools: AttemptTools, call: Call, run: Run, made: Attempt, permit: number, since: number, headTimer: Timer, judgement: Judgement, reply: Reply): Verdict {
+function follow(
+  tools: AttemptTools,
+  call: Call,
+  run: Run,
+  made: Attempt,
+  permit: number,
+  since: number,
+  headTimer: Timer,
+  judgement: Judgement,
+  reply: Reply,
+): Verdict {
   const { clock } = tools;
   const headMs = clock.now() - since;
   headTimer.cancel();
   let timer: Timer | null = null;
-  const body = new MeteredBody(reply.stream as NonNullable<Reply['stream']>, (code, detail) => {
-    timer?.cancel();
-    call.onCancel = null;
-    call.bodyOpen = false;
-    const cancelled = code === Code.cancelled;
-    const ended = code === Code.ok ? judgement : new Judgement(code, cancelled ? 'ignored' : 'failure', false, detail);
-    if (code === Code.ok) made.started = 'done';
-    if (code !== Code.ok) giveUp(run);
-    close(tools, call, run, made, permit, ended, headMs, clock.now() - since);
-    call.code = code;
-    if (code !== Code.ok) {
-      call.refusal = failure(made);
-      note(call, call.refusal);
-    }
-    const done = call.onBodyEnd;
-    call.onBodyEnd = null;
-    done?.();
-  }, () => made.candidate.health.progress(permit, clock.now()));
+  const body = new MeteredBody(
+    reply.stream as NonNullable<Reply['stream']>,
+    (code, detail) => {
+      timer?.cancel();
+      call.onCancel = null;
+      call.bodyOpen = false;
+      const cancelled = code === Code.cancelled;
+      const ended = code === Code.ok ? judgement : new Judgement(code, cancelled ? 'ignored' : 'failure', false, detail);
+      if (code === Code.ok) made.started = 'done';
+      if (code !== Code.ok) giveUp(run);
+      close(tools, call, run, made, permit, ended, headMs, clock.now() - since);
+      call.code = code;
+      if (code !== Code.ok) {
+        call.refusal = failure(made);
+        note(call, call.refusal);
+      }
+      const done = call.onBodyEnd;
+      call.onBodyEnd = null;
+      done?.();
+    },
+    () => made.candidate.health.progress(permit, clock.now()),
+  );
   call.bodyOpen = true;
-  timer = clock.after(call.deadlineAt - clock.now(), () => body.cancel(Code.deadline_exceeded, 'the total time was over before the stream ended'));
+  timer = clock.after(call.deadlineAt - clock.now(), () =>
+    body.cancel(Code.deadline_exceeded, 'the total time was over before the stream ended'),
+  );
   call.onCancel = () => body.cancel(Code.cancelled, 'the caller went away');
   call.reply = reply.withStream(body);
   call.code = Code.ok;
@@ -236,7 +268,16 @@ function follow(tools: AttemptTools, call: Call, run: Run, made: Attempt, permit
 }
 
 /** Gives back permit and slot, and tells health what was seen. `judgedMs` is the time that counts as slow or not. */
-function close(tools: AttemptTools, call: Call, run: Run, made: Attempt, permit: number, judgement: Judgement, judgedMs: number, elapsedMs: number): void {
+function close(
+  tools: AttemptTools,
+  call: Call,
+  run: Run,
+  made: Attempt,
+  permit: number,
+  judgement: Judgement,
+  judgedMs: number,
+  elapsedMs: number,
+): void {
   const { candidate } = made;
   const now = tools.clock.now();
   made.elapsedMs = elapsedMs;
@@ -303,5 +344,14 @@ function exchangeFor(call: Call, candidate: Candidate, made: Attempt, allowedMs:
   if (call.affinityKey !== null) own.push(Header.affinity, call.affinityKey);
   const execution = headerOf(call, Header.execution);
   if (execution !== null) own.push(Header.execution, execution);
-  return new Exchange(candidate, call.body, call.contentType, call.headers, own, allowedMs, candidate.settings.limits.responseBytes, typeof call.json === 'symbol' ? undefined : call.json);
+  return new Exchange(
+    candidate,
+    call.body,
+    call.contentType,
+    call.headers,
+    own,
+    allowedMs,
+    candidate.settings.limits.responseBytes,
+    typeof call.json === 'symbol' ? undefined : call.json,
+  );
 }

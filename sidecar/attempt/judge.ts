@@ -63,7 +63,13 @@ export function judgeAnswer(reply: Reply, rule: SuccessRule | null, json: () => 
     for (const condition of rule.definitely) if (holds(condition, reply.status, json)) return DEFINITELY_GOOD;
     if (reply.status < 300)
       for (const condition of rule.unless)
-        if (holds(condition, reply.status, json)) return new Judgement(Code.bad_response, 'failure', false, `the contract counts this answer as a failure (${wordsFor(condition)})`);
+        if (holds(condition, reply.status, json))
+          return new Judgement(
+            Code.bad_response,
+            'failure',
+            false,
+            `the contract counts this answer as a failure (${wordsFor(condition)})`,
+          );
   }
   const status = reply.status;
   if (status < 300 || status === 304) return GOOD;

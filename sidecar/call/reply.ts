@@ -61,7 +61,17 @@ export class Reply {
 
   /** The same head with another body source around the first. */
   withStream(stream: BodySource): Reply {
-    return new Reply(this.code, this.started, this.status, this.headers, NO_BODY, stream, this.detail, this.reusedConnection, this.retryAfterMs);
+    return new Reply(
+      this.code,
+      this.started,
+      this.status,
+      this.headers,
+      NO_BODY,
+      stream,
+      this.detail,
+      this.reusedConnection,
+      this.retryAfterMs,
+    );
   }
 }
 

@@ -63,12 +63,17 @@ export class Affinity {
           if (over !== null && !dry) this.#bindings.bind(key, agent, over);
           return this.#held(call, view, there, agent.agentId, strict, key, now);
         }
+        if (!isSwitchedOff(agent, view.version)) continue;
+        if (strict) return refused(new Verdict(Reasons.lost, agent.agentId, 'serves it in a version that has been taken out of traffic'));
         // Whoever takes over keeps the conversation when the version is switched on again.
-        if (over === null && isSwitchedOff(agent, view.version)) over = agent.agentId;
+        over ??= agent.agentId;
         continue;
       }
       const mattered = offers(agent, view.version);
-      if (strict && mattered) return refused(new Verdict(Reasons.lost, agent.agentId, registered === undefined ? 'is no longer registered' : 'has been registered anew since'));
+      if (strict && mattered)
+        return refused(
+          new Verdict(Reasons.lost, agent.agentId, registered === undefined ? 'is no longer registered' : 'has been registered anew since'),
+        );
       if (mattered) gone = agent.agentId;
       if (dry) continue;
       this.#bindings.unbind(key, agent.agentId);

@@ -67,7 +67,8 @@ export class Chooser {
   ended(call: Call): void {
     if (call.begunAt === null) return;
     const last = call.attempts[call.attempts.length - 1];
-    if (last !== undefined && last.candidate === call.begunAt && (last.code === 0 || (last.started === 'done' && last.status < 500))) return;
+    if (last !== undefined && last.candidate === call.begunAt && (last.code === 0 || (last.started === 'done' && last.status < 500)))
+      return;
     const key = keyOf(call, call.begunAt.version);
     if (key !== null) this.#affinity.forget(call, key);
   }

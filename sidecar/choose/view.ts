@@ -88,8 +88,7 @@ export class View {
         const isPaused = pausedUntil > now;
         if (isPaused) this.validUntil = Math.min(this.validUntil, pausedUntil);
         ((isPaused ? paused : byPlace)[placeOf(candidate)] ??= []).push(candidate);
-      }
-      else if (usable === 'probe') this.probes.push(candidate);
+      } else if (usable === 'probe') this.probes.push(candidate);
     }
     this.groups = [];
     this.usable = 0;

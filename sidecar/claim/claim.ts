@@ -13,7 +13,11 @@ export interface Ledger {
   settle(call: Call): void;
 }
 
-const notKept = passing('claim', 'not_kept', 'the key is passed to the provider; no ledger is configured, so repeats are not recognised here');
+const notKept = passing(
+  'claim',
+  'not_kept',
+  'the key is passed to the provider; no ledger is configured, so repeats are not recognised here',
+);
 
 export const nullLedger: Ledger = {
   claim: () => Promise.resolve(new Verdict(notKept)),

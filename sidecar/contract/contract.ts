@@ -13,9 +13,19 @@ const kept = passing('contract', 'kept', 'the request fits {a}@{b} ({c})');
 const tooLarge = refusing('contract', 'too_large', Code.payload_too_large, 'the body has {a} bytes, {b} are allowed');
 const notJson = refusing('contract', 'not_json', Code.invalid_request, 'the body is not well-formed JSON');
 const misfit = refusing('contract', 'input', Code.invalid_request, 'the payload breaks the input schema: {a}');
-const noKey = refusing('contract', 'affinity_key', Code.affinity_key_missing, 'the contract needs a conversation key from {a}, and it is missing');
+const noKey = refusing(
+  'contract',
+  'affinity_key',
+  Code.affinity_key_missing,
+  'the contract needs a conversation key from {a}, and it is missing',
+);
 const badExecution = refusing('contract', 'execution', Code.invalid_request, '{a}: {b} is none of once, idempotent, keyed');
-const unkeyed = refusing('contract', 'key', Code.invalid_request, 'Idempotency-Key and Reach-Power-Id differ, or are longer than {a} characters, or hold control characters');
+const unkeyed = refusing(
+  'contract',
+  'key',
+  Code.invalid_request,
+  'Idempotency-Key and Reach-Power-Id differ, or are longer than {a} characters, or hold control characters',
+);
 
 const LONGEST_KEY = 256;
 const KEY_FORM = /^[\x21-\x7e]+$/;
@@ -27,7 +37,8 @@ export function contract(call: Call, version: Version): Verdict {
   const execution = call.headers[Header.execution];
   call.execution = rules.execution;
   if (execution !== undefined) {
-    if (execution !== 'once' && execution !== 'idempotent' && execution !== 'keyed') return new Verdict(badExecution, Header.execution, String(execution).slice(0, 40));
+    if (execution !== 'once' && execution !== 'idempotent' && execution !== 'keyed')
+      return new Verdict(badExecution, Header.execution, String(execution).slice(0, 40));
     call.execution = execution as Execution;
   }
   if (!readKey(call)) return new Verdict(unkeyed, LONGEST_KEY);

@@ -17,7 +17,12 @@ const byContract = passing('deadline', 'by_contract', '{a} ms in all, by contrac
 const byWork = passing('deadline', 'by_work', '{a} ms left of the work that {b} is doing');
 const step = passing('deadline', 'step', 'step {a} may use {b} of the {c} ms left');
 const malformed = refusing('deadline', 'malformed', Code.invalid_request, '{a}');
-const over = refusing('deadline', 'over', Code.deadline_exceeded, 'no time was left when the call arrived ({a} ms); the provider was not contacted');
+const over = refusing(
+  'deadline',
+  'over',
+  Code.deadline_exceeded,
+  'no time was left when the call arrived ({a} ms); the provider was not contacted',
+);
 const noShare = refusing('deadline', 'no_share', Code.deadline_too_short, 'step {a} has no time: the {b} ms left belong to later steps');
 
 export function deadline(call: Call, version: Version, maxMs: number): Verdict {

@@ -54,7 +54,10 @@ const UNFIT: ReadonlySet<number> = new Set([
 ]);
 
 /** Passes when `call` has been pointed at another capability or provider and should be served again. */
-export function fallback(call: Call, find: (table: Snapshot, target: string) => { capability: Capability; range: string | null } | null): Verdict {
+export function fallback(
+  call: Call,
+  find: (table: Snapshot, target: string) => { capability: Capability; range: string | null } | null,
+): Verdict {
   const from = call.fallbackFrom ?? call.capability;
   if (from === null) return new Verdict(none, call.asked);
   if (!mendable(call)) return new Verdict(notForThis, call.code);
@@ -64,7 +67,10 @@ export function fallback(call: Call, find: (table: Snapshot, target: string) => 
   const version = (call.fallbackFrom === null ? call.lines[0] : undefined) ?? from.versions[0];
   const chain = (call.fallbackChain ??= (version as Version).settings.fallback?.chain ?? null);
   if (chain === null && call.degradedBy?.data == null) return new Verdict(none, from.name);
-  call.cause ??= call.refusal === null ? null : `${call.refusal.reason.code} ${wordsOf(call.refusal.reason, call.refusal.a, call.refusal.b, call.refusal.c)}`;
+  call.cause ??=
+    call.refusal === null
+      ? null
+      : `${call.refusal.reason.code} ${wordsOf(call.refusal.reason, call.refusal.a, call.refusal.b, call.refusal.c)}`;
   call.firstFailure ??= new Failure(call.code, call.refusal, call.reply, call.status, call.retryAfterMs, call.chosen);
   if (call.degradedBy !== null && call.degradedBy.data !== null) return answer(call, from, staticBody(call.degradedBy.data));
   if (chain?.length === 0) return new Verdict(refusedByOwner, from.name);
@@ -114,7 +120,8 @@ function undo(call: Call, from: Capability): void {
 
 /** Nobody is asked the same thing twice in one call. */
 function hasFailed(call: Call, capability: Capability, agentId: string): boolean {
-  for (const { candidate } of call.attempts) if (candidate.provider.agentId === agentId && candidate.version.capability === capability) return true;
+  for (const { candidate } of call.attempts)
+    if (candidate.provider.agentId === agentId && candidate.version.capability === capability) return true;
   return false;
 }
 

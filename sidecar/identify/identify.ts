@@ -21,7 +21,7 @@ const known = passing('identify', 'known', '{a} is calling');
 const vouched = passing('identify', 'vouched', '{a} is calling, vouched for by sidecar {b}');
 const missing = refusing('identify', 'no_credential', Code.unauthenticated, 'no credential: send Authorization: Bearer <token>');
 const unknown = refusing('identify', 'unknown_credential', Code.unauthenticated, 'the credential is not known to this sidecar');
-const strangePeer = refusing('identify', 'unknown_peer', Code.unauthenticated, 'the sidecar\'s credential is not known here');
+const strangePeer = refusing('identify', 'unknown_peer', Code.unauthenticated, "the sidecar's credential is not known here");
 const nobody = refusing('identify', 'no_caller', Code.unauthenticated, 'the peer sidecar named no calling agent (team.role.id)');
 
 /** The caller's end. */

@@ -7,7 +7,7 @@ import type { Clock, Timer } from '../../base/clock.ts';
 import type { Logger } from '../../base/log.ts';
 import { REGISTRY_WIRE } from '../../proto/wire/registry.ts';
 import type { DurableFile } from './durable-file.ts';
-import { Held, type TryOut } from './held.ts';
+import { Held, type Taken, type TryOut } from './held.ts';
 import { open } from './readable.ts';
 
 const FORMAT = 1;
@@ -59,8 +59,8 @@ export class HeldFile {
       const entry = parsed<{ tail: string; seq: number; state: object }>(line);
       if (entry === null) return null;
       const state = open(Buffer.from(JSON.stringify(entry.state)));
-      // What a newer version of this program cannot read any more is fetched again.
-      if (!('problem' in state)) held.takeCapability(entry.tail, entry.seq, null, state, tryOut);
+      // What another version of this program has kept and this one cannot read is asked for again, and refused aloud then.
+      if ('problem' in state || !isTaken(held.takeCapability(entry.tail, entry.seq, null, state, tryOut))) held.forget(entry.tail);
     }
     return { held, savedAt: head.savedAt };
   }
@@ -119,7 +119,7 @@ function* linesOf(head: Head, entries: readonly (readonly [string, { readonly se
   for (const [tail, { seq, state }] of entries) yield JSON.stringify({ tail, seq, state });
 }
 
-function isTaken(taken: ReturnType<Held['takeScope']>): boolean {
+function isTaken(taken: Taken): boolean {
   return taken.judgement !== 'old' && taken.problem === null;
 }
 

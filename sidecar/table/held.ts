@@ -93,6 +93,16 @@ export class Held {
     this.#highestSeq = Math.max(this.#highestSeq, seq);
   }
 
+  /** As if it had never come. */
+  forget(tail: string): void {
+    this.#drop(tail);
+  }
+
+  /** A read found something that cannot even be opened. */
+  putUnreadable(tail: string, seq: number): void {
+    if (seq > this.seen(tail)) this.#seen.set(tail, seq);
+  }
+
   /** A read found nothing there. */
   putAbsent(tail: string): void {
     if (this.seen(tail) === NEVER) this.#absent.add(tail);

@@ -26,7 +26,7 @@ export function assemble(
   shards: readonly CapabilityState[],
   share: number,
   beside: readonly Beside[],
-  isReachable: (provider: PartProvider) => boolean,
+  isUsable: (provider: PartProvider) => boolean,
   before: CapabilityPart | null,
 ): CapabilityPart | null {
   const first = shards[0];
@@ -46,7 +46,7 @@ export function assemble(
     name,
     contracts: sharedList([...contracts.values()], before?.contracts ?? [], (contract) => contract.version),
     policies: sharedList(said?.policies ?? [], before?.policies ?? [], (policy) => policy.capability),
-    providers: sharedList([...providers.values()].filter(isReachable), before?.providers ?? [], (provider) => provider.record.agentId),
+    providers: sharedList([...providers.values()].filter(isUsable), before?.providers ?? [], (provider) => provider.record.agentId),
   };
   return before !== null && part.contracts === before.contracts && part.policies === before.policies && part.providers === before.providers ? before : part;
 }
@@ -56,5 +56,5 @@ export function documentOf(shards: readonly CapabilityState[], share: number): {
   const first = shards[0];
   const staged = first?.staged ?? null;
   if (staged !== null && share < staged.share) return { version: staged.version, staged: true };
-  return { version: first?.document ?? 0, staged: false };
+  return { version: first?.policiesVersion ?? 0, staged: false };
 }

@@ -34,7 +34,12 @@ function problemsOf(provider: ProviderRecord, i: number, types: readonly string[
   const path = ['providers', i, 'endpoint'];
   if (!types.includes(type)) {
     const near = nearest(type, types);
-    return [{ path: [...path, 'type'], message: `no transport is called ${quote(type)}${near === null ? `; there are ${types.join(', ')}` : `; did you mean ${near}?`}` }];
+    return [
+      {
+        path: [...path, 'type'],
+        message: `no transport is called ${quote(type)}${near === null ? `; there are ${types.join(', ')}` : `; did you mean ${near}?`}`,
+      },
+    ];
   }
   if (type !== 'mock') return [];
   const script = readScript(options);

@@ -33,7 +33,8 @@ const codesOf = (calls: readonly Begun[]): Record<number, number> => {
   for (const call of calls) counts[call.code] = (counts[call.code] ?? 0) + 1;
   return counts;
 };
-const opened = (rig: VirtualRig, agent: string): number => rig.world.moves.filter((move) => move.cell.startsWith(`${agent} `) && move.to === 'open').length;
+const opened = (rig: VirtualRig, agent: string): number =>
+  rig.world.moves.filter((move) => move.cell.startsWith(`${agent} `) && move.to === 'open').length;
 
 /** Opens the breaker of `crm.order.1` by failures, then heals nothing. */
 async function open(t: Test, rig: VirtualRig, calls: number, wish = {}): Promise<void> {
@@ -44,7 +45,11 @@ async function open(t: Test, rig: VirtualRig, calls: number, wish = {}): Promise
 
 async function stop(t: Test, rig: Rig, agents: readonly (TestAgent | TcpStub)[], executions: readonly number[]): Promise<void> {
   await waitUntil('calls under way have ended', () => rig.quiet.inFlight() === 0, 5_000).catch(() => undefined);
-  const providers = agents.map((agent, i) => ({ name: `provider ${i + 1}`, count: agent.requests.length, expected: executions[i] as number }));
+  const providers = agents.map((agent, i) => ({
+    name: `provider ${i + 1}`,
+    count: agent.requests.length,
+    expected: executions[i] as number,
+  }));
   await rig.stop();
   for (const agent of agents) await agent.close();
   await rig.finish(t, before, providers);
@@ -68,10 +73,13 @@ t.test('C041 half-open lets three calls in, in the very tick too, and the load c
       };
       // Calls from before the breaker opened hang until their deadline, half-open or not.
       const opens: number[] = [];
-      world.health.onTransition = ((next) => (...said: Parameters<NonNullable<typeof next>>) => {
-        next?.(...said);
-        if (said[2] === 'open') opens.push(world.clock.now());
-      })(world.health.onTransition);
+      world.health.onTransition = (
+        (next) =>
+        (...said: Parameters<NonNullable<typeof next>>) => {
+          next?.(...said);
+          if (said[2] === 'open') opens.push(world.clock.now());
+        }
+      )(world.health.onTransition);
       const beforeOpening = (): number => {
         const at = opens.find(() => true) ?? 0;
         return all.filter((one) => one.result === null && one.call.startedAt <= at && one.call.attempts.length > 0).length;
@@ -92,8 +100,14 @@ t.test('C041 half-open lets three calls in, in the very tick too, and the load c
       const refused = late.filter((one) => one.call.attempts.length === 0);
       t.ok(admitted.length <= 3 * opens.length, `${admitted.length} probes in ${opens.length} windows`);
       t.strictSame(codesOf(refused), { 3001: refused.length }, 'everybody else is told that the breaker is open');
-      t.ok(refused.every((one) => (one.result?.elapsedMs ?? 99) < 10), 'at once');
-      t.ok(refused.some((one) => (one.result?.retryAfterMs ?? 0) > 0), 'and, while it is open, when to come back');
+      t.ok(
+        refused.every((one) => (one.result?.elapsedMs ?? 99) < 10),
+        'at once',
+      );
+      t.ok(
+        refused.some((one) => (one.result?.retryAfterMs ?? 0) > 0),
+        'and, while it is open, when to come back',
+      );
       const hung = rig.executions('crm.order.1');
 
       // It recovers.
@@ -157,14 +171,22 @@ t.test('C042 fifty failures in one tick never keep the breaker from closing agai
   for (let seed = 1; seed <= 200; seed++) {
     const spread = seed % 4;
     const latency = spread === 0 ? 'latency: 10ms' : `latency: {from: 10ms, to: ${10 + spread}ms}`;
-    const rig = new VirtualRig(table('min_calls: 5, failure_ratio: 50%, open: 1s, ramp: []', [`${latency}, status: ${seed % 2 === 0 ? 500 : 503}`], '', `seed: ${seed}`));
+    const rig = new VirtualRig(
+      table(
+        'min_calls: 5, failure_ratio: 50%, open: 1s, ramp: []',
+        [`${latency}, status: ${seed % 2 === 0 ? 500 : 503}`],
+        '',
+        `seed: ${seed}`,
+      ),
+    );
     const calls: Begun[] = [];
     for (let i = 0; i < 50; i++) calls.push(rig.begin(QUERY, seed % 5 === 0 && i % 7 === 0 ? { deadlineMs: 11 } : {}));
     await rig.wait(20);
     const line = `seed ${seed}`;
     const state = (): string => rig.cell('crm.order.1', QUERY).stateName;
     if (calls.some((one) => one.result === null || one.code === 0)) wrong.push(`${line}: not all failed`);
-    if (state() !== 'open' || opened(rig, 'crm.order.1') !== 1) wrong.push(`${line}: ${state()}, opened ${opened(rig, 'crm.order.1')} times`);
+    if (state() !== 'open' || opened(rig, 'crm.order.1') !== 1)
+      wrong.push(`${line}: ${state()}, opened ${opened(rig, 'crm.order.1')} times`);
     rig.mock('crm.order.1', { latency: '10ms' });
     await rig.wait(2_000);
     if (state() !== 'half_open') wrong.push(`${line}: ${state()} when the open time was over`);
@@ -172,7 +194,8 @@ t.test('C042 fifty failures in one tick never keep the breaker from closing agai
     if (probe.code !== 0) wrong.push(`${line}: the call was not admitted: ${probe.result?.detail}`);
     if (state() !== 'closed') wrong.push(`${line}: ${state()} after a good call`);
     if (rig.executions('crm.order.1') !== 51) wrong.push(`${line}: ${rig.executions('crm.order.1')} executions`);
-    if (rig.world.engine.limits.inFlight() !== 0 || rig.cell('crm.order.1', QUERY).provider.inFlight !== 0) wrong.push(`${line}: something is in flight`);
+    if (rig.world.engine.limits.inFlight() !== 0 || rig.cell('crm.order.1', QUERY).provider.inFlight !== 0)
+      wrong.push(`${line}: something is in flight`);
     if (seed === 200) await rig.finish(t, { 'crm.order.1': 51 });
   }
   t.strictSame(wrong, [], 'half-open when it is time, admitted, closed: in every order of the failures');
@@ -183,16 +206,43 @@ t.test('C043 whatever becomes of a probe, its place comes back', async (t) => {
   /** How long after the end of a probe traffic must flow again: open time, plus what a probe may take. */
   const WITHIN_MS = 10_000 + 30_000;
 
-  const endings: readonly { readonly name: string; readonly mock: Record<string, unknown>; readonly stream?: boolean; readonly cancelAfterMs?: number; readonly broken?: 'throws' | 'rejects' | 'throws late'; readonly code: number; readonly after: string }[] = [
+  const endings: readonly {
+    readonly name: string;
+    readonly mock: Record<string, unknown>;
+    readonly stream?: boolean;
+    readonly cancelAfterMs?: number;
+    readonly broken?: 'throws' | 'rejects' | 'throws late';
+    readonly code: number;
+    readonly after: string;
+  }[] = [
     { name: '404', mock: { status: 404 }, code: 6001, after: 'closed' },
     { name: '429, which is no verdict', mock: { status: 429 }, code: 3004, after: 'half_open' },
     { name: 'body cut', mock: { reset: 'mid_body' }, code: 1004, after: 'open' },
-    { name: 'body cut, streamed', mock: { reset: 'mid_body', slow_body: { chunks: 4, every: '50ms' } }, stream: true, code: 1006, after: 'open' },
+    {
+      name: 'body cut, streamed',
+      mock: { reset: 'mid_body', slow_body: { chunks: 4, every: '50ms' } },
+      stream: true,
+      code: 1006,
+      after: 'open',
+    },
     { name: 'caller cancels', mock: { hang: true }, cancelAfterMs: 100, code: 5003, after: 'half_open' },
-    { name: 'caller cancels in the middle of a stream', mock: { hang: 'mid_body', slow_body: { chunks: 4, every: '50ms' } }, stream: true, cancelAfterMs: 300, code: 5003, after: 'half_open' },
+    {
+      name: 'caller cancels in the middle of a stream',
+      mock: { hang: 'mid_body', slow_body: { chunks: 4, every: '50ms' } },
+      stream: true,
+      cancelAfterMs: 300,
+      code: 5003,
+      after: 'half_open',
+    },
     { name: 'hangs, and nobody said how long to wait', mock: { hang: true }, code: 1003, after: 'open' },
     { name: 'hangs after the head', mock: { hang: 'after_head' }, code: 1003, after: 'open' },
-    { name: 'the stream hangs', mock: { hang: 'mid_body', slow_body: { chunks: 4, every: '50ms' } }, stream: true, code: 5001, after: 'open' },
+    {
+      name: 'the stream hangs',
+      mock: { hang: 'mid_body', slow_body: { chunks: 4, every: '50ms' } },
+      stream: true,
+      code: 5001,
+      after: 'open',
+    },
     { name: 'too late to be good', mock: { latency: '4s' }, code: 0, after: 'open' },
     { name: 'the adapter throws', mock: {}, broken: 'throws', code: 9001, after: 'half_open' },
     { name: 'the adapter rejects', mock: {}, broken: 'rejects', code: 9001, after: 'half_open' },
@@ -206,8 +256,9 @@ t.test('C043 whatever becomes of a probe, its place comes back', async (t) => {
       rig.mock('crm.order.1', mock);
       await rig.wait(10_000);
       const mend = broken === undefined ? () => undefined : breakAdapter(rig, broken);
-      const probe = rig.begin(QUERY, { ...(stream === true ? { stream } : {}) });
-      if (broken !== 'throws' && broken !== 'rejects' && mock['status'] === undefined) t.equal(cell.limitedInFlight, 1, 'it is the probe, and holds the place');
+      const probe = rig.begin(QUERY, stream === true ? { stream } : {});
+      if (broken !== 'throws' && broken !== 'rejects' && mock['status'] === undefined)
+        t.equal(cell.limitedInFlight, 1, 'it is the probe, and holds the place');
       if (cancelAfterMs !== undefined) {
         await rig.wait(cancelAfterMs);
         probe.call.cancel();
@@ -272,7 +323,7 @@ providers: [{agent_id: crm.order.1, offers: ["${QUERY}@2.0.0"], endpoint: {type:
 /** Makes the mock adapter fail the way an adapter must not; the result puts it right again. */
 function breakAdapter(rig: VirtualRig, how: 'throws' | 'rejects' | 'throws late'): () => void {
   const mock = rig.world.mock as Transport;
-  const { invoke } = mock;
+  const invoke = mock.invoke.bind(mock);
   mock.invoke = (exchange) => {
     if (how === 'throws') throw new Error('made by the test');
     if (how === 'rejects') return Promise.reject(new Error('made by the test'));
@@ -291,14 +342,25 @@ t.test('C044 a call that another gate refuses takes no probe with it', async (t)
   const BREAKER = 'min_calls: 5, failure_ratio: 50%, open: 1s, probes: 1, ramp: []';
   const OVERRIDE = 'overrides: [{name: stop, reason: "an incident", action: block, capability: crm.order.query}]';
   const ONE = 'per_caller: 1';
-  const gates: readonly { readonly name: string; readonly codes: readonly number[]; readonly shut: (rig: VirtualRig) => unknown; readonly free: (rig: VirtualRig) => unknown; readonly wish?: object }[] = [
+  const gates: readonly {
+    readonly name: string;
+    readonly codes: readonly number[];
+    readonly shut: (rig: VirtualRig) => unknown;
+    readonly free: (rig: VirtualRig) => unknown;
+    readonly wish?: object;
+  }[] = [
     {
       name: 'ACL deny',
       codes: [4002],
       shut: (rig) => rig.edit('acl: public', 'acl: [nobody.at.all]'),
       free: (rig) => rig.edit('acl: public', 'acl: public '),
     },
-    { name: 'kill switch', codes: [2006], shut: (rig) => rig.edit('rest: 0', `rest: 0\n${OVERRIDE}`), free: (rig) => rig.edit('rest: 0', 'rest: 0') },
+    {
+      name: 'kill switch',
+      codes: [2006],
+      shut: (rig) => rig.edit('rest: 0', `rest: 0\n${OVERRIDE}`),
+      free: (rig) => rig.edit('rest: 0', 'rest: 0'),
+    },
     {
       name: 'kill switch on the provider',
       codes: [2006],
@@ -306,8 +368,20 @@ t.test('C044 a call that another gate refuses takes no probe with it', async (t)
       free: (rig) => rig.edit('rest: 0', 'rest: 0'),
     },
     { name: 'no time left', codes: [5001], shut: () => undefined, free: () => undefined, wish: { deadlineMs: 0 } },
-    { name: 'a loop', codes: [2005], shut: () => undefined, free: () => undefined, wish: { headers: { 'reach-path': `crm.order.1>${QUERY}` } } },
-    { name: 'a bad request', codes: [4003], shut: () => undefined, free: () => undefined, wish: { headers: { 'reach-execution': 'perhaps' } } },
+    {
+      name: 'a loop',
+      codes: [2005],
+      shut: () => undefined,
+      free: () => undefined,
+      wish: { headers: { 'reach-path': `crm.order.1>${QUERY}` } },
+    },
+    {
+      name: 'a bad request',
+      codes: [4003],
+      shut: () => undefined,
+      free: () => undefined,
+      wish: { headers: { 'reach-execution': 'perhaps' } },
+    },
   ];
   for (const { name, codes, shut, free, wish } of gates) {
     await t.test(name, async (t) => {
@@ -432,7 +506,12 @@ t.test('C047 a provider that has healed is probed, whether it is alone or not, a
     }
   });
 
-  const traffic: readonly { readonly name: string; readonly contract?: string; readonly policy?: string; readonly wish: (n: number) => object }[] = [
+  const traffic: readonly {
+    readonly name: string;
+    readonly contract?: string;
+    readonly policy?: string;
+    readonly wish: (n: number) => object;
+  }[] = [
     { name: 'least_request', wish: () => ({}) },
     { name: 'round_robin', policy: 'load: round_robin', wish: () => ({}) },
     { name: 'random', policy: 'load: random', wish: () => ({}) },
@@ -440,7 +519,11 @@ t.test('C047 a provider that has healed is probed, whether it is alone or not, a
     { name: 'sticky, each caller a new one', policy: 'load: sticky', wish: (n) => ({ as: `web.desk.${(n % 3) + 1}` }) },
     { name: 'conversations, all of them new', wish: (n) => ({ headers: { 'reach-affinity': `session-${n}` } }) },
     { name: 'conversations that go on', wish: (n) => ({ headers: { 'reach-affinity': `session-${n % 8}` } }) },
-    { name: 'strict conversations, all of them new', contract: 'affinity: {required: true, from: "header:x-session", mode: strict}', wish: (n) => ({ headers: { 'x-session': `s${n}` } }) },
+    {
+      name: 'strict conversations, all of them new',
+      contract: 'affinity: {required: true, from: "header:x-session", mode: strict}',
+      wish: (n) => ({ headers: { 'x-session': `s${n}` } }),
+    },
     { name: 'work that runs once', wish: () => ({ headers: { 'reach-execution': 'once' } }) },
     { name: 'mostly work that runs once', wish: (n) => ({ headers: { 'reach-execution': n % 10 === 0 ? 'idempotent' : 'once' } }) },
     { name: 'streams', contract: 'streaming: true', wish: () => ({ stream: true }) },
@@ -448,7 +531,12 @@ t.test('C047 a provider that has healed is probed, whether it is alone or not, a
   for (const { name, contract, policy, wish } of traffic) {
     await t.test(`beside a healthy one: ${name}`, async (t) => {
       const rig = new VirtualRig(
-        table('min_calls: 6, open: 5s, ramp: []', ['status: 500', 'latency: 10ms'], contract ?? '', policy === undefined ? '' : `policies: [{capability: ${QUERY}, ${policy}}]`),
+        table(
+          'min_calls: 6, open: 5s, ramp: []',
+          ['status: 500', 'latency: 10ms'],
+          contract ?? '',
+          policy === undefined ? '' : `policies: [{capability: ${QUERY}, ${policy}}]`,
+        ),
       );
       const cell = rig.cell('crm.order.1', QUERY);
       let n = 0;
@@ -474,7 +562,11 @@ t.test('C047 a provider that has healed is probed, whether it is alone or not, a
 
   await t.test('a conversation begun by a probe that fails is not lost, even a strict one', async (t) => {
     const rig = new VirtualRig(
-      table('min_calls: 6, open: 5s, probes: 1, ramp: []', ['status: 500', 'latency: 10ms'], 'affinity: {required: true, from: "header:x-session", mode: strict}, execution: once').replace('execution: idempotent, ', ''),
+      table(
+        'min_calls: 6, open: 5s, probes: 1, ramp: []',
+        ['status: 500', 'latency: 10ms'],
+        'affinity: {required: true, from: "header:x-session", mode: strict}, execution: once',
+      ).replace('execution: idempotent, ', ''),
     );
     const cell = rig.cell('crm.order.1', QUERY);
     for (let n = 0; cell.stateName === 'closed' && n < 100; n++) await rig.call(QUERY, { headers: { 'x-session': `old-${n}` } });
@@ -489,8 +581,17 @@ t.test('C047 a provider that has healed is probed, whether it is alone or not, a
     await rig.wait(5_000);
     const good = await rig.call(QUERY, { headers: { 'x-session': 'newer' } });
     t.match([good.code, good.result?.provider], [0, 'crm.order.1']);
-    for (let i = 0; i < 5; i++) t.equal((await rig.call(QUERY, { headers: { 'x-session': 'newer' } })).result?.provider, 'crm.order.1', 'a good probe holds its conversation');
-    t.equal((await rig.call(QUERY, { headers: { 'x-session': 'new' } })).result?.provider, 'crm.order.2', 'and the other stays where it began');
+    for (let i = 0; i < 5; i++)
+      t.equal(
+        (await rig.call(QUERY, { headers: { 'x-session': 'newer' } })).result?.provider,
+        'crm.order.1',
+        'a good probe holds its conversation',
+      );
+    t.equal(
+      (await rig.call(QUERY, { headers: { 'x-session': 'new' } })).result?.provider,
+      'crm.order.2',
+      'and the other stays where it began',
+    );
     await rig.finish(t);
   });
 });
@@ -551,10 +652,14 @@ ${policies}`;
     const said = problems.map((problem) => `${problem.path} ${problem.message}`).join('; ');
     t.match(said, new RegExp(`\\b${key}\\b`), 'named');
     t.match(said, range, 'with what is allowed');
-    t.ok(problems.every((problem) => problem.line > 0 && problem.column > 0), 'and where it stands');
+    t.ok(
+      problems.every((problem) => problem.line > 0 && problem.column > 0),
+      'and where it stands',
+    );
   };
   const inPolicy = (setting: string): string => text(GOOD, `policies: [{capability: ${QUERY}, ${setting}}]`);
-  const inProviderPolicy = (setting: string): string => text(GOOD, `policies: [{capability: ${QUERY}, providers: {crm.order.1: {${setting}}}}]`);
+  const inProviderPolicy = (setting: string): string =>
+    text(GOOD, `policies: [{capability: ${QUERY}, providers: {crm.order.1: {${setting}}}}]`);
   await t.test('each value, in each place that has breaker settings', async (t) => {
     for (const [key, value, range] of bad) {
       const setting = `breaker: {${key}: ${value}}`;
@@ -590,7 +695,8 @@ ${policies}`;
   t.equal((await rig.invoke(QUERY)).json.code, 0, 'calls go on');
 
   // A ratio may be written as a percentage: that is its documented form, quoted or not.
-  for (const form of ['50%', '"50%"', '0.5', '100%', '1']) t.equal(await rig.push(text(`breaker: {failure_ratio: ${form}, min_calls: 9}`)), 'installed', form);
+  for (const form of ['50%', '"50%"', '0.5', '100%', '1'])
+    t.equal(await rig.push(text(`breaker: {failure_ratio: ${form}, min_calls: 9}`)), 'installed', form);
   t.equal(settings().minCalls, 9);
   await stop(t, rig, [agent], [1]);
 });
@@ -609,11 +715,15 @@ providers:
 ${agents.map((agent) => `  - {agent_id: ${agent.name}, offers: ["${QUERY}@2.0.0"], endpoint: {type: http, address: "${agent.url}"}}`).join('\n')}
 `,
   });
-  const stateOf = (agent: string): string => [...rig.started.front.engine.health.cells()].find((cell) => cell.agentId === agent)?.stateName ?? '?';
+  const stateOf = (agent: string): string =>
+    [...rig.started.front.engine.health.cells()].find((cell) => cell.agentId === agent)?.stateName ?? '?';
   for (let call = 1; call <= 5; call++) {
     const answer = await rig.invoke(QUERY);
     t.equal(answer.json.code, 0);
-    t.strictSame(answer.json.attempts.map((attempt: { provider: string }) => attempt.provider), ['crm.order.1', 'crm.order.2', 'crm.order.3']);
+    t.strictSame(
+      answer.json.attempts.map((attempt: { provider: string }) => attempt.provider),
+      ['crm.order.1', 'crm.order.2', 'crm.order.3'],
+    );
     t.equal(stateOf('crm.order.1'), call < 5 ? 'closed' : 'open', `after ${call} attempts on it`);
   }
   t.equal(stateOf('crm.order.2'), 'open', 'the other counts its own');
@@ -673,7 +783,10 @@ providers:
     };
     const answer = await rig.invoke(QUERY);
     t.match(answer.json, { code: 0, degraded: true, provider: 'crm.order.y', cause: /^1003 / });
-    t.match(answer.json.attempts, [{ provider: 'crm.order.x', code: 1003, capability: QUERY }, { provider: 'crm.order.y', code: 0, capability: LOOKUP }]);
+    t.match(answer.json.attempts, [
+      { provider: 'crm.order.x', code: 1003, capability: QUERY },
+      { provider: 'crm.order.y', code: 0, capability: LOOKUP },
+    ]);
     t.ok(answer.elapsedMs >= 195, `after the time-out (${Math.round(answer.elapsedMs)} ms)`);
     await waitUntil('the late failure', () => late === 1);
     await sleep(50);

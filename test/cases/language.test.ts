@@ -14,6 +14,8 @@ import { waitUntil } from '../support/settle.ts';
 
 type Test = Parameters<typeof Rig.start>[0];
 
+// Other tests share the machine.
+t.setTimeout(110_000);
 const before = takeBase();
 const NAME = 'crm.order.query';
 const sleep = (ms: number): Promise<void> => new Promise((done) => setTimeout(done, ms));
@@ -51,7 +53,8 @@ function replace(folder: string, text: string): void {
 }
 
 t.test('C068 aliases, anchors and merge keys are refused before anything is expanded', async (t) => {
-  const levels = (first: string): string => `a: &a ${first}\n${Array.from({ length: 20 }, (_, i) => `b${i}: &b${i} [*${i === 0 ? 'a' : `b${i - 1}`}, *${i === 0 ? 'a' : `b${i - 1}`}]`).join('\n')}\n`;
+  const levels = (first: string): string =>
+    `a: &a ${first}\n${Array.from({ length: 20 }, (_, i) => `b${i}: &b${i} [*${i === 0 ? 'a' : `b${i - 1}`}, *${i === 0 ? 'a' : `b${i - 1}`}]`).join('\n')}\n`;
   const good = small('good');
   const files: readonly (readonly [string, string])[] = [
     ['20 levels', `${good}${levels('[lol, lol]')}`],
@@ -103,7 +106,10 @@ t.test('C068 aliases, anchors and merge keys are refused before anything is expa
 
 t.test('C070 one bad rule refuses its version as a whole, and a restart begins with the last good one', async (t) => {
   const rules = (bad: number | null, mark: string): string =>
-    `contracts:\n${Array.from({ length: 50 }, (_, i) => (i === bad ? `  - {name: crm.order.get${i}, version: "1.0.0", acl: nobody}` : contractLine(`crm.order.get${i}`, '1.0.0', `description: ${mark}`))).join('\n')}\nproviders:\n${mockLine('crm.order.p1', Array.from({ length: 50 }, (_, i) => `crm.order.get${i}@1.0.0`))}\n`;
+    `contracts:\n${Array.from({ length: 50 }, (_, i) => (i === bad ? `  - {name: crm.order.get${i}, version: "1.0.0", acl: nobody}` : contractLine(`crm.order.get${i}`, '1.0.0', `description: ${mark}`))).join('\n')}\nproviders:\n${mockLine(
+      'crm.order.p1',
+      Array.from({ length: 50 }, (_, i) => `crm.order.get${i}@1.0.0`),
+    )}\n`;
   const folder = workFolder(t);
   const rig = await Rig.start(t, { table: rules(null, 'v1'), folder });
   t.equal((await rig.invoke('crm.order.get7')).status, 200);
@@ -126,7 +132,10 @@ t.test('C070 one bad rule refuses its version as a whole, and a restart begins w
     t.ok(health.table.problems.length >= 1, 'what is wrong with the file is still told');
     t.match((await again.ask('/v1/ready')).json, { ready: true, status: 'stale' });
     t.equal((await again.invoke('crm.order.get17')).status, 200, 'the table is not empty');
-    t.ok(again.logged.some((line) => line['level'] === 50 && String(line['msg']).includes('refused')), 'at error level');
+    t.ok(
+      again.logged.some((line) => line['level'] === 50 && String(line['msg']).includes('refused')),
+      'at error level',
+    );
     t.ok(again.logged.some((line) => String(line['msg']).includes('last good')));
 
     t.equal(await again.push(rules(null, 'v3')), 'installed');
@@ -163,10 +172,15 @@ t.test('C070 one bad rule refuses its version as a whole, and a restart begins w
   await t.test('the same with settings and table in one file', async (t) => {
     const here = workFolder(t);
     const file = join(here, 'all.yaml');
-    const whole = (table: string): string => `sidecar:\n  name: one\n  listen: 127.0.0.1:0\n  callers: [{agent: ${CALLER}, token: ${TOKEN}}]\n${table}`;
+    const whole = (table: string): string =>
+      `sidecar:\n  name: one\n  listen: 127.0.0.1:0\n  callers: [{agent: ${CALLER}, token: ${TOKEN}}]\n${table}`;
     const log = createLog({ level: 'silent', to: 'stderr', service: 'one' });
     writeFileSync(file, whole(rules(3, 'v0')));
-    t.match(refusalOf(() => readSettings(file)), /contracts\/3\/acl/, 'a first start with a mistake is refused');
+    t.match(
+      refusalOf(() => readSettings(file)),
+      /contracts\/3\/acl/,
+      'a first start with a mistake is refused',
+    );
     writeFileSync(file, whole(rules(null, 'v1')));
     await (await startSidecar(file, log)).stop(0);
     writeFileSync(file, whole(rules(3, 'v2')));
@@ -178,7 +192,11 @@ t.test('C070 one bad rule refuses its version as a whole, and a restart begins w
     await waitUntil('v3', () => started.front.table.current().document.contracts[0]?.description === 'v3', 3_000);
     await started.stop(0);
     writeFileSync(file, whole(rules(null, 'v3')).replace('name: one', 'nam: one'));
-    t.match(refusalOf(() => readSettings(file)), /unknown key "nam"/, "settings of its own that are wrong are not covered by yesterday's table");
+    t.match(
+      refusalOf(() => readSettings(file)),
+      /unknown key "nam"/,
+      "settings of its own that are wrong are not covered by yesterday's table",
+    );
     await assertQuiet(t, { before });
   });
 });
@@ -206,13 +224,23 @@ t.test('C071 after a bad push the next good one is taken, however it is written'
     t.ok(performance.now() - written < 1_000);
     isOver = true;
     await watch;
-    t.ok([...seen].every((mark) => ['first', 'good one', 'good two'].includes(mark)), 'never a bad one');
+    t.ok(
+      [...seen].every((mark) => ['first', 'good one', 'good two'].includes(mark)),
+      'never a bad one',
+    );
     const health = (await rig.ask('/v1/health')).json;
     t.match(health, { status: 'ok', table: { stale_because: null, problems: [] } });
     t.ok(health.table.refusals >= 1, `${health.table.refusals} were refused`);
-    t.ok(rig.logged.some((line) => line['level'] === 50 && JSON.stringify(line).includes('acl')), 'with the reason');
+    t.ok(
+      rig.logged.some((line) => line['level'] === 50 && JSON.stringify(line).includes('acl')),
+      'with the reason',
+    );
     t.match((await rig.ask('/metrics')).bytes.toString(), new RegExp(`reach_rejected_pushes_total ${health.table.refusals}\\n`));
-    t.equal(readFileSync(join(rig.folder, '.reach', 'one.last-good.yaml'), 'utf8'), small('good two'), 'the copy on disk is the newest good one');
+    t.equal(
+      readFileSync(join(rig.folder, '.reach', 'one.last-good.yaml'), 'utf8'),
+      small('good two'),
+      'the copy on disk is the newest good one',
+    );
     // Nothing comes late: what was written first is not taken up again.
     const { version } = rig.started.front.table.current();
     await sleep(600);
@@ -295,7 +323,11 @@ t.test('C073 an option that does not exist, or stands in the wrong place, is ref
   const policy = (line: string): string => small('x', `policies:\n  - {capability: ${NAME}, ${line}}\n`);
   const cases: readonly (readonly [string, string, RegExp])[] = [
     ['a misspelt fallback', contract('fallbak: none'), /^2:\d+ \/contracts\/0\/fallbak unknown key "fallbak": did you mean fallback\?$/],
-    ['retry at the wrong level', provider('retry: {max: 2}'), /\/providers\/0\/retry unknown key "retry": it belongs under a contract or a policy$/],
+    [
+      'retry at the wrong level',
+      provider('retry: {max: 2}'),
+      /\/providers\/0\/retry unknown key "retry": it belongs under a contract or a policy$/,
+    ],
     ['retry at the top', `${small('x')}retry: {max: 2}\n`, /\/retry unknown key "retry": it belongs under a contract or a policy$/],
     ['a field of retry one level up', contract('max: 2'), /\/contracts\/0\/max unknown key "max": it belongs under retry$/],
     ['a priority', policy('priority: high'), /\/policies\/0\/priority unknown key "priority": known are capability, default_range/],
@@ -304,37 +336,77 @@ t.test('C073 an option that does not exist, or stands in the wrong place, is ref
     ['another case', contract('Fallback: none'), /unknown key "Fallback": did you mean fallback\?/],
     ['a dash', policy('default-range: "^2"'), /unknown key "default-range": did you mean default_range\?/],
     ['deep inside', policy('breaker: {slow_cal: 3s}'), /\/policies\/0\/breaker\/slow_cal unknown key "slow_cal": did you mean slow_call\?/],
-    ['in a step of a fallback', policy('fallback: [{capabilty: crm.order.query}]'), /\/policies\/0\/fallback\/0 .*one of the keys capability, provider, static/],
-    ['two kinds in one step', policy('fallback: [{capability: crm.order.query, static: 1}]'), /\/policies\/0\/fallback\/0\/static unknown key "static"/],
+    [
+      'in a step of a fallback',
+      policy('fallback: [{capabilty: crm.order.query}]'),
+      /\/policies\/0\/fallback\/0 .*one of the keys capability, provider, static/,
+    ],
+    [
+      'two kinds in one step',
+      policy('fallback: [{capability: crm.order.query, static: 1}]'),
+      /\/policies\/0\/fallback\/0\/static unknown key "static"/,
+    ],
     ['in a single provider of a policy', policy('providers: {crm.order.p1: {wieght: 2}}'), /unknown key "wieght": did you mean weight\?/],
     ['a section', `${small('x')}policy: []\n`, /\/policy unknown key "policy": known are contracts, providers, policies/],
     ['a value that is none of the words', policy('load: round-robin'), /load must be one of .*; did you mean round_robin\?/],
     ['an affinity mode', contract('affinity: {from: /a, mode: sticky}'), /mode must be one of soft, strict/],
-    ['an option of a transport', small('x').replace('{type: mock}', '{type: http, address: "http://127.0.0.1:1", adress: x}'), /\/endpoint\/adress unknown key "adress": did you mean address\?/],
-    ['an override without effect', `${small('x')}overrides:\n  - {name: o, reason: r, action: block, capability: ${NAME}, expire: 5m}\n`, /unknown key "expire": did you mean expires\?/],
+    [
+      'an option of a transport',
+      small('x').replace('{type: mock}', '{type: http, address: "http://127.0.0.1:1", adress: x}'),
+      /\/endpoint\/adress unknown key "adress": did you mean address\?/,
+    ],
+    [
+      'an override without effect',
+      `${small('x')}overrides:\n  - {name: o, reason: r, action: block, capability: ${NAME}, expire: 5m}\n`,
+      /unknown key "expire": did you mean expires\?/,
+    ],
   ];
   for (const [what, text, wanted] of cases) {
     const found = problemsOf(text);
-    t.ok(found.some((line) => wanted.test(line)), `${what}: ${found.join(' | ').slice(0, 300)}`);
+    t.ok(
+      found.some((line) => wanted.test(line)),
+      `${what}: ${found.join(' | ').slice(0, 300)}`,
+    );
   }
 
   await t.test('in the push, at error level, in health and in the metric; and never half applied', async (t) => {
     const rig = await Rig.start(t, { table: small('in force') });
     let refusals = 0;
     const transports: readonly (readonly [string, string, RegExp])[] = [
-      ['a transport that there is none of', small('x').replace('{type: mock}', '{type: htttp, address: "http://127.0.0.1:1"}'), /^\/providers\/0\/endpoint\/type no transport is called "htttp"; did you mean http\?$/],
-      ['a script that no mock understands', small('x').replace('{type: mock}', '{type: mock, latencyy: 10ms}'), /^\/providers\/0\/endpoint \/latencyy/],
+      [
+        'a transport that there is none of',
+        small('x').replace('{type: mock}', '{type: htttp, address: "http://127.0.0.1:1"}'),
+        /^\/providers\/0\/endpoint\/type no transport is called "htttp"; did you mean http\?$/,
+      ],
+      [
+        'a script that no mock understands',
+        small('x').replace('{type: mock}', '{type: mock, latencyy: 10ms}'),
+        /^\/providers\/0\/endpoint \/latencyy/,
+      ],
     ];
     for (const [what, text, wanted] of [...cases.map(([what, text, wanted]) => [what, text, wanted] as const), ...transports]) {
       t.equal(await rig.push(text), 'refused', what);
       refusals++;
       const health = (await rig.ask('/v1/health')).json;
       t.equal(health.table.refusals, refusals);
-      const shown = (health.table.problems as { line: number; column: number; path: string; message: string }[]).map((each) => [`${each.line}:${each.column} ${each.path} ${each.message}`, `${each.path} ${each.message}`]);
-      t.ok(shown.some((ways) => ways.some((line) => wanted.test(line))), `${what}: ${JSON.stringify(shown).slice(0, 200)}`);
-      t.ok((health.table.problems as { line: number }[]).every((each) => each.line > 0), 'with a line');
+      const shown = (health.table.problems as { line: number; column: number; path: string; message: string }[]).map((each) => [
+        `${each.line}:${each.column} ${each.path} ${each.message}`,
+        `${each.path} ${each.message}`,
+      ]);
+      t.ok(
+        shown.some((ways) => ways.some((line) => wanted.test(line))),
+        `${what}: ${JSON.stringify(shown).slice(0, 200)}`,
+      );
+      t.ok(
+        (health.table.problems as { line: number }[]).every((each) => each.line > 0),
+        'with a line',
+      );
     }
-    t.equal(rig.logged.filter((line) => line['level'] === 50 && Array.isArray(line['problems'])).length, refusals, 'each once, at error level');
+    t.equal(
+      rig.logged.filter((line) => line['level'] === 50 && Array.isArray(line['problems'])).length,
+      refusals,
+      'each once, at error level',
+    );
     t.equal(metricIn((await rig.ask('/metrics')).bytes.toString(), 'reach_rejected_pushes_total'), refusals);
     t.equal(markOf(rig), 'in force');
     await rig.finish(t, before);
@@ -364,7 +436,9 @@ t.test('C074 a push changes what it says and wipes nothing else', async (t) => {
     const agents = [...(parts.p1 === false ? [] : [1]), 2, ...(parts.p3 === true ? [3] : []), 4, 5];
     return `contracts:\n${contractLine(NAME, '2.0.0', 'affinity: {from: "header:x-session"}, limits: {per_caller: 4, per_provider: 2}, retry: {max: 1}')}\n${contractLine(OTHER, '1.0.0')}\nproviders:\n${agents
       .map((n) => mockLine(P(n), offers, n === 2 ? 'drain: true' : '', n === 5 ? 'latency: 1h' : ''))
-      .join('\n')}\npolicies:\n  - {capability: ${OTHER}, ${parts.other ?? 'timeout: 2s'}}\n${parts.policy === undefined ? '' : `  - {capability: ${NAME}, ${parts.policy}}\n`}`;
+      .join(
+        '\n',
+      )}\npolicies:\n  - {capability: ${OTHER}, ${parts.other ?? 'timeout: 2s'}}\n${parts.policy === undefined ? '' : `  - {capability: ${NAME}, ${parts.policy}}\n`}`;
   };
   const undrained = text().replace('drain: true', 'drain: false');
   const world = new Offline(undrained, { settings: '  max_deadline: 24h\n  retry_budget: {ratio: 20%, min_per_sec: 1}' });
@@ -496,13 +570,29 @@ t.test('C135 an agent that is there before its sidecar is told to wait, never th
       if (written === Number.POSITIVE_INFINITY) {
         t.match(call, { status: 503, json: { code: 2003, name: 'none_healthy', retryable: true, detail: /^starting/ } });
         t.ok(Number(call.headers['retry-after']) >= 1, 'with the time to come back');
-        for (const path of [`/v1/stream/${NAME}`, `/v1/explain/${NAME}`, '/v1/capabilities', '/v1/invoke/nobody.knows.this', '/v1/invoke/not-a-name']) {
+        for (const path of [
+          `/v1/stream/${NAME}`,
+          `/v1/explain/${NAME}`,
+          '/v1/capabilities',
+          '/v1/invoke/nobody.knows.this',
+          '/v1/invoke/not-a-name',
+        ]) {
           const other = await rig.ask(path, { method: path.includes('capabilities') ? 'GET' : 'POST' });
           t.equal(other.status, 503, `${path} neither`);
           t.ok(other.headers['retry-after'] !== undefined);
         }
         t.match((await rig.ask('/v1/health')).json, { status: 'starting', table: { version: 0 } });
-        const mesh = await fetch(`${rig.started.meshUrl}/mesh/v1/invoke/${NAME}`, { method: 'POST', headers: { authorization: `Bearer ${meshToken}`, 'reach-wire': '1', 'reach-provider': 'crm.order.p1', 'reach-version': '2.0.0', connection: 'close' }, body: '{}' });
+        const mesh = await fetch(`${rig.started.meshUrl}/mesh/v1/invoke/${NAME}`, {
+          method: 'POST',
+          headers: {
+            authorization: `Bearer ${meshToken}`,
+            'reach-wire': '1',
+            'reach-provider': 'crm.order.p1',
+            'reach-version': '2.0.0',
+            connection: 'close',
+          },
+          body: '{}',
+        });
         t.equal(mesh.status, 503);
         t.equal(mesh.headers.get('reach-started'), 'not_started', 'a peer may go elsewhere');
         t.equal((await fetch(`${rig.started.meshUrl}/mesh/v1/ready`, { headers: { connection: 'close' } })).status, 503);
@@ -515,9 +605,13 @@ t.test('C135 an agent that is there before its sidecar is told to wait, never th
     }
     t.strictSame([...new Set(answers.map((each) => each.status))].sort(), [200, 503], 'starting, then served; nothing else');
     const turn = answers.findIndex((each) => each.status === 200);
-    t.ok(answers.slice(turn).every((each) => each.status === 200), 'from then on');
+    t.ok(
+      answers.slice(turn).every((each) => each.status === 200),
+      'from then on',
+    );
     t.ok((answers[turn] as { at: number }).at - written < 1_000, 'within a second of the table');
-    for (const [i, each] of answers.entries()) if (i !== turn) t.equal(each.ready === 200, each.status === 200, 'ready says the same as the calls');
+    for (const [i, each] of answers.entries())
+      if (i !== turn) t.equal(each.ready === 200, each.status === 200, 'ready says the same as the calls');
     const good = answers.length - turn;
     await rig.stop();
     await agent.close();
@@ -542,7 +636,10 @@ t.test('C135 an agent that is there before its sidecar is told to wait, never th
     t.equal((await rig.invoke(NAME)).status, 200);
     t.match((await rig.ask('/v1/ready')).json, { ready: true, status: 'stale' });
     t.match((await rig.ask('/v1/health')).json, { status: 'stale', table: { source: 'last good copy', stale_because: /refused|read/ } });
-    t.match(rig.logged.find((line) => String(line['msg']).includes('last good')), { level: 40 });
+    t.match(
+      rig.logged.find((line) => String(line['msg']).includes('last good')),
+      { level: 40 },
+    );
     replace(folder, small('today'));
     await waitUntil('the source is back', () => markOf(rig) === 'today', 1_000);
     t.match((await rig.ask('/v1/health')).json, { status: 'ok' });
@@ -553,8 +650,15 @@ t.test('C135 an agent that is there before its sidecar is told to wait, never th
     const folder = workFolder(t);
     const first = await Rig.start(t, { table: small('x'), folder });
     writeFileSync(join(folder, 'other.yaml'), `sidecar:\n  name: two\n  listen: 127.0.0.1:${first.port}\n  table: ./table.yaml\n`);
-    const second = await startSidecar(join(folder, 'other.yaml'), createLog({ level: 'silent', to: 'stderr', service: 'two' })).catch((error: unknown) => error);
-    t.match(refusalOf(() => { throw second; }), /the port 127\.0\.0\.1:\d+ is taken/);
+    const second = await startSidecar(join(folder, 'other.yaml'), createLog({ level: 'silent', to: 'stderr', service: 'two' })).catch(
+      (error: unknown) => error,
+    );
+    t.match(
+      refusalOf(() => {
+        throw second;
+      }),
+      /the port 127\.0\.0\.1:\d+ is taken/,
+    );
     await first.finish(t, before);
   });
 });

@@ -14,6 +14,8 @@ import { rawAnswer, TcpStub } from '../support/tcp-stub.ts';
 
 type Test = Parameters<typeof Rig.start>[0];
 
+// Other tests share the machine.
+t.setTimeout(110_000);
 const before = takeBase();
 const NAME = 'crm.order.query';
 const MESH_TOKEN = 'token-of-the-mesh';
@@ -34,7 +36,8 @@ t.test('C114 the name that the ACL sees is the name that is dispatched', async (
   const open = await TestAgent.listen('public');
   const secret = await TestAgent.listen('admin');
   const failing = await TestAgent.listen('failing', () => ({ status: 503, body: { no: 1 } }));
-  const contract = (name: string, acl: string, extra = ''): string => `  - {name: ${name}, version: "1.0.0", acl: ${acl}, execution: idempotent${extra}}`;
+  const contract = (name: string, acl: string, extra = ''): string =>
+    `  - {name: ${name}, version: "1.0.0", acl: ${acl}, execution: idempotent${extra}}`;
   const rig = await Rig.start(t, {
     meshToken: MESH_TOKEN,
     table: [
@@ -56,11 +59,54 @@ t.test('C114 the name that the ACL sees is the name that is dispatched', async (
   await t.test('a name that is not one is refused at the edge, however it is written', async (t) => {
     const UNDECODABLE = ['%', '%zz', 'crm.admin.x%', '%c0%ae'];
     const written = [
-      'crm.admin%2F..%2Fpublic.x', 'CRM.Admin.x', 'crm.admin.x.', 'crm..admin.x', 'crm.public.x#/../admin', 'crm.public.x%23/../admin',
-      encoded('crm․admin․x'), encoded('crm。admin。x'), encoded('crm．admin．x'), encoded('сrm.admin.x'), encoded('crm.admin\u0131.x'), encoded('ｃrm.admin.x'), encoded('crm.adm\u0000in.x'),
+      'crm.admin%2F..%2Fpublic.x',
+      'CRM.Admin.x',
+      'crm.admin.x.',
+      'crm..admin.x',
+      'crm.public.x#/../admin',
+      'crm.public.x%23/../admin',
+      encoded('crm․admin․x'),
+      encoded('crm。admin。x'),
+      encoded('crm．admin．x'),
+      encoded('сrm.admin.x'),
+      encoded('crm.admin\u0131.x'),
+      encoded('ｃrm.admin.x'),
+      encoded('crm.adm\u0000in.x'),
       // Neighbours.
-      'crm.public.x/../crm.admin.x', 'crm.public.x/..%2Fcrm.admin.x', 'crm.public.x%252F..%252Fcrm.admin.x', '../invoke/crm.admin.x', '%2e%2e/crm.admin.x', '.crm.admin.x', 'crm.admin.x/', '/crm.admin.x', 'crm.admin.x%20', '%20crm.admin.x', 'crm.admin.x%0a', 'crm.admin.x%00', 'crm.admin.x%0d%0aX-Admin:%201',
-      'crm.admin.x;v=1', 'crm.admin.x;crm.public.x', 'crm.admin.x,crm.public.x', 'crm.admin.x|crm.public.x', 'crm.admin.x&y', 'crm.admin%5Cx', 'crm.*.x', 'crm.admin.*', '*', '', '%', '%zz', 'crm.admin.x%', '%c0%ae', `crm.${'a'.repeat(64)}.x`, 'a'.repeat(4_000), 'crm.1admin.x', 'crm._admin.x', 'crm.admin-x.y', 'crm.public', 'crm.public.x.y',
+      'crm.public.x/../crm.admin.x',
+      'crm.public.x/..%2Fcrm.admin.x',
+      'crm.public.x%252F..%252Fcrm.admin.x',
+      '../invoke/crm.admin.x',
+      '%2e%2e/crm.admin.x',
+      '.crm.admin.x',
+      'crm.admin.x/',
+      '/crm.admin.x',
+      'crm.admin.x%20',
+      '%20crm.admin.x',
+      'crm.admin.x%0a',
+      'crm.admin.x%00',
+      'crm.admin.x%0d%0aX-Admin:%201',
+      'crm.admin.x;v=1',
+      'crm.admin.x;crm.public.x',
+      'crm.admin.x,crm.public.x',
+      'crm.admin.x|crm.public.x',
+      'crm.admin.x&y',
+      'crm.admin%5Cx',
+      'crm.*.x',
+      'crm.admin.*',
+      '*',
+      '',
+      '%',
+      '%zz',
+      'crm.admin.x%',
+      '%c0%ae',
+      `crm.${'a'.repeat(64)}.x`,
+      'a'.repeat(4_000),
+      'crm.1admin.x',
+      'crm._admin.x',
+      'crm.admin-x.y',
+      'crm.public',
+      'crm.public.x.y',
     ];
     const calls = accessLines(rig).length;
     for (const target of written) {
@@ -74,7 +120,11 @@ t.test('C114 the name that the ACL sees is the name that is dispatched', async (
     }
     const recorded = written.length - UNDECODABLE.length;
     t.equal(accessLines(rig).length - calls, recorded, 'each that was read has its record');
-    t.ok(accessLines(rig).slice(calls).every((line) => line['capability'] === null && typeof line['asked'] === 'string'));
+    t.ok(
+      accessLines(rig)
+        .slice(calls)
+        .every((line) => line['capability'] === null && typeof line['asked'] === 'string'),
+    );
     t.equal(metricIn(await metricsOf(rig), 'reach_calls_total', { capability: 'unknown' }), recorded, 'and all of them one label');
     t.equal(open.executions + secret.executions, 0);
   });
@@ -86,12 +136,25 @@ t.test('C114 the name that the ACL sees is the name that is dispatched', async (
     }
     t.equal(open.executions, 4);
     t.ok(open.requests.every((request) => request.path === '/crm.public.x' && request.headers['reach-capability'] === 'crm.public.x'));
-    for (const target of ['crm%2Eadmin%2Ex', '%63rm.admin.x', 'pub', 'p%75b', 'crm.public.alias', 'crm.admin.x@^1', 'pub@*', encoded('pub@^1 || ^2')]) {
+    for (const target of [
+      'crm%2Eadmin%2Ex',
+      '%63rm.admin.x',
+      'pub',
+      'p%75b',
+      'crm.public.alias',
+      'crm.admin.x@^1',
+      'pub@*',
+      encoded('pub@^1 || ^2'),
+    ]) {
       const answer = await askRaw(rig.port, 'POST', `/v1/invoke/${target}`, { authorization: `Bearer ${TOKEN}` }, '{}');
       t.equal(answer.status, 403, `${target}: an alias is judged by what it stands for`);
       t.match(JSON.parse(answer.body), { code: 4002, detail: /may not call crm\.admin\.x/ });
       t.equal(accessLines(rig).at(-1)?.['capability'], 'crm.admin.x');
-      t.equal((await askRaw(rig.port, 'GET', `/v1/explain/${target}`, { authorization: `Bearer ${TOKEN}` })).status, 403, 'explain tells no more');
+      t.equal(
+        (await askRaw(rig.port, 'GET', `/v1/explain/${target}`, { authorization: `Bearer ${TOKEN}` })).status,
+        403,
+        'explain tells no more',
+      );
     }
     // The router reads an odd spelling of the path itself; the target stays what it is.
     t.equal((await askRaw(rig.port, 'POST', '/v1/%69nvoke/crm.admin.x', { authorization: `Bearer ${TOKEN}` }, '{}')).status, 403);
@@ -102,7 +165,14 @@ t.test('C114 the name that the ACL sees is the name that is dispatched', async (
   });
 
   await t.test('no header of the caller changes what is asked or who asks', async (t) => {
-    const headers = { 'reach-capability': 'crm.admin.x', 'reach-caller': 'ops.boss.1', 'reach-provider': 'crm.secret.1', 'x-original-url': '/v1/invoke/crm.admin.x', 'x-http-method-override': 'GET', 'reach-pin': 'crm.open.1' };
+    const headers = {
+      'reach-capability': 'crm.admin.x',
+      'reach-caller': 'ops.boss.1',
+      'reach-provider': 'crm.secret.1',
+      'x-original-url': '/v1/invoke/crm.admin.x',
+      'x-http-method-override': 'GET',
+      'reach-pin': 'crm.open.1',
+    };
     t.match(await rig.invoke('crm.public.x', { headers }), { status: 200, json: { provider: 'crm.open.1' } });
     const sent = open.requests.at(-1);
     t.match(sent?.headers, { 'reach-capability': 'crm.public.x', 'reach-caller': CALLER });
@@ -112,9 +182,17 @@ t.test('C114 the name that the ACL sees is the name that is dispatched', async (
 
   await t.test('every step of a fallback, and every reroute, is judged anew', async (t) => {
     const first = await rig.invoke('crm.public.first');
-    t.match(first, { status: 503, json: { code: 6001, provider: 'crm.failing.1' } }, 'the failure that there was, not the refusal of a capability that was never asked for');
+    t.match(
+      first,
+      { status: 503, json: { code: 6001, provider: 'crm.failing.1' } },
+      'the failure that there was, not the refusal of a capability that was never asked for',
+    );
     t.notMatch(first.bytes.toString(), /team:ops/);
-    t.match(await rig.invoke('crm.public.second'), { status: 200, json: { degraded: true, data: { text: 'later' } } }, 'the next step is tried');
+    t.match(
+      await rig.invoke('crm.public.second'),
+      { status: 200, json: { degraded: true, data: { text: 'later' } } },
+      'the next step is tried',
+    );
     t.match(await rig.invoke('crm.public.moved'), { status: 403, json: { code: 4002 } });
     t.equal(secret.executions, 0);
     t.equal(open.executions, 5);
@@ -123,18 +201,45 @@ t.test('C114 the name that the ACL sees is the name that is dispatched', async (
   await t.test("the provider's end judges again", async (t) => {
     const port = Number(new URL(rig.started.meshUrl ?? '').port);
     const mesh = (capability: string, caller: string): Promise<RawAnswer> =>
-      askRaw(port, 'POST', `/mesh/v1/invoke/${capability}`, { authorization: `Bearer ${MESH_TOKEN}`, 'reach-wire': '1', 'reach-provider': 'crm.secret.1', 'reach-version': '1.0.0', 'reach-caller': caller }, '{}');
-    for (const [capability, caller] of [['crm.admin.x', CALLER], ['pub', CALLER], ['crm%2Eadmin.x', CALLER], ['crm.admin.x', 'OPS.boss.1'], ['crm.admin.x', ' ops'], ['crm.admin.x', 'ops'], ['crm.admin.x', 'ops.boss'], ['crm.admin.x', 'ops.boss.1.2'], ['crm.admin.x', 'ops..']] as const) {
+      askRaw(
+        port,
+        'POST',
+        `/mesh/v1/invoke/${capability}`,
+        {
+          authorization: `Bearer ${MESH_TOKEN}`,
+          'reach-wire': '1',
+          'reach-provider': 'crm.secret.1',
+          'reach-version': '1.0.0',
+          'reach-caller': caller,
+        },
+        '{}',
+      );
+    for (const [capability, caller] of [
+      ['crm.admin.x', CALLER],
+      ['pub', CALLER],
+      ['crm%2Eadmin.x', CALLER],
+      ['crm.admin.x', 'OPS.boss.1'],
+      ['crm.admin.x', ' ops'],
+      ['crm.admin.x', 'ops'],
+      ['crm.admin.x', 'ops.boss'],
+      ['crm.admin.x', 'ops.boss.1.2'],
+      ['crm.admin.x', 'ops..'],
+    ] as const) {
       const answer = await mesh(capability, caller);
       t.ok(['4002', '4001'].includes(answer.headers['reach-code'] ?? ''), `${capability} for ${caller}: ${answer.headers['reach-code']}`);
       t.equal(answer.headers['reach-started'], 'not_started');
     }
-    for (const capability of ['crm.public.x', 'crm.public.x%2F..%2Fcrm.admin.x', 'CRM.admin.x']) t.not((await mesh(capability, 'ops.boss.1')).headers['reach-code'], '0', capability);
+    for (const capability of ['crm.public.x', 'crm.public.x%2F..%2Fcrm.admin.x', 'CRM.admin.x'])
+      t.not((await mesh(capability, 'ops.boss.1')).headers['reach-code'], '0', capability);
     t.equal(secret.executions, 0);
     t.equal((await mesh('crm.admin.x', 'ops.boss.1')).headers['reach-code'], '0', 'whom it names may');
     t.equal(secret.executions, 1);
   });
-  await quiet(t, rig, [[open, 5], [secret, 1], [failing, failing.executions]]);
+  await quiet(t, rig, [
+    [open, 5],
+    [secret, 1],
+    [failing, failing.executions],
+  ]);
 });
 
 t.test('C116 a web page gets nothing from either port, on no path', async (t) => {
@@ -145,9 +250,35 @@ t.test('C116 a web page gets nothing from either port, on no path', async (t) =>
   });
   const local = rig.port;
   const mesh = Number(new URL(rig.started.meshUrl ?? '').port);
-  const PEER = { authorization: `Bearer ${MESH_TOKEN}`, 'reach-wire': '1', 'reach-provider': 'crm.order.1', 'reach-version': '2.0.0', 'reach-caller': CALLER };
+  const PEER = {
+    authorization: `Bearer ${MESH_TOKEN}`,
+    'reach-wire': '1',
+    'reach-provider': 'crm.order.1',
+    'reach-version': '2.0.0',
+    'reach-caller': CALLER,
+  };
   const ports: readonly (readonly [string, number, Record<string, string>, readonly string[]])[] = [
-    ['agents', local, { authorization: `Bearer ${TOKEN}` }, [`/v1/invoke/${NAME}`, `/v1/stream/${NAME}`, `/v1/explain/${NAME}`, '/v1/capabilities', '/v1/health', '/v1/ready', '/metrics', '/v1/openapi.json', '/', '/nothing', '/v1/invoke/', '//v1/health', '/admin/drain', '/v1/health?x=1']],
+    [
+      'agents',
+      local,
+      { authorization: `Bearer ${TOKEN}` },
+      [
+        `/v1/invoke/${NAME}`,
+        `/v1/stream/${NAME}`,
+        `/v1/explain/${NAME}`,
+        '/v1/capabilities',
+        '/v1/health',
+        '/v1/ready',
+        '/metrics',
+        '/v1/openapi.json',
+        '/',
+        '/nothing',
+        '/v1/invoke/',
+        '//v1/health',
+        '/admin/drain',
+        '/v1/health?x=1',
+      ],
+    ],
     ['sidecars', mesh, PEER, [`/mesh/v1/invoke/${NAME}`, '/mesh/v1/ready', '/', '/nothing', '/v1/health', '/metrics']],
   ];
   const METHODS = ['GET', 'POST', 'OPTIONS', 'HEAD', 'PUT', 'DELETE'];
@@ -155,7 +286,16 @@ t.test('C116 a web page gets nothing from either port, on no path', async (t) =>
     ['Host: evil.test', { host: 'evil.test' }],
     ['Origin: https://evil.test', { origin: 'https://evil.test' }],
     ['Origin: null', { origin: 'null' }],
-    ['a WebSocket of a foreign page', { origin: 'https://evil.test', connection: 'Upgrade', upgrade: 'websocket', 'sec-websocket-version': '13', 'sec-websocket-key': 'dGhlIHNhbXBsZSBub25jZQ==' }],
+    [
+      'a WebSocket of a foreign page',
+      {
+        origin: 'https://evil.test',
+        connection: 'Upgrade',
+        upgrade: 'websocket',
+        'sec-websocket-version': '13',
+        'sec-websocket-key': 'dGhlIHNhbXBsZSBub25jZQ==',
+      },
+    ],
     // Neighbours.
     ['a rebound name with our port', { host: 'evil.test:PORT' }],
     ['a name that begins like ours', { host: 'localhost.evil.test:PORT' }],
@@ -171,28 +311,53 @@ t.test('C116 a web page gets nothing from either port, on no path', async (t) =>
     ['an image tag', { 'sec-fetch-site': 'cross-site', 'sec-fetch-mode': 'no-cors' }],
     ['a page of a sister site', { 'sec-fetch-site': 'same-site' }],
   ];
-  const filled = (headers: Record<string, string>, port: number): Record<string, string> => Object.fromEntries(Object.entries(headers).map(([name, value]) => [name, value.replace('PORT', String(port))]));
+  const filled = (headers: Record<string, string>, port: number): Record<string, string> =>
+    Object.fromEntries(Object.entries(headers).map(([name, value]) => [name, value.replace('PORT', String(port))]));
   let refused = 0;
   const all: { what: string; answer: RawAnswer }[] = [];
   for (const [who, port, credential, paths] of ports) {
     for (const [what, headers] of foreign) {
       for (const path of paths) {
         for (const method of what.startsWith('a WebSocket') ? ['GET'] : METHODS) {
-          for (const [with_, own] of [['with', credential], ['without', { authorization: null }]] as const) {
-            const answer = await askRaw(port, method, path, { ...own, ...filled(headers, port) } as Record<string, string>, method === 'POST' ? '{}' : null);
+          for (const [with_, own] of [
+            ['with', credential],
+            ['without', { authorization: null }],
+          ] as const) {
+            const answer = await askRaw(
+              port,
+              method,
+              path,
+              { ...own, ...filled(headers, port) } as Record<string, string>,
+              method === 'POST' ? '{}' : null,
+            );
             refused++;
-            if (answer.status !== 403) all.push({ what: `${who}: ${what}, ${method} ${path}, ${with_} credential: ${answer.status}`, answer });
-            for (const name of Object.keys(answer.headers)) if (name.startsWith('access-control')) all.push({ what: `${name} from ${path}`, answer });
+            if (answer.status !== 403)
+              all.push({ what: `${who}: ${what}, ${method} ${path}, ${with_} credential: ${answer.status}`, answer });
+            for (const name of Object.keys(answer.headers))
+              if (name.startsWith('access-control')) all.push({ what: `${name} from ${path}`, answer });
           }
         }
       }
     }
   }
-  t.strictSame(all.map((each) => each.what), [], `all ${refused} are refused with 403, whatever the path, the method and the credential`);
+  t.strictSame(
+    all.map((each) => each.what),
+    [],
+    `all ${refused} are refused with 403, whatever the path, the method and the credential`,
+  );
   t.equal(metricIn(await metricsOf(rig), 'reach_refused_requests_total'), refused);
 
   await t.test('a POST that a form could send is refused without a credential', async (t) => {
-    const types = ['text/plain', 'text/plain;charset=UTF-8', 'TEXT/Plain', ' text/plain', 'application/x-www-form-urlencoded', 'multipart/form-data; boundary=x', 'text/plain; application/json', null];
+    const types = [
+      'text/plain',
+      'text/plain;charset=UTF-8',
+      'TEXT/Plain',
+      ' text/plain',
+      'application/x-www-form-urlencoded',
+      'multipart/form-data; boundary=x',
+      'text/plain; application/json',
+      null,
+    ];
     for (const [who, port, credential, paths] of ports) {
       for (const path of paths) {
         for (const type of types) {
@@ -228,14 +393,45 @@ t.test('C116 a web page gets nothing from either port, on no path', async (t) =>
     t.equal(agent.executions, 0, 'nothing of all this reached the provider');
     for (const host of [`127.0.0.1:${local}`, `localhost:${local}`, 'LOCALHOST', '[::1]', '127.0.0.1']) {
       t.equal((await askRaw(local, 'POST', `/v1/invoke/${NAME}`, { host, authorization: `Bearer ${TOKEN}` }, '{}')).status, 200, host);
-      t.equal((await askRaw(local, 'POST', `/v1/invoke/${NAME}`, { host, authorization: null }, '{}')).status, 401, `${host}, without credential`);
+      t.equal(
+        (await askRaw(local, 'POST', `/v1/invoke/${NAME}`, { host, authorization: null }, '{}')).status,
+        401,
+        `${host}, without credential`,
+      );
     }
-    for (const path of [`/v1/stream/${NAME}`, `/v1/explain/${NAME}`]) t.equal((await askRaw(local, 'POST', path, { host: `127.0.0.1:${local}`, authorization: null }, '{}')).status, 401, path);
+    for (const path of [`/v1/stream/${NAME}`, `/v1/explain/${NAME}`])
+      t.equal((await askRaw(local, 'POST', path, { host: `127.0.0.1:${local}`, authorization: null }, '{}')).status, 401, path);
     t.equal((await askRaw(local, 'GET', '/v1/capabilities', { authorization: null })).status, 401);
-    for (const authorization of ['Bearer wrong', `bearer ${TOKEN}`, `Bearer ${TOKEN} `.trimEnd() + 'x', TOKEN, 'Basic eDp5', `Bearer ${MESH_TOKEN}`]) t.equal((await askRaw(local, 'POST', `/v1/invoke/${NAME}`, { authorization }, '{}')).status, 401, authorization.slice(0, 12));
-    t.equal((await askRaw(local, 'POST', `/v1/invoke/${NAME}`, { authorization: `Bearer ${TOKEN}`, origin: `http://127.0.0.1:${local}`, host: `127.0.0.1:${local}` }, '{}')).status, 200, "the sidecar's own page");
-    t.equal((await askRaw(local, 'POST', `/v1/invoke/${NAME}`, { authorization: `Bearer ${TOKEN}`, 'content-type': 'text/plain' }, 'hello')).status, 200, 'text is a payload like another, from one who is known');
-    for (const path of ['/v1/health', '/v1/ready', '/metrics']) t.equal((await askRaw(local, 'GET', path, { authorization: null })).status, 200, `${path} is open to the machine's own probes`);
+    for (const authorization of [
+      'Bearer wrong',
+      `bearer ${TOKEN}`,
+      `Bearer ${TOKEN} `.trimEnd() + 'x',
+      TOKEN,
+      'Basic eDp5',
+      `Bearer ${MESH_TOKEN}`,
+    ])
+      t.equal((await askRaw(local, 'POST', `/v1/invoke/${NAME}`, { authorization }, '{}')).status, 401, authorization.slice(0, 12));
+    t.equal(
+      (
+        await askRaw(
+          local,
+          'POST',
+          `/v1/invoke/${NAME}`,
+          { authorization: `Bearer ${TOKEN}`, origin: `http://127.0.0.1:${local}`, host: `127.0.0.1:${local}` },
+          '{}',
+        )
+      ).status,
+      200,
+      "the sidecar's own page",
+    );
+    t.equal(
+      (await askRaw(local, 'POST', `/v1/invoke/${NAME}`, { authorization: `Bearer ${TOKEN}`, 'content-type': 'text/plain' }, 'hello'))
+        .status,
+      200,
+      'text is a payload like another, from one who is known',
+    );
+    for (const path of ['/v1/health', '/v1/ready', '/metrics'])
+      t.equal((await askRaw(local, 'GET', path, { authorization: null })).status, 200, `${path} is open to the machine's own probes`);
     const { authorization: _, ...anonymous } = PEER;
     t.equal((await askRaw(mesh, 'POST', `/mesh/v1/invoke/${NAME}`, PEER, '{}')).status, 200);
     t.equal((await askRaw(mesh, 'POST', `/mesh/v1/invoke/${NAME}`, { ...anonymous, authorization: null }, '{}')).status, 401);
@@ -248,14 +444,29 @@ t.test('C118 __proto__ and constructor are names like others, or refused; nothin
   const shapeBefore = Reflect.ownKeys(Object.prototype).join();
   const pure = (t: Test, about: string): void => {
     const probe: Record<string, unknown> = {};
-    t.strictSame([probe['admin'], probe['x'], probe['polluted'], ([] as unknown as Record<string, unknown>)['admin']], [undefined, undefined, undefined, undefined], `${about}: nothing inherited`);
+    t.strictSame(
+      [probe['admin'], probe['x'], probe['polluted'], ([] as unknown as Record<string, unknown>)['admin']],
+      [undefined, undefined, undefined, undefined],
+      `${about}: nothing inherited`,
+    );
     t.equal(Reflect.ownKeys(Object.prototype).join(), shapeBefore);
   };
-  const payloads = ['{"__proto__":{"admin":true}}', '{"constructor":{"prototype":{"x":1}}}', '{"a":{"__proto__":{"admin":true},"constructor":{"prototype":{"x":1}}},"id":7}', '[{"__proto__":{"admin":true}}]', '{"__proto__":null}', '{"\\u005f_proto__":{"admin":true}}', '{"toString":1,"hasOwnProperty":2,"valueOf":3,"__defineGetter__":4}'];
+  const payloads = [
+    '{"__proto__":{"admin":true}}',
+    '{"constructor":{"prototype":{"x":1}}}',
+    '{"a":{"__proto__":{"admin":true},"constructor":{"prototype":{"x":1}}},"id":7}',
+    '[{"__proto__":{"admin":true}}]',
+    '{"__proto__":null}',
+    '{"\\u005f_proto__":{"admin":true}}',
+    '{"toString":1,"hasOwnProperty":2,"valueOf":3,"__defineGetter__":4}',
+  ];
 
   await t.test('payloads and answers pass byte for byte, through validation, conditions, conversation keys and mappings', async (t) => {
     const agent = await TestAgent.listen('order', (request) => ({ headers: { 'content-type': 'application/json' }, body: request.body }));
-    const third = await TestAgent.listen('third party', (request) => ({ headers: { 'content-type': 'application/json' }, body: request.body }));
+    const third = await TestAgent.listen('third party', (request) => ({
+      headers: { 'content-type': 'application/json' },
+      body: request.body,
+    }));
     const rig = await Rig.start(t, {
       table: `contracts:
   - {name: ${NAME}, version: "2.0.0", acl: public, execution: idempotent, input: {type: [object, array]}, output: {type: [object, array], properties: {constructor: {type: object}}}, affinity: {from: /__proto__/admin}, success: {definitely: [{pointer: /__proto__/admin, equals: true}], unless: [{pointer: /polluted, empty: false}]}}
@@ -280,17 +491,41 @@ providers:
     const mapped = await rig.invoke('crm.order.third', { body: payloads[2] as string });
     t.equal(mapped.status, 200);
     t.equal(third.requests[0]?.body.toString(), `{"all":${payloads[2]},"own":7}`);
-    t.equal((await rig.invoke('crm.order.third', { body: payloads[0] as string })).json.code, 4003, 'what the payload only inherits is not there');
-    for (const alias of ['tostring', 'hasownproperty', '__proto__', 'prototype.x', 'constructor.prototype']) t.ok([2001, 4006].includes((await rig.invoke(alias)).json.code), alias);
-    for (const tags of ['__proto__=x', 'constructor=x', 'toString=x', 'tier=gold,__proto__=y']) t.match(await rig.invoke(NAME, { headers: { 'reach-tags': tags } }), { status: 400, json: { code: 4006 } }, tags);
+    t.equal(
+      (await rig.invoke('crm.order.third', { body: payloads[0] as string })).json.code,
+      4003,
+      'what the payload only inherits is not there',
+    );
+    for (const alias of ['tostring', 'hasownproperty', '__proto__', 'prototype.x', 'constructor.prototype'])
+      t.ok([2001, 4006].includes((await rig.invoke(alias)).json.code), alias);
+    for (const tags of ['__proto__=x', 'constructor=x', 'toString=x', 'tier=gold,__proto__=y'])
+      t.match(await rig.invoke(NAME, { headers: { 'reach-tags': tags } }), { status: 400, json: { code: 4006 } }, tags);
     t.equal((await rig.invoke(NAME, { body: '{}', headers: { 'reach-tags': 'tier=gold' } })).status, 200);
     for (const name of ['__proto__', 'constructor', 'prototype', 'hasOwnProperty']) {
-      t.equal((await askRaw(rig.port, 'POST', `/v1/invoke/${NAME}`, { authorization: `Bearer ${TOKEN}`, [`${name}x`.slice(0, -1)]: '{"admin":true}', 'reach-pin': '__proto__' }, '{}')).status, 404, `a header ${name}, a pin __proto__`);
-      t.equal((await askRaw(rig.port, 'POST', `/v1/invoke/${NAME}`, { authorization: `Bearer ${TOKEN}`, [name]: '{"admin":true}' }, '{}')).status, 200);
+      t.equal(
+        (
+          await askRaw(
+            rig.port,
+            'POST',
+            `/v1/invoke/${NAME}`,
+            { authorization: `Bearer ${TOKEN}`, [`${name}x`.slice(0, -1)]: '{"admin":true}', 'reach-pin': '__proto__' },
+            '{}',
+          )
+        ).status,
+        404,
+        `a header ${name}, a pin __proto__`,
+      );
+      t.equal(
+        (await askRaw(rig.port, 'POST', `/v1/invoke/${NAME}`, { authorization: `Bearer ${TOKEN}`, [name]: '{"admin":true}' }, '{}')).status,
+        200,
+      );
       pure(t, name);
     }
     t.equal(typeof agent.requests.at(-1)?.headers['authorization'], 'undefined');
-    await quiet(t, rig, [[agent, 19], [third, 1]]);
+    await quiet(t, rig, [
+      [agent, 19],
+      [third, 1],
+    ]);
   });
 
   await t.test('files of operators', async (t) => {
@@ -316,24 +551,53 @@ providers:
       ['a share of a version', base({ rest: `policies: [{capability: ${NAME}, canary: {__proto__: 1}}]\n` })],
       ['an override', base({ rest: 'overrides: [{name: __proto__, reason: r, action: block, caller: team:x, __proto__: 1}]\n' })],
       ['a section', `${base()}__proto__: {admin: true}\n`],
-      ['JSON', JSON.stringify({ contracts: [{ name: NAME, version: '2.0.0', acl: 'public' }] }).replace('"acl"', '"__proto__":{"admin":true},"acl"')],
+      [
+        'JSON',
+        JSON.stringify({ contracts: [{ name: NAME, version: '2.0.0', acl: 'public' }] }).replace(
+          '"acl"',
+          '"__proto__":{"admin":true},"acl"',
+        ),
+      ],
     ];
     for (const [what, text] of bad) {
       const reading = readTable(text, 't');
       t.ok('problems' in reading && reading.problems.length > 0, what);
       pure(t, what);
     }
-    const scenario = readScenario(`scenario: x\nas: web.desk.1\ncontracts:\n  - {name: ${NAME}, version: "2.0.0", acl: public}\nproviders:\n  - {agent_id: crm.order.1, offers: ["${NAME}@2.0.0"]}\nmocks:\n  __proto__: {status: 500}\nsteps:\n  - {call: ${NAME}, headers: {__proto__: x}}\n`, 's');
+    const scenario = readScenario(
+      `scenario: x\nas: web.desk.1\ncontracts:\n  - {name: ${NAME}, version: "2.0.0", acl: public}\nproviders:\n  - {agent_id: crm.order.1, offers: ["${NAME}@2.0.0"]}\nmocks:\n  __proto__: {status: 500}\nsteps:\n  - {call: ${NAME}, headers: {__proto__: x}}\n`,
+      's',
+    );
     t.ok('problems' in scenario);
     pure(t, 'a scenario');
   });
 });
 
 t.test('C120 numbers come through as they were written', async (t) => {
-  const numbers = ['9007199254740993', '1285704473650888702', '-9223372036854775808', '18446744073709551615', '1.0', '1e400', '-1E+400', '-0', '-0.0', '0.1000', '0.1234567890123456789012345678901234567890', '3.14159265358979323846264338327950288', '1e-400', `1${'0'.repeat(400)}`, '5e-324', '1E5'];
+  const numbers = [
+    '9007199254740993',
+    '1285704473650888702',
+    '-9223372036854775808',
+    '18446744073709551615',
+    '1.0',
+    '1e400',
+    '-1E+400',
+    '-0',
+    '-0.0',
+    '0.1000',
+    '0.1234567890123456789012345678901234567890',
+    '3.14159265358979323846264338327950288',
+    '1e-400',
+    `1${'0'.repeat(400)}`,
+    '5e-324',
+    '1E5',
+  ];
   const body = `{ "numbers":[ ${numbers.join(' ,')} ],\n"id":9007199254740993, "price" : 0.1000, "nested":{"list":[1.0,{"deep":1285704473650888702}]},"id2":1,"id2":18446744073709551615 }`;
   const agent = await TestAgent.listen('order', (request) => ({ headers: { 'content-type': 'application/json' }, body: request.body }));
-  const third = await TestAgent.listen('third party', () => ({ headers: { 'content-type': 'application/json' }, body: '{"id":9007199254740993}' }));
+  const third = await TestAgent.listen('third party', () => ({
+    headers: { 'content-type': 'application/json' },
+    body: '{"id":9007199254740993}',
+  }));
   let said = '{}';
   const loose = await TestAgent.listen('loose', () => ({ headers: { 'content-type': 'application/json' }, body: said }));
   const rig = await Rig.start(t, {
@@ -384,15 +648,33 @@ providers:
     t.equal(request?.path, '/orders/9007199254740993/18446744073709551615?price=0.1000&first=9007199254740993');
     t.equal(request?.headers['x-id'], '1285704473650888702');
     const made = request?.body.toString() ?? '';
-    t.ok(made.startsWith('{"id":9007199254740993,"text":"no 9007199254740993","all":{"list":[1.0,{"deep":1285704473650888702}]},"list":['), made);
+    t.ok(
+      made.startsWith('{"id":9007199254740993,"text":"no 9007199254740993","all":{"list":[1.0,{"deep":1285704473650888702}]},"list":['),
+      made,
+    );
     for (const number of numbers) t.ok(made.includes(number), number);
     JSON.parse(made);
   });
 
   await t.test('NaN and Infinity are no JSON: an error, never null', async (t) => {
-    for (const text of ['{"x":NaN}', '{"x":Infinity}', '{"x":-Infinity}', 'NaN', '[1,NaN]', '{"x":undefined}', '{"x":01}', '{"x":.5}', '{"x":1.}', '{"x":+1}', '{"x":0x10}']) {
+    for (const text of [
+      '{"x":NaN}',
+      '{"x":Infinity}',
+      '{"x":-Infinity}',
+      'NaN',
+      '[1,NaN]',
+      '{"x":undefined}',
+      '{"x":01}',
+      '{"x":.5}',
+      '{"x":1.}',
+      '{"x":+1}',
+      '{"x":0x10}',
+    ]) {
       said = text;
-      for (const [name, code] of [['crm.order.loose', 1004], ['crm.order.strict', 4004]] as const) {
+      for (const [name, code] of [
+        ['crm.order.loose', 1004],
+        ['crm.order.strict', 4004],
+      ] as const) {
         const answer = await rig.invoke(name);
         t.equal(answer.status, 502, text);
         t.equal(answer.json.code, code);
@@ -404,7 +686,11 @@ providers:
       t.match(sent, { status: 400, json: { code: 4003 } }, 'and from a caller');
     }
   });
-  await quiet(t, rig, [[agent, agent.executions], [third, 1], [loose, 33]]);
+  await quiet(t, rig, [
+    [agent, agent.executions],
+    [third, 1],
+    [loose, 33],
+  ]);
 });
 
 t.test('C122 validation looks at a payload and changes nothing', async (t) => {
@@ -412,13 +698,33 @@ t.test('C122 validation looks at a payload and changes nothing', async (t) => {
   const object = (properties: string, more = ''): string => `{type: object, properties: {${properties}}${more}}`;
   const schemas: readonly (readonly [string, readonly string[], readonly string[]])[] = [
     ['{oneOf: [{type: "null"}, {type: string}]}', ['null', ' null ', '"text"', '""'], ['0', '[]', '{}', 'false']],
-    [`{allOf: [${object('a: {type: string}', ', required: [a]')}, ${object('b: {type: integer}', ', required: [b]')}]}`, ['{"a":"x","b":1}', '{ "b" : 1.0,"a":"x","c":null }'], ['{"a":"x"}', '{"b":1}']],
-    [`{anyOf: [${object('a: {type: string}', ', required: [a], additionalProperties: false')}, ${object('b: {type: string}', ', required: [b], additionalProperties: false')}]}`, ['{"a":"x"}', '{"b":"y"}'], ['{"a":"x","b":"y"}', '{}', '{"c":1}']],
-    [object('n: {type: number}, i: {type: integer}, b: {type: boolean}, s: {type: string}'), ['{"n":1,"i":2,"b":true,"s":"3"}'], ['{"n":"1"}', '{"i":"2"}', '{"b":"true"}', '{"b":1}', '{"b":0}', '{"s":3}', '{"s":null}', '{"n":null}', '{"n":""}', '{"i":1.5}']],
-    [object('d: {type: string, default: filled}, e: {type: object, default: {}, properties: {f: {default: 1}}}'), ['{}', '{"e":{}}'], ['{"d":1}']],
+    [
+      `{allOf: [${object('a: {type: string}', ', required: [a]')}, ${object('b: {type: integer}', ', required: [b]')}]}`,
+      ['{"a":"x","b":1}', '{ "b" : 1.0,"a":"x","c":null }'],
+      ['{"a":"x"}', '{"b":1}'],
+    ],
+    [
+      `{anyOf: [${object('a: {type: string}', ', required: [a], additionalProperties: false')}, ${object('b: {type: string}', ', required: [b], additionalProperties: false')}]}`,
+      ['{"a":"x"}', '{"b":"y"}'],
+      ['{"a":"x","b":"y"}', '{}', '{"c":1}'],
+    ],
+    [
+      object('n: {type: number}, i: {type: integer}, b: {type: boolean}, s: {type: string}'),
+      ['{"n":1,"i":2,"b":true,"s":"3"}'],
+      ['{"n":"1"}', '{"i":"2"}', '{"b":"true"}', '{"b":1}', '{"b":0}', '{"s":3}', '{"s":null}', '{"n":null}', '{"n":""}', '{"i":1.5}'],
+    ],
+    [
+      object('d: {type: string, default: filled}, e: {type: object, default: {}, properties: {f: {default: 1}}}'),
+      ['{}', '{"e":{}}'],
+      ['{"d":1}'],
+    ],
     [object('a: {const: 1}', ', unevaluatedProperties: false'), ['{"a":1}', '{"a":1.0}'], ['{"a":"1"}', '{"a":1,"b":2}']],
     ['{type: array, items: {type: string}, uniqueItems: true}', ['["a","b"]', '[]'], ['"a"', '["a","a"]', '["a",1]']],
-    ['{if: {properties: {k: {const: x}}, required: [k]}, then: {required: [v]}, else: {maxProperties: 1}}', ['{"k":"x","v":1}', '{"z":1}'], ['{"k":"x"}', '{"y":1,"z":2}']],
+    [
+      '{if: {properties: {k: {const: x}}, required: [k]}, then: {required: [v]}, else: {maxProperties: 1}}',
+      ['{"k":"x","v":1}', '{"z":1}'],
+      ['{"k":"x"}', '{"y":1,"z":2}'],
+    ],
   ];
   const name = (i: number): string => `crm.order.check${i}`;
   const rig = await Rig.start(t, {
@@ -447,7 +753,10 @@ t.test('C122 validation looks at a payload and changes nothing', async (t) => {
       const answer = await rig.invoke(NAME, { body });
       t.match(answer, { status: 400, json: { code: 4003 } });
       const problems = (answer.json.detail as string).split(/, (?=\/|\()|; /);
-      t.ok(problems.length <= 20 + 1 && answer.json.detail.length <= 2_048, `${problems.length} problems in ${answer.json.detail.length} characters`);
+      t.ok(
+        problems.length <= 20 + 1 && answer.json.detail.length <= 2_048,
+        `${problems.length} problems in ${answer.json.detail.length} characters`,
+      );
       t.ok(answer.elapsedMs < 2_000, `${count} items in ${Math.round(answer.elapsedMs)} ms`);
     }
     const good = `[${Array.from({ length: 10_000 }, (_, i) => `{"at":"2026-01-01T00:00:00Z","id":${i}}`).join(' , ')}]`;
@@ -456,17 +765,39 @@ t.test('C122 validation looks at a payload and changes nothing', async (t) => {
   });
 
   await t.test('a pattern that could be driven into endless work is refused when it is registered', (t) => {
-    const patterns = ['^(a+)+$', '(a|a)*$', '^(a|aa)+$', '(.*a){20}', '^(([a-z])+.)+[A-Z]([a-z])+$', '(x+x+)+y', '^(\\\\w+\\\\s?)*$', '([0-9]+)*#', '^(?:a?){30}a{30}$'];
+    const patterns = [
+      '^(a+)+$',
+      '(a|a)*$',
+      '^(a|aa)+$',
+      '(.*a){20}',
+      '^(([a-z])+.)+[A-Z]([a-z])+$',
+      '(x+x+)+y',
+      '^(\\\\w+\\\\s?)*$',
+      '([0-9]+)*#',
+      '^(?:a?){30}a{30}$',
+    ];
     for (const pattern of patterns) {
       const began = performance.now();
       const text = `contracts:\n  - {name: ${NAME}, version: "1.0.0", acl: public, input: {type: object, properties: {s: {type: string, pattern: "${pattern}"}}}}\n`;
       const reading = readTable(text, 't');
       const isRefused = 'problems' in reading;
       if (!isRefused) t.fail(`${pattern} was taken`);
-      else t.ok(reading.problems.some((each) => each.path === '/contracts/0/input'), `${pattern}: ${reading.problems[0]?.message.slice(0, 100)}`);
+      else
+        t.ok(
+          reading.problems.some((each) => each.path === '/contracts/0/input'),
+          `${pattern}: ${reading.problems[0]?.message.slice(0, 100)}`,
+        );
       t.ok(performance.now() - began < 500, 'and the judging takes no time');
     }
-    for (const pattern of ['^[a-z]+$', '^\\\\d{3}-\\\\d{4}$', '^(foo|bar)$', '^[A-Z]{2}[0-9]*$', '^(?:[a-z0-9]+\\\\.)+[a-z]{2,}$']) t.notOk('problems' in readTable(`contracts:\n  - {name: ${NAME}, version: "1.0.0", acl: public, input: {type: object, properties: {s: {type: string, pattern: "${pattern}"}}}}\n`, 't'), `${pattern} is harmless`);
+    for (const pattern of ['^[a-z]+$', '^\\\\d{3}-\\\\d{4}$', '^(foo|bar)$', '^[A-Z]{2}[0-9]*$', '^(?:[a-z0-9]+\\\\.)+[a-z]{2,}$'])
+      t.notOk(
+        'problems' in
+          readTable(
+            `contracts:\n  - {name: ${NAME}, version: "1.0.0", acl: public, input: {type: object, properties: {s: {type: string, pattern: "${pattern}"}}}}\n`,
+            't',
+          ),
+        `${pattern} is harmless`,
+      );
     t.end();
   });
   await quiet(t, rig, [[agent, executions + 1]]);
@@ -474,9 +805,21 @@ t.test('C122 validation looks at a payload and changes nothing', async (t) => {
 
 t.test('C124 nobody but us writes a line into our log', async (t) => {
   const ESC = '\u001b';
-  const hostile = [`x\n{"level":50,"msg":"forged"}`, `x\r\n{"msg":"forged"}`, `${ESC}[2J${ESC}]0;owned\u0007`, '\u2028{"msg":"forged"}\u2029', '\u009b31m', '\u202eforged', `\u0000${'M'.repeat(1_048_576)}`];
+  const hostile = [
+    `x\n{"level":50,"msg":"forged"}`,
+    `x\r\n{"msg":"forged"}`,
+    `${ESC}[2J${ESC}]0;owned\u0007`,
+    '\u2028{"msg":"forged"}\u2029',
+    '\u009b31m',
+    '\u202eforged',
+    `\u0000${'M'.repeat(1_048_576)}`,
+  ];
   let answer: { status: number; text: string } = { status: 500, text: '' };
-  const agent = await TestAgent.listen('order', () => ({ status: answer.status, headers: { 'content-type': 'text/plain; charset=utf-8' }, body: answer.text }));
+  const agent = await TestAgent.listen('order', () => ({
+    status: answer.status,
+    headers: { 'content-type': 'text/plain; charset=utf-8' },
+    body: answer.text,
+  }));
   const rawStub = await TcpStub.listen((connection) => connection.write(rawAnswer(500, { 'content-length': 0, 'x-odd': `${ESC}[31m` })));
   const rig = await Rig.start(t, {
     meshToken: MESH_TOKEN,
@@ -493,17 +836,61 @@ policies:
 `,
   });
   const mesh = Number(new URL(rig.started.meshUrl ?? '').port);
-  const header = (text: string): string => Buffer.from(text.slice(0, 4_000), 'utf8').toString('latin1').replace(/[\u0000\r\n]/g, ' ');
+  const header = (text: string): string =>
+    Buffer.from(text.slice(0, 4_000), 'utf8')
+      .toString('latin1')
+      .replace(/[\u0000\r\n]/g, ' ');
   for (const text of hostile) {
     await rig.invoke(encoded(text.slice(0, 3_000)));
     await rig.invoke(`${NAME}@${encoded(text.slice(0, 3_000))}`);
     // Header bytes that HTTP allows nobody to send are refused by the parser; the others arrive.
-    for (const name of ['traceparent', 'tracestate', 'x-request-id', 'reach-sequence-id', 'reach-affinity', 'reach-pin', 'reach-tags', 'reach-path', 'reach-step', 'reach-budget', 'reach-deadline-ms', 'reach-execution', 'reach-mode', 'reach-power-id', 'idempotency-key', 'user-agent']) {
+    for (const name of [
+      'traceparent',
+      'tracestate',
+      'x-request-id',
+      'reach-sequence-id',
+      'reach-affinity',
+      'reach-pin',
+      'reach-tags',
+      'reach-path',
+      'reach-step',
+      'reach-budget',
+      'reach-deadline-ms',
+      'reach-execution',
+      'reach-mode',
+      'reach-power-id',
+      'idempotency-key',
+      'user-agent',
+    ]) {
       await askRaw(rig.port, 'POST', `/v1/invoke/${NAME}`, { authorization: `Bearer ${TOKEN}`, [name]: header(text) }, '{}');
     }
     for (const caller of [header(text), encoded(text.slice(0, 500))]) {
-      await askRaw(mesh, 'POST', `/mesh/v1/invoke/${NAME}`, { authorization: `Bearer ${MESH_TOKEN}`, 'reach-wire': '1', 'reach-provider': 'crm.order.1', 'reach-version': '2.0.0', 'reach-caller': caller }, '{}');
-      await askRaw(mesh, 'POST', `/mesh/v1/invoke/${encoded(text.slice(0, 500))}`, { authorization: `Bearer ${MESH_TOKEN}`, 'reach-wire': '1', 'reach-provider': caller, 'reach-version': header(text), 'reach-caller': 'a.b.c' }, '{}');
+      await askRaw(
+        mesh,
+        'POST',
+        `/mesh/v1/invoke/${NAME}`,
+        {
+          authorization: `Bearer ${MESH_TOKEN}`,
+          'reach-wire': '1',
+          'reach-provider': 'crm.order.1',
+          'reach-version': '2.0.0',
+          'reach-caller': caller,
+        },
+        '{}',
+      );
+      await askRaw(
+        mesh,
+        'POST',
+        `/mesh/v1/invoke/${encoded(text.slice(0, 500))}`,
+        {
+          authorization: `Bearer ${MESH_TOKEN}`,
+          'reach-wire': '1',
+          'reach-provider': caller,
+          'reach-version': header(text),
+          'reach-caller': 'a.b.c',
+        },
+        '{}',
+      );
     }
     answer = { status: 500, text };
     await rig.invoke(NAME, { payload: { session: text.slice(0, 10_000) } });
@@ -512,7 +899,11 @@ policies:
     await rig.invoke('crm.order.mapped', { payload: { name: text.slice(0, 1_000) } });
     await rig.invoke('crm.order.raw');
     await rig.ask(`/${encoded(text.slice(0, 500))}`);
-    await rig.push(`contracts:\n  - {name: ${JSON.stringify(text.slice(0, 2_000))}, version: "1.0.0", acl: public, ${JSON.stringify(text.slice(0, 2_000))}: 1}\n`).catch(() => undefined);
+    await rig
+      .push(
+        `contracts:\n  - {name: ${JSON.stringify(text.slice(0, 2_000))}, version: "1.0.0", acl: public, ${JSON.stringify(text.slice(0, 2_000))}: 1}\n`,
+      )
+      .catch(() => undefined);
   }
 
   await t.test('a conversation key out of the payload cannot add a header', async (t) => {
@@ -538,7 +929,8 @@ policies:
       if (typeof value === 'string') {
         if (unprintable.test(value) && !at.endsWith('stack')) bad.push(`${at}: ${JSON.stringify(value.slice(0, 80))}`);
         if (value.length > 2_100 * 2) bad.push(`${at}: ${value.length} characters`);
-      } else if (typeof value === 'object' && value !== null) for (const [key, part] of Object.entries(value)) look(part, `${at}.${key.slice(0, 40)}`);
+      } else if (typeof value === 'object' && value !== null)
+        for (const [key, part] of Object.entries(value)) look(part, `${at}.${key.slice(0, 40)}`);
     };
     for (const line of raw) look(line, String(line['msg']));
     t.strictSame([...new Set(bad)].slice(0, 10), []);
@@ -553,7 +945,10 @@ policies:
   await t.test('nor in a metric, a health page or an answer header', async (t) => {
     const metrics = await metricsOf(rig);
     t.notMatch(metrics, /forged|owned|\u001b|MMMM/);
-    t.ok(metrics.split('\n').every((line) => line === '' || line.startsWith('#') || /^[a-z_]+(\{[^\n]*\})? [-+0-9.eInfNa]+$/.test(line)), 'every line is a sample');
+    t.ok(
+      metrics.split('\n').every((line) => line === '' || line.startsWith('#') || /^[a-z_]+(\{[^\n]*\})? [-+0-9.eInfNa]+$/.test(line)),
+      'every line is a sample',
+    );
     const health = await rig.ask('/v1/health');
     t.notMatch(health.bytes.toString(), /[\u0000-\u001f\u007f-\u009f\u2028\u2029]/);
     t.ok(health.bytes.length < 60_000);
@@ -566,11 +961,20 @@ policies:
 
   await t.test('and what the command prints for people', async (t) => {
     const file = join(rig.folder, 'hostile.yaml');
-    writeFileSync(file, `contracts:\n${hostile.map((text) => `  - {name: ${JSON.stringify(text.slice(0, 2_000))}, version: ${JSON.stringify(text.slice(0, 500))}, ${JSON.stringify(text.slice(0, 500))}: 1}`).join('\n')}\n`);
+    writeFileSync(
+      file,
+      `contracts:\n${hostile.map((text) => `  - {name: ${JSON.stringify(text.slice(0, 2_000))}, version: ${JSON.stringify(text.slice(0, 500))}, ${JSON.stringify(text.slice(0, 500))}: 1}`).join('\n')}\n`,
+    );
     const program = startProgram('sidecar/main.ts', ['check', file]);
     t.equal((await program.ended(20_000)).code, 2);
     t.notMatch(program.stderr + program.stdout, /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u2028\u2029]/, 'no escape sequence');
-    t.ok(program.stderr.split('\n').filter((line) => line !== '').every((line) => line.startsWith('reach-sidecar: ')), 'every line is ours');
+    t.ok(
+      program.stderr
+        .split('\n')
+        .filter((line) => line !== '')
+        .every((line) => line.startsWith('reach-sidecar: ')),
+      'every line is ours',
+    );
   });
 
   const sent = agent.executions;

@@ -1,8 +1,7 @@
 /**
- * A sidecar without sockets: the live engine with its observer, on a virtual clock, seeded chance and mock providers. For
- * cases about many calls, long times and many sidecars; what travels over the wire is asked of `rig.ts`.
+ * A sidecar without sockets: the live engine with its observer (whose log lines go nowhere, but are counted), on a virtual
+ * clock, seeded chance and mock providers. For cases about many calls, long times and many sidecars; what travels over the wire is asked of `rig.ts`.
  */
-import { Writable } from 'node:stream';
 import { createLog } from '../../base/log.ts';
 import { SeededRandom } from '../../base/random.ts';
 import { VirtualClock } from '../../base/virtual-clock.ts';
@@ -23,9 +22,6 @@ import { MockTransport } from '../../sidecar/transports/mock.ts';
 import type { Quiet } from './invariants.ts';
 
 export const CALLER = 'support.planner.1';
-const KEEP_LINES = 10_000;
-/** A call that waits for nothing has ended after so many. */
-const MICROTASKS = 60;
 
 export interface OfflineOptions {
   /** Lines under `sidecar:`, indented by two blanks. */
@@ -47,8 +43,6 @@ export class Offline {
   readonly mock: MockTransport;
   readonly observation: Observation;
   readonly engine: Engine;
-  /** The newest log lines, as they were written. */
-  readonly logged: string[] = [];
   readonly #ids: SeededRandom;
 
   constructor(table: string, options: OfflineOptions = {}) {
@@ -61,14 +55,7 @@ export class Offline {
     this.#ids = new SeededRandom(seed ^ 0x51ed270b);
     this.health = new Health(clock, config.ejection);
     this.table = new InstalledTable(clock, this.health, config);
-    const to = new Writable({
-      write: (chunk: Buffer, _encoding, done) => {
-        for (const line of chunk.toString('utf8').split('\n')) if (line !== '') this.logged.push(line);
-        if (this.logged.length > KEEP_LINES) this.logged.splice(0, KEEP_LINES / 2);
-        done();
-      },
-    });
-    this.observation = new Observation(clock, createLog({ level: 'info', to, service: 'offline' }).logger, 'all');
+    this.observation = new Observation(clock, createLog({ level: 'silent', to: 'stderr', service: 'offline' }).logger, 'all');
     this.health.onTransition = this.observation.breakerMoved;
     const context = {
       clock,
@@ -95,7 +82,8 @@ export class Offline {
   /** Installs a table; throws with its problems. */
   push(table: string): void {
     const reading = readTable(table, 'table.yaml');
-    if ('problems' in reading) throw new Error(reading.problems.map((each) => `${each.line}:${each.column} ${each.path} ${each.message}`).join('\n'));
+    if ('problems' in reading)
+      throw new Error(reading.problems.map((each) => `${each.line}:${each.column} ${each.path} ${each.message}`).join('\n'));
     this.table.install(reading.document, 'test');
   }
 
@@ -106,7 +94,8 @@ export class Offline {
     void begun.then(() => {
       isOver = true;
     });
-    for (let turn = 0; turn < MICROTASKS && !isOver; turn++) await null;
+    // A call that waits for nothing ends within one turn.
+    await new Promise<void>((done) => setImmediate(done));
     while (!isOver) {
       await this.clock.advance(0);
       const next = this.clock.nextAt();
@@ -118,7 +107,15 @@ export class Offline {
   /** Begins a call; time is the caller's affair. */
   async begin(asked: string, parts: OfflineCall = {}): Promise<Result> {
     const headers: Record<string, string | string[]> = { 'content-type': 'application/json', ...parts.headers };
-    const call = new Call('sandbox', asked, headers, Buffer.from(JSON.stringify(parts.payload ?? {})), 'application/json', false, this.clock);
+    const call = new Call(
+      'sandbox',
+      asked,
+      headers,
+      Buffer.from(JSON.stringify(parts.payload ?? {})),
+      'application/json',
+      false,
+      this.clock,
+    );
     readTraceContext(call, headers['traceparent'], headers['tracestate'], this.#ids);
     await outbound(this.engine, call);
     return resultOf(call, true);
@@ -172,7 +169,8 @@ export function metricIn(text: string, name: string, labels: Readonly<Record<str
   let sum = 0;
   for (const line of text.split('\n')) {
     if (!line.startsWith(`${name}{`) && !line.startsWith(`${name} `)) continue;
-    if (Object.entries(labels).every(([key, value]) => line.includes(`${key}="${value}"`))) sum += Number(line.slice(line.lastIndexOf(' ') + 1));
+    if (Object.entries(labels).every(([key, value]) => line.includes(`${key}="${value}"`)))
+      sum += Number(line.slice(line.lastIndexOf(' ') + 1));
   }
   return sum;
 }

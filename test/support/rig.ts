@@ -97,7 +97,8 @@ export class Rig {
 
   async ask(path: string, asking: Asking = {}): Promise<Answer> {
     const token = asking.token === undefined ? TOKEN : asking.token;
-    const body = asking.body ?? (asking.payload === undefined ? (asking.method === 'POST' ? '{}' : undefined) : JSON.stringify(asking.payload));
+    const body =
+      asking.body ?? (asking.payload === undefined ? (asking.method === 'POST' ? '{}' : undefined) : JSON.stringify(asking.payload));
     const began = performance.now();
     return await new Promise<Answer>((done, fail) => {
       const request = httpRequest(
@@ -118,7 +119,13 @@ export class Rig {
           response.on('aborted', () => fail(new Error('the answer was cut')));
           response.on('end', () => {
             const bytes = Buffer.concat(chunks);
-            done({ status: response.statusCode ?? 0, headers: response.headers, bytes, json: parsed(bytes), elapsedMs: performance.now() - began });
+            done({
+              status: response.statusCode ?? 0,
+              headers: response.headers,
+              bytes,
+              json: parsed(bytes),
+              elapsedMs: performance.now() - began,
+            });
           });
         },
       );
@@ -190,7 +197,8 @@ function settingsText(options: RigOptions): string {
 function intoList(logged: Record<string, unknown>[]): Writable {
   return new Writable({
     write(chunk: Buffer, _encoding, done) {
-      for (const line of chunk.toString('utf8').split('\n')) if (line !== '') logged.push((parsed(Buffer.from(line)) as Record<string, unknown>) ?? { unparsable: line });
+      for (const line of chunk.toString('utf8').split('\n'))
+        if (line !== '') logged.push((parsed(Buffer.from(line)) as Record<string, unknown>) ?? { unparsable: line });
       done();
     },
   });

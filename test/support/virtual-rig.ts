@@ -63,10 +63,21 @@ export class VirtualRig {
 
   begin(asked: string, wish: Wish = {}): Begun {
     const { clock, ids } = this.world;
-    const headers: Record<string, string> = { authorization: `Bearer ${tokenOf(wish.as ?? VIRTUAL_CALLER)}`, 'content-type': 'application/json' };
+    const headers: Record<string, string> = {
+      authorization: `Bearer ${tokenOf(wish.as ?? VIRTUAL_CALLER)}`,
+      'content-type': 'application/json',
+    };
     if (wish.deadlineMs !== undefined) headers['reach-deadline-ms'] = String(wish.deadlineMs);
     Object.assign(headers, wish.headers);
-    const call = new Call('sandbox', asked, headers, Buffer.from(JSON.stringify(wish.payload ?? {})), 'application/json', wish.stream ?? false, clock);
+    const call = new Call(
+      'sandbox',
+      asked,
+      headers,
+      Buffer.from(JSON.stringify(wish.payload ?? {})),
+      'application/json',
+      wish.stream ?? false,
+      clock,
+    );
     readTraceContext(call, headers['traceparent'], headers['tracestate'], ids);
     this.#issued++;
     return new Begun(call, run(this.world, call));
@@ -98,7 +109,9 @@ export class VirtualRig {
   /** Another behaviour of one mock, from now on. */
   mock(agentId: string, options: Readonly<Record<string, unknown>>): void {
     const { document } = this.world.table.current();
-    const providers = document.providers.map((record) => (record.agentId === agentId ? { ...record, endpoint: { ...record.endpoint, options } } : record));
+    const providers = document.providers.map((record) =>
+      record.agentId === agentId ? { ...record, endpoint: { ...record.endpoint, options } } : record,
+    );
     this.world.install({ ...document, providers }, 'test');
   }
 
@@ -107,7 +120,10 @@ export class VirtualRig {
     if (!this.#text.includes(from)) throw new Error(`the table does not hold ${JSON.stringify(from)}`);
     const now = new Map(this.world.table.current().document.providers.map((record) => [record.agentId, record.endpoint]));
     const { document } = scenarioOf(this.#text.replace(from, to));
-    this.world.install({ ...document, providers: document.providers.map((record) => ({ ...record, endpoint: now.get(record.agentId) ?? record.endpoint })) }, 'test');
+    this.world.install(
+      { ...document, providers: document.providers.map((record) => ({ ...record, endpoint: now.get(record.agentId) ?? record.endpoint })) },
+      'test',
+    );
   }
 
   cell(agentId: string, capability: string): HealthCell {
@@ -135,7 +151,8 @@ export class VirtualRig {
 function scenarioOf(table: string): ConstructorParameters<typeof World>[0] {
   const steps = [VIRTUAL_CALLER, ...OTHERS].map((agent) => `  - {call: crm.order.query, as: ${agent}}`).join('\n');
   const reading = readScenario(`scenario: a test\nas: ${VIRTUAL_CALLER}\n${table}\nsteps:\n${steps}\n`, 'table.yaml');
-  if ('problems' in reading) throw new Error(reading.problems.map((each) => `${each.line}:${each.column} ${each.path} ${each.message}`).join('\n'));
+  if ('problems' in reading)
+    throw new Error(reading.problems.map((each) => `${each.line}:${each.column} ${each.path} ${each.message}`).join('\n'));
   return reading.scenario;
 }
 

@@ -30,9 +30,7 @@ export async function affinity(team: Team, tell: Storyteller): Promise<Counts> {
   const before = await talk(team, tell, old, 'first');
   tell.say(`${SESSIONS} conversations asked for an order, then for a refund: each met one agent for both (${spread(before.values())})`);
 
-  await team.hire(ORDER_A2);
-  await team.list([ORDER_A2]);
-  tell.say(`${ORDER_A2.agentId} joins: its processes were started, the table file edited, every sidecar has it in force`);
+  tell.say(`${ORDER_A2.agentId} joins: ${await team.join(ORDER_A2)}`);
 
   const after = await talk(team, tell, old, 'second');
   const moved = old.filter((session) => before.get(session) !== after.get(session));

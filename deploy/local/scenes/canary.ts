@@ -2,7 +2,7 @@
 import { inParallel } from '../client.ts';
 import { ORDER_NEXT } from '../roster.ts';
 import type { Storyteller } from '../story.ts';
-import type { Team } from '../team.ts';
+import type { Split, Team } from '../team.ts';
 import { callFrom, type Counts, names, outcome } from './scene.ts';
 
 const SESSIONS = 400;
@@ -38,9 +38,7 @@ async function meet(
 }
 
 export async function canary(team: Team, tell: Storyteller): Promise<Counts> {
-  await team.hire(ORDER_NEXT);
-  await team.list([ORDER_NEXT], [policy(SHARE)]);
-  tell.say(`${ORDER_NEXT.agentId} joins with ${NEW}, and in the same edit gets ${SHARE * 100} % of the conversations`);
+  tell.say(`${ORDER_NEXT.agentId} joins with ${NEW}, which gets ${SHARE * 100} % of the conversations: ${await team.join(ORDER_NEXT, split(SHARE))}`);
 
   const sessions = names('canary', SESSIONS);
   const { met, changed } = await meet(team, tell, sessions, CALLS_EACH);
@@ -62,21 +60,21 @@ export async function canary(team: Team, tell: Storyteller): Promise<Counts> {
   tell.say(`the ${onNew.length} then asked for a refund: ${strayed.length} met another agent than the one that knows them`);
   tell.equal('refunds that strayed', strayed, []);
 
-  await team.list([], [policy(RAISED)]);
+  const raising = await team.divide(split(RAISED));
   const raised = await meet(team, tell, [...sessions, ...names('later', SESSIONS)], 1);
   const lost = onNew.filter((session) => raised.met.get(session) !== NEW);
   const later = names('later', SESSIONS).filter((session) => raised.met.get(session) === NEW).length;
   const [leastLater, mostLater] = expected(RAISED);
   tell.say(
-    `raised to ${RAISED * 100} % by one edit: ${later} of ${SESSIONS} new conversations on ${NEW}, ${lost.length} of the ${onNew.length} earlier ones left it`,
+    `raised to ${RAISED * 100} %, ${raising}: ${later} of ${SESSIONS} new conversations on ${NEW}, ${lost.length} of the ${onNew.length} earlier ones left it`,
   );
   tell.equal(`conversations that left ${NEW}`, lost, []);
   tell.check(`later conversations on ${NEW}`, later, `${leastLater} to ${mostLater}`, later >= leastLater && later <= mostLater);
   return { canary_conversations: SESSIONS, canary_on_new: onNew.length, canary_changed: changed.length + lost.length };
 }
 
-function policy(share: number): { capability: string; canary: Record<string, number> } {
-  return { capability: 'crm.order.query', canary: { [NEW]: share } };
+function split(share: number): Split {
+  return { capability: 'crm.order.query', version: NEW, share };
 }
 
 /** Least and most conversations that a fair split may give. */

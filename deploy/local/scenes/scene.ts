@@ -8,7 +8,7 @@ import type { Team } from '../team.ts';
 export type Counts = Readonly<Record<string, number>>;
 
 /** Plays one scene with the running team. What does not hold is said through `tell.check`; a throw is a failure too. */
-export type Scene = (team: Team, tell: Storyteller) => Promise<Counts>;
+export type Scene<T extends Team = Team> = (team: T, tell: Storyteller) => Promise<Counts>;
 
 /** The front agent calls, in a conversation. */
 export function callFrom(team: Team, target: string, payload: unknown, session: string): Promise<Result> {

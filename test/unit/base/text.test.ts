@@ -1,7 +1,8 @@
-/** base/duration.ts, base/suggest.ts, base/yaml.ts, base/json-pointer.ts */
+/** base/duration.ts, base/suggest.ts, base/yaml.ts, base/json-pointer.ts, base/json-source.ts */
 import t from 'tap';
 import { describe, formatDuration, formatRatio, formatSize, parseDuration, parseRatio, parseSize, quote } from '../../../base/duration.ts';
 import { pointerProblem } from '../../../base/json-pointer.ts';
+import { sourceAt } from '../../../base/json-source.ts';
 import { editDistance, nearest } from '../../../base/suggest.ts';
 import { type ParsedYaml, parseYaml, pointerOf } from '../../../base/yaml.ts';
 
@@ -217,4 +218,45 @@ t.test('a problem of one value leaves the rest to be judged', async (t) => {
 t.test('a JSON pointer begins with / and escapes ~', async (t) => {
   for (const good of ['', '/a', '/a/0/b~1c', '/~0']) t.equal(pointerProblem(good), null, good);
   for (const bad of ['a', 'a/b', '/a~2', '/~']) t.type(pointerProblem(bad), 'string', bad);
+});
+
+t.test('a value is found in a JSON text as it was written', async (t) => {
+  const text =
+    ' { "id" : 9007199254740993 , "a":{"b":[1.0, -0 ,{"c":"x\\"]}"}]},"dup":1,"dup":[ 1e400 ],"\\u0061\\/":true,"":null,"s":"a}b", "__proto__":{"x":0.10} } ';
+  const cases: [string[], string | null][] = [
+    [[], text.trim()],
+    [['id'], '9007199254740993'],
+    [['a', 'b', '0'], '1.0'],
+    [['a', 'b', '1'], '-0'],
+    [['a', 'b', '2', 'c'], '"x\\"]}"'],
+    [['a', 'b'], '[1.0, -0 ,{"c":"x\\"]}"}]'],
+    [['dup'], '[ 1e400 ]'],
+    [['dup', '0'], '1e400'],
+    [['a/'], 'true'],
+    [[''], 'null'],
+    [['s'], '"a}b"'],
+    [['__proto__', 'x'], '0.10'],
+    [['none'], null],
+    [['id', 'x'], null],
+    [['a', 'b', '3'], null],
+    [['a', 'b', '01'], null],
+    [['a', 'b', '-1'], null],
+    [['a', 'b', 'length'], null],
+    [['toString'], null],
+  ];
+  for (const [keys, wanted] of cases) t.equal(sourceAt(text, keys), wanted, keys.join('/'));
+  for (const [whole, keys, wanted] of [
+    ['7', [], '7'],
+    ['[]', ['0'], null],
+    ['{}', ['a'], null],
+    ['[[],[]]', ['1'], '[]'],
+    ['"x"', ['0'], null],
+  ] as const)
+    t.equal(sourceAt(whole, keys), wanted, whole);
+});
+
+t.test('what is shown of a file or a payload cannot move a cursor', async (t) => {
+  t.equal(quote('a\u001b[2J\u009b1m\u2028\u202e\u2066\ufeff\n'), '"a\\u001b[2J\\u009b1m\\u2028\\u202e\\u2066\\ufeff\\u000a"');
+  t.equal(pointerOf(['a/b', 0, 'c\u001b~']), '/a~1b/0/c\\u001b~0');
+  t.ok(pointerOf(['x'.repeat(5_000)]).length <= 512);
 });

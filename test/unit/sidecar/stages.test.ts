@@ -1034,7 +1034,11 @@ ${more}
     const call = await outcome(table(CHAIN), { as: 'web.desk.2' });
     t.match(call, { code: 0, degraded: true, cause: /^6001 crm\.order\.1/ }, 'what comes after it in the chain answers');
     const none = await outcome(table('[{capability: crm.order.lookup}]'), { as: 'web.desk.2' });
-    t.match(none, { code: 6001, degraded: false, last: 'fallback.exhausted' }, 'and when nothing does, the failure that there was stands, not the refusal of a capability that was never asked for');
+    t.match(
+      none,
+      { code: 6001, degraded: false, last: 'fallback.exhausted' },
+      'and when nothing does, the failure that there was stands, not the refusal of a capability that was never asked for',
+    );
   });
   t.test('a provider of its own is asked by name', async (t) => {
     t.match(await outcome(table('[{provider: crm.order.9}, {static: x}]')), {

@@ -126,9 +126,17 @@ t.test('browsers have no business on this port, whatever the path and the host',
   const rebound = await ask(at, { host: 'sidecar-b.mesh:7701' });
   t.equal(rebound.status, 403, 'a page may have turned a name of its own onto this address');
   t.equal(front.calls.length, 0);
-  front.scripted.snapshot = new Snapshot(2, { ...front.scripted.snapshot.document, sidecars: [{ name: 'b', mesh: 'http://sidecar-b.mesh:7701' }] }, front.scripted.snapshot.capabilities, new Map(), new Map());
-  for (const host of ['sidecar-b.mesh:7701', 'SIDECAR-B.mesh', '10.1.2.3:7701', '[fd00::1]:7701', 'localhost']) t.equal((await ask(at, { host })).status, 200, host);
-  for (const host of ['evil.test', 'sidecar-b.mesh.evil.test', '10.1.2.3.evil.test', '1.2.3', '[evil]', '']) t.equal((await ask(at, { host })).status, 403, host);
+  front.scripted.snapshot = new Snapshot(
+    2,
+    { ...front.scripted.snapshot.document, sidecars: [{ name: 'b', mesh: 'http://sidecar-b.mesh:7701' }] },
+    front.scripted.snapshot.capabilities,
+    new Map(),
+    new Map(),
+  );
+  for (const host of ['sidecar-b.mesh:7701', 'SIDECAR-B.mesh', '10.1.2.3:7701', '[fd00::1]:7701', 'localhost'])
+    t.equal((await ask(at, { host })).status, 200, host);
+  for (const host of ['evil.test', 'sidecar-b.mesh.evil.test', '10.1.2.3.evil.test', '1.2.3', '[evil]', ''])
+    t.equal((await ask(at, { host })).status, 403, host);
 });
 
 t.test('a stream passes through chunk by chunk, and a cut stays a cut', async (t) => {

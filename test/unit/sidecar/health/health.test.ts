@@ -205,7 +205,11 @@ t.test('C041: a breaker that has judged outranks an ejection, and its probes pas
   const other = warmCell(health, 'a.b.1', REFUND);
   calls(cell, clock, 10, 'failure');
   for (let i = 0; i < 3; i++) cell.timedOut(clock.now());
-  t.same([cell.usable(clock.now()), other.usable(clock.now())], ['breaker_open', 'ejected'], 'the other capability has no verdict of its own');
+  t.same(
+    [cell.usable(clock.now()), other.usable(clock.now())],
+    ['breaker_open', 'ejected'],
+    'the other capability has no verdict of its own',
+  );
   t.same([cell.retryAfterMs(clock.now()), other.retryAfterMs(clock.now())], [1_000, 5_000]);
   await clock.advance(1_000);
   t.equal(cell.usable(clock.now()), 'probe', 'long before the ejection is over');

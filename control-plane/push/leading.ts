@@ -1,0 +1,412 @@
+/**
+ * One reign: what the leader does from the moment it leads until it does not. It loads what the stream holds, works out
+ * what should be pushed, writes where that differs, then listens: requests, beats and reports of sidecars, time passing,
+ * health checks, orders of operators. Everything that changes goes through `commit`, and everything that is written
+ * through one pen. What follows from what is decided by the registry; who leads is decided elsewhere.
+ */
+import type { Clock, Timer } from '../../base/clock.ts';
+import type { Logger } from '../../base/log.ts';
+import type { BusMessage } from '../../base/bus-message.ts';
+import type { Bus, BusSubscription } from '../../base/nats.ts';
+import { Code } from '../../proto/wire/codes.ts';
+import type { Answer, CapabilityState, Hello, Refusal, Register, RegistrationState } from '../../proto/wire/registry.ts';
+import { REGISTRY_WIRE } from '../../proto/wire/registry.ts';
+import { CONFIG_STREAM, type Subjects, Tail } from '../../proto/wire/subjects.ts';
+import { type Change, isQuiet, NO_CHANGE, type RegistryEvent } from '../registry/change.ts';
+import { noOperators, type OperatorsState } from '../registry/operators.ts';
+import { type Leases, Registry } from '../registry/registry.ts';
+import { type Reading, readHeartbeat, readHello, readLeave, readRegister, readReport } from '../registry/requests.ts';
+import type { Admission } from './admission.ts';
+import { Beacon } from './beacon.ts';
+import { type Changed, everything, inputMessages, pushedMessages } from './derive-writes.ts';
+import type { Fleet } from './fleet.ts';
+import type { Mirror } from './mirror.ts';
+import type { Prober } from './prober.ts';
+import { ShrinkGuard } from './shrink.ts';
+import { readConfig } from './streams.ts';
+import { type Change as Message, type ConfigStream, Writer, type Written } from './writer.ts';
+
+export interface LeadingParts {
+  readonly bus: Bus;
+  readonly subjects: Subjects;
+  readonly mirror: Mirror;
+  readonly fleet: Fleet;
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly leases: Leases;
+  readonly prober: Prober;
+  readonly admission: Admission;
+  readonly shrinkRatio: number;
+  readonly pendingMax: number;
+  readonly epoch: string;
+  readonly term: number;
+  /** This replica must not lead any more: somebody else has written, or the stream is another one. Called once. */
+  readonly onLost: (why: string) => void;
+  /** For people who watch. */
+  readonly onEvent: (event: RegistryEvent) => void;
+}
+
+const SWEEP_MS = 250;
+const BEACON_MS = 1_000;
+/** Writes of one burst share a beacon. */
+const BEACON_SOON_MS = 20;
+const RECOVER_MS = 500;
+/** How long an answer waits for its write. Sidecars ask again after that. */
+const WRITE_MS = 5_000;
+
+export class Leading {
+  /** Another one after an import. */
+  registry: Registry;
+  readonly writer: Writer;
+  readonly epoch: string;
+  readonly term: number;
+  readonly sinceMs: number;
+  readonly #parts: LeadingParts;
+  readonly #beacon: Beacon;
+  readonly #shrink: ShrinkGuard;
+  readonly #subscriptions: { close(): void }[] = [];
+  #sweep: Timer | null = null;
+  #beat: Timer | null = null;
+  #soon: Timer | null = null;
+  #recovery: Timer | null = null;
+  #recovering = false;
+  #ended = false;
+  /** The server's clock less ours. */
+  #serverAheadMs = 0;
+
+  /** Loads and takes over; a sentence when it cannot. */
+  static async begin(parts: LeadingParts): Promise<Leading | { readonly failed: string }> {
+    const read = await readConfig(parts.bus, parts.subjects);
+    if ('failed' in read) return read;
+    if (read.epoch !== parts.epoch) return { failed: 'the stream has been made anew in this moment' };
+    parts.mirror.replace(read.entries, read.lastSeq);
+    const registry = new Registry(parts.clock, parts.leases);
+    const troubles = loadRegistry(registry, parts.mirror, parts.epoch);
+    if (troubles.length > 0) return { failed: `what is stored cannot be read: ${troubles.join('; ')}` };
+    return new Leading(parts, registry);
+  }
+
+  private constructor(parts: LeadingParts, registry: Registry) {
+    this.#parts = parts;
+    this.registry = registry;
+    this.epoch = parts.epoch;
+    this.term = parts.term;
+    this.sinceMs = parts.clock.now();
+    this.#beacon = new Beacon(parts.mirror.lastSeq);
+    this.#shrink = new ShrinkGuard(parts.shrinkRatio);
+    this.writer = new Writer(configStream(parts.bus, parts.subjects), parts.mirror, parts.pendingMax);
+    this.writer.onConflict = (why) => this.#lost(`another replica has written: ${why}`);
+    this.writer.onPause = () => this.#recoverIn(0);
+    this.writer.onStored = (stored) => {
+      this.#beacon.changed(stored, parts.clock.now());
+      this.#soon ??= parts.clock.after(BEACON_SOON_MS, () => {
+        this.#soon = null;
+        this.#sayBeacon();
+      });
+    };
+    this.writer.resume();
+    this.#takeOver();
+    this.#listen();
+    this.#sweepAgain();
+    this.#beaconAgain();
+  }
+
+  /** Where the shrink guard or the registry holds something back, in words; empty = nowhere. */
+  get held(): readonly { readonly id: string; readonly reason: string; readonly sinceMs: number | null }[] {
+    const held: { id: string; reason: string; sinceMs: number | null }[] = [];
+    const leases = this.registry.held();
+    if (leases !== null) held.push({ id: 'leases', reason: leases, sinceMs: null });
+    const shrink = this.#shrink.held;
+    if (shrink !== null) held.push({ id: 'takeover', reason: shrink.reason, sinceMs: shrink.sinceMs });
+    return held;
+  }
+
+  /** Writes what a step of the registry has changed; resolves when it is in force. */
+  async commit(change: Change): Promise<Written> {
+    for (const event of change.events) this.#parts.onEvent(event);
+    if (isQuiet(change)) return { ok: true, seq: 0 };
+    const inputs = inputMessages(this.registry, change);
+    const pushed = this.#pushable(change);
+    return this.writer.write([...inputs, ...pushed]);
+  }
+
+  /** An operator says that what is held back is true. */
+  async confirm(): Promise<Written> {
+    const written = await this.commit(this.registry.confirm());
+    if (!this.#shrink.release() || !written.ok) return written;
+    const all = await this.writer.write(this.#everything());
+    return all.ok && written.seq > all.seq ? written : all;
+  }
+
+  /** The write, or after some seconds that it is not confirmed. */
+  inTime(writing: Promise<Written>): Promise<Written> {
+    return new Promise((done) => {
+      const timer = this.#parts.clock.after(WRITE_MS, () => done({ ok: false, why: 'NATS does not confirm it; it is written as soon as it can be' }));
+      void writing.then((written) => {
+        timer.cancel();
+        done(written);
+      });
+    });
+  }
+
+  /**
+   * Takes in what an export holds: sidecars that are not registered here, and the operators' state in place of the one
+   * there is. A sentence when it cannot be read; nothing is changed then.
+   */
+  async import(registrations: readonly RegistrationState[], operators: OperatorsState): Promise<Written> {
+    const { clock, leases } = this.#parts;
+    const present = new Set(this.registry.sidecarNames());
+    const added = registrations.filter(({ hello }) => !present.has(hello.sidecar)).map((each) => ({ ...each, epoch: this.epoch }));
+    const all = [...[...present].map((name) => this.registry.registration(name)), ...added];
+    const last = Math.max(operators.policies.last, this.registry.operators().policies.last);
+    const taken: OperatorsState = {
+      policies: { ...operators.policies, epoch: this.epoch, last },
+      providers: { ...operators.providers, epoch: this.epoch },
+      canary: { ...operators.canary, epoch: this.epoch },
+    };
+    const registry = new Registry(clock, leases);
+    const troubles = registry.load(this.epoch, all, taken);
+    if (troubles.length > 0) return { ok: false, why: troubles.join('; ') };
+    this.registry = registry;
+    const names = registry.sidecarNames();
+    const inputs = inputMessages(registry, { registrations: names, operators: ['policies', 'providers', 'canary'], capabilities: [], scopes: [] });
+    return this.writer.write([...inputs, ...this.#everything()]);
+  }
+
+  end(why: string): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    for (const each of this.#subscriptions) each.close();
+    for (const timer of [this.#sweep, this.#beat, this.#soon, this.#recovery]) timer?.cancel();
+    this.writer.close(why);
+  }
+
+  // ---- taking over
+
+  #takeOver(): void {
+    const { logger, mirror } = this.#parts;
+    const known = new Set(this.registry.providers().map(({ agent }) => agent));
+    const stored = storedProviders(mirror);
+    const reason = this.#shrink.judge(stored, known, this.#parts.clock.now());
+    if (reason !== null) logger.error({ held: reason }, `held back: ${reason}; confirm it with: reachctl confirm`);
+    const messages = reason === null ? this.#everything() : [];
+    void this.writer.write(messages).then((written) => {
+      if (!written.ok) return;
+      logger.info({ term: this.term, last_seq: mirror.lastSeq, messages: messages.length }, 'leading');
+    });
+  }
+
+  #everything(): Message[] {
+    const { changed, voids } = everything(this.registry, this.#parts.mirror, this.epoch);
+    return [...pushedMessages(this.registry, changed, (tail) => this.writer.latest(tail)), ...voids];
+  }
+
+  /** What may be pushed now: while something is held back, only what takes no provider away. */
+  #pushable(changed: Changed): Message[] {
+    const messages = pushedMessages(this.registry, changed, (tail) => this.writer.latest(tail));
+    if (this.#shrink.held === null) return messages;
+    return messages.filter(({ tail, text }) => {
+      if (!tail.startsWith('cap.')) return true;
+      const before = this.writer.latest(tail);
+      return before === null || keepsAll(before, text);
+    });
+  }
+
+  // ---- time
+
+  #sweepAgain(): void {
+    this.#sweep = this.#parts.clock.after(SWEEP_MS, () => {
+      if (this.#ended) return;
+      // Silence means nothing while nobody can be heard.
+      if (this.#parts.bus.connected && this.writer.state === 'open') {
+        void this.commit(this.registry.sweep());
+        this.#reconsider();
+        for (const order of this.registry.probesDue())
+          void this.#parts.prober.run(order).then((isWell) => {
+            if (!this.#ended) void this.commit(this.registry.probe(order.agent, isWell));
+          });
+      }
+      this.#sweepAgain();
+    });
+  }
+
+  /** What was missing may have registered again. */
+  #reconsider(): void {
+    if (this.#shrink.held === null) return;
+    const known = new Set(this.registry.providers().map(({ agent }) => agent));
+    if (this.#shrink.judge(storedProviders(this.#parts.mirror), known, this.#parts.clock.now()) !== null) return;
+    this.#parts.logger.info('what was held back is no longer missing');
+    void this.writer.write(this.#everything());
+  }
+
+  #beaconAgain(): void {
+    this.#sayBeacon();
+    this.#beat = this.#parts.clock.after(BEACON_MS, () => this.#beaconAgain());
+  }
+
+  #sayBeacon(): void {
+    const { bus, subjects, mirror, clock } = this.#parts;
+    if (this.#ended || this.writer.state !== 'open') return;
+    bus.publish(subjects.beacon, encode(this.#beacon.message(this.epoch, mirror.lastSeq, this.#serverAheadMs, clock.now())));
+  }
+
+  /** @param aheadMs the server's clock less ours, measured by whoever renews the lease. */
+  set serverAheadMs(aheadMs: number) {
+    this.#serverAheadMs = aheadMs;
+  }
+
+  // ---- the bus comes and goes
+
+  /** The connection is there again: what was on its way may or may not be stored. */
+  recover(): void {
+    this.registry.grace();
+    this.writer.pause('the connection to NATS was lost');
+    this.#recoverIn(0);
+  }
+
+  #recoverIn(delayMs: number): void {
+    if (this.#ended || this.#recovering) return;
+    this.#recovery?.cancel();
+    this.#recovery = this.#parts.clock.after(delayMs, () => void this.#recoverNow());
+  }
+
+  async #recoverNow(): Promise<void> {
+    const { bus, subjects, mirror, logger } = this.#parts;
+    if (this.#ended || this.#recovering || this.writer.state !== 'paused') return;
+    if (!bus.connected) return this.#recoverIn(RECOVER_MS);
+    this.#recovering = true;
+    const read = await readConfig(bus, subjects);
+    this.#recovering = false;
+    if (this.#ended) return;
+    if ('failed' in read) return this.#recoverIn(RECOVER_MS);
+    if (read.epoch !== this.epoch) return this.#lost('the stream has been made anew');
+    const foreign = read.entries.find(([tail, seq, text]) => seq > mirror.lastSeq && !this.writer.mayHaveWritten(tail, text));
+    if (foreign !== undefined) return this.#lost(`another replica has written ${foreign[0]}`);
+    const stored = read.entries.filter(([, seq]) => seq > mirror.lastSeq);
+    mirror.replace(read.entries, read.lastSeq);
+    this.#beacon.changed(
+      stored.map(([tail, seq]) => [tail, seq] as const),
+      this.#parts.clock.now(),
+    );
+    logger.info({ last_seq: read.lastSeq, pending: this.writer.pending }, 'NATS is back: writing what waited');
+    this.writer.resume();
+  }
+
+  #lost(why: string): void {
+    if (this.#ended) return;
+    this.end(why);
+    this.#parts.onLost(why);
+  }
+
+  // ---- sidecars
+
+  #listen(): void {
+    const { bus, subjects } = this.#parts;
+    const subscribed = (one: BusSubscription): void => void this.#subscriptions.push(one);
+    subscribed(bus.serve(subjects.ctl('hello'), (message) => this.#serve(message, readHello, (hello, refused) => this.#hello(hello, refused))));
+    subscribed(bus.serve(subjects.ctl('register'), (message) => this.#serve(message, readRegister, (register, refused) => this.#register(register, refused))));
+    subscribed(bus.serve(subjects.ctl('leave'), (message) => this.#serve(message, readLeave, (leave) => this.registry.leave(leave))));
+    subscribed(bus.subscribe(subjects.heartbeats, (message) => this.#beatOf(message)));
+    subscribed(bus.subscribe(subjects.reports, (message) => this.#reportOf(message)));
+  }
+
+  async #serve<T>(
+    message: BusMessage,
+    read: (json: unknown) => Reading<T>,
+    act: (request: T, refused: readonly Refusal[]) => Change | Promise<Change>,
+  ): Promise<Uint8Array | null> {
+    const reading = read(parse(message.data));
+    if (reading.request === null) return encode(this.#answer(reading.refused, 0));
+    const change = await act(reading.request, reading.refused);
+    if (this.#ended) return null;
+    const written = await this.inTime(this.commit(change));
+    if (this.#ended) return null;
+    if (written.ok) return encode(this.#answer(change.refused, written.seq));
+    const unwritten: Refusal = { agent: '', code: Code.delivery_unavailable, problems: [`not written: ${written.why}; ask again`] };
+    return encode(this.#answer([...change.refused, unwritten], 0));
+  }
+
+  async #hello(hello: Hello, refused: readonly Refusal[]): Promise<Change> {
+    const { admission } = this.#parts;
+    const { admitted, refused: unwanted } = await admission.judge(hello.sidecar, hello.agents);
+    const mesh = admission.mesh(hello.mesh);
+    const all = [...refused, ...unwanted, ...(mesh === null ? [] : [{ agent: '', code: Code.forbidden, problems: [`mesh: ${mesh}`] }])];
+    return this.registry.hello({ ...hello, agents: admitted, mesh: mesh === null ? hello.mesh : null }, all);
+  }
+
+  async #register(register: Register, refused: readonly Refusal[]): Promise<Change> {
+    const { refused: unwanted } = await this.#parts.admission.judge(register.sidecar, [register.agent]);
+    return unwanted.length > 0 ? { ...NO_CHANGE, refused: [...refused, ...unwanted] } : this.registry.register(register, refused);
+  }
+
+  #answer(refused: readonly Refusal[], seq: number): Answer {
+    return { wire: REGISTRY_WIRE, ok: refused.length === 0, refused, seq, epoch: this.epoch };
+  }
+
+  #beatOf(message: BusMessage): void {
+    const { bus, subjects } = this.#parts;
+    const beat = readHeartbeat(parse(message.data));
+    if (beat === null || message.subject !== subjects.heartbeat(beat.sidecar)) return;
+    const { change, askHello } = this.registry.heartbeat(beat);
+    void this.commit(change);
+    if (askHello) bus.publish(subjects.ask(beat.sidecar), encode({ wire: REGISTRY_WIRE, what: 'hello' }));
+  }
+
+  #reportOf(message: BusMessage): void {
+    const report = readReport(parse(message.data));
+    if (report === null || message.subject !== this.#parts.subjects.report(report.sidecar)) return;
+    void this.commit(this.registry.report(report));
+  }
+}
+
+/** Fills a registry from what is stored; troubles in words. */
+export function loadRegistry(registry: Registry, mirror: Mirror, epoch: string): readonly string[] {
+  const troubles: string[] = [];
+  const registrations: RegistrationState[] = [];
+  for (const tail of mirror.tails('reg.')) {
+    const state = mirror.state<RegistrationState>(tail);
+    if (state === null || state.wire !== REGISTRY_WIRE) troubles.push(`${tail} is not in a form that this version reads`);
+    else registrations.push(state);
+  }
+  const none = noOperators(epoch);
+  const operators: OperatorsState = {
+    policies: mirror.state<OperatorsState['policies']>(Tail.policies) ?? none.policies,
+    providers: mirror.state<OperatorsState['providers']>(Tail.providers) ?? none.providers,
+    canary: mirror.state<OperatorsState['canary']>(Tail.canary) ?? none.canary,
+  };
+  return troubles.length > 0 ? troubles : registry.load(epoch, registrations, operators);
+}
+
+function configStream(bus: Bus, subjects: Subjects): ConfigStream {
+  return {
+    append: async (tail, text, expectLastSeq) => {
+      const appended = await bus.append(subjects.cfg(tail), Buffer.from(text, 'utf8'), { expectLastSeq, stream: CONFIG_STREAM });
+      if ('seq' in appended) return { kind: 'stored', seq: appended.seq };
+      if ('conflict' in appended) return { kind: 'conflict', why: `the stream is at ${appended.conflict ?? 'another sequence'}, expected was ${expectLastSeq}` };
+      return { kind: 'unavailable', why: appended.failed };
+    },
+  };
+}
+
+function storedProviders(mirror: Mirror): Set<string> {
+  const stored = new Set<string>();
+  for (const tail of mirror.tails('cap.')) for (const { record } of mirror.state<CapabilityState>(tail)?.providers ?? []) stored.add(record.agentId);
+  return stored;
+}
+
+function keepsAll(before: string, after: string): boolean {
+  const now = new Set((JSON.parse(after) as CapabilityState).providers.map(({ record }) => record.agentId));
+  return (JSON.parse(before) as CapabilityState).providers.every(({ record }) => now.has(record.agentId));
+}
+
+function encode(value: unknown): Uint8Array {
+  return Buffer.from(JSON.stringify(value), 'utf8');
+}
+
+function parse(data: Buffer): unknown {
+  try {
+    return JSON.parse(data.toString('utf8')) as unknown;
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,197 @@
+/**
+ * The operators' document: policies, and contracts that operators lay down themselves. Judged as a whole, with line and
+ * column, against itself and against what is registered. What contradicts something is a problem, and nothing of the
+ * document is applied; what names something that is not there (yet) is a warning, since policies may come before the
+ * agents that they are for.
+ */
+import { describe, quote } from '../../base/duration.ts';
+import { contract } from '../../proto/language/contract.ts';
+import { coversName } from '../../proto/language/covers.ts';
+import { checkContracts } from '../../proto/language/cross-check.ts';
+import { deepFreeze, explainStrays } from '../../proto/language/document.ts';
+import { Known } from '../../proto/language/known.ts';
+import { isCapabilityName } from '../../proto/language/names.ts';
+import { policy } from '../../proto/language/policy.ts';
+import { BAD, object, openSource, optional, Place, readPresent, refuseUnknown, type SchemaNode, type Shape } from '../../proto/language/reader.ts';
+import { good, type Section, type Sections } from '../../proto/language/sections.ts';
+import { list, listEach } from '../../proto/language/shapes.ts';
+import type { Contract, FallbackPolicy, Policy, Problem, ProviderRecord } from '../../proto/language/types.ts';
+import { circleFrom, fallbackOf, targetsOf } from './circle.ts';
+
+export interface OperatorsDocument {
+  readonly contracts: readonly Contract[];
+  readonly policies: readonly Policy[];
+}
+
+export const EMPTY_DOCUMENT: OperatorsDocument = Object.freeze({ contracts: Object.freeze([]), policies: Object.freeze([]) });
+
+/** What is registered, to judge a document against. */
+export interface World {
+  contracts(): Iterable<Contract>;
+  providers(): Iterable<ProviderRecord>;
+  /** Why a contract cannot stand beside what agents have registered; one sentence each. */
+  contractProblems(contract: Contract): readonly string[];
+}
+
+export interface DocumentReading {
+  /** Null when there is any problem. */
+  readonly document: OperatorsDocument | null;
+  readonly problems: readonly Problem[];
+  readonly warnings: readonly Problem[];
+}
+
+const MAX_ENTRIES = 10_000;
+/** It travels in one message, as JSON text. */
+export const MAX_DOCUMENT_BYTES = 524_288;
+const none: readonly never[] = Object.freeze([]);
+
+/** The sections of the document. */
+export const operatorsFields = {
+  policies: optional(list(policy, MAX_ENTRIES), 'What the operator says about capabilities; stronger than their contracts.', none),
+  contracts: optional(
+    list(contract, MAX_ENTRIES),
+    'Contracts that the operator lays down; stronger than the same version as agents register it.',
+    none,
+  ),
+};
+
+const ELSEWHERE: Readonly<Record<string, string>> = {
+  providers: 'providers register themselves through their sidecars; drain and weight of one are set with reachctl providers',
+  sidecars: 'sidecars say themselves where they are reached',
+  overrides: 'overrides do not stand in this file',
+  sidecar: "this is a sidecar's own file: put policies and contracts into a file of their own",
+};
+
+const NO_SECTION: Section<never> = { entries: none, raw: none };
+
+export function readOperatorsDocument(text: string, file: string, world: World): DocumentReading {
+  const { source, value } = openSource(text, file);
+  if (value === undefined) return { document: null, problems: source.problems, warnings: [] };
+  const place = new Place(source);
+  if (Buffer.byteLength(JSON.stringify(text)) > MAX_DOCUMENT_BYTES) place.bad(`the file is larger than ${MAX_DOCUMENT_BYTES} bytes`);
+  if (value === null) place.bad('the file is empty: it names policies and contracts; to clear them all write policies: []');
+  else if (typeof value !== 'object' || Array.isArray(value))
+    place.bad(`an operators' file is a map with policies and contracts, not ${describe(value)}`);
+  if (source.problems.length > 0) return { document: null, problems: source.problems, warnings: [] };
+  const map = value as Readonly<Record<string, unknown>>;
+  explainStrays(source);
+  const known = Object.fromEntries(Object.entries(map).filter(([key]) => !(key in ELSEWHERE)));
+  for (const key of Object.keys(map)) if (key in ELSEWHERE) place.at(key).badKey(`${key}: ${ELSEWHERE[key] as string}`);
+  refuseUnknown(known, operatorsFields, place);
+  const sections = { contracts: section(map, 'contracts', contract, place), policies: section(map, 'policies', policy, place) };
+  const own: Sections = { ...sections, providers: NO_SECTION, overrides: NO_SECTION, sidecars: NO_SECTION };
+  checkContracts(own, place, new Known(own));
+  for (const [i, each] of good(own.contracts)) for (const problem of world.contractProblems(each)) place.at('contracts', i, 'version').bad(problem);
+  checkRepeats(own, place);
+  const warner = openSource(text, file).source;
+  checkNames(own, world, new Place(warner));
+  checkCircles(own, world, place);
+  if (source.problems.length > 0) return { document: null, problems: source.problems, warnings: warner.problems };
+  const document: OperatorsDocument = { contracts: own.contracts.entries as Contract[], policies: own.policies.entries as Policy[] };
+  return { document: deepFreeze(JSON.parse(JSON.stringify(document)) as OperatorsDocument), problems: [], warnings: warner.problems };
+}
+
+/** JSON Schema of the document for editors. */
+export function operatorsSchema(): SchemaNode {
+  return { $schema: 'https://json-schema.org/draft/2020-12/schema', title: 'Agent-Reach policies', ...object('file', operatorsFields).schema() };
+}
+
+function section<T>(map: Readonly<Record<string, unknown>>, key: keyof typeof operatorsFields, shape: Shape<T>, place: Place): Section<T> {
+  if (!(key in map)) return { entries: [], raw: [] };
+  const lists: Shape<Section<T>['entries']> = { ...list(shape, MAX_ENTRIES), read: (value, at) => listEach(shape, value, at, MAX_ENTRIES) };
+  const entries = readPresent(lists, map[key], place.at(key));
+  return entries === BAD ? { entries: [], raw: [] } : { entries, raw: map[key] as readonly unknown[] };
+}
+
+function checkRepeats(own: Sections, place: Place): void {
+  const seen = new Map<string, number>();
+  for (const [i, each] of good(own.policies)) {
+    const before = seen.get(each.capability);
+    if (before === undefined) seen.set(each.capability, i);
+    else {
+      const line = place.source.lineOf(place.at('policies', before).path);
+      place.at('policies', i, 'capability').bad(`there is a policy for ${each.capability} already (line ${line}): put the two together`);
+    }
+  }
+}
+
+/** Names that lead nowhere at present. */
+function checkNames(own: Sections, world: World, place: Place): void {
+  const labels = new Set([...good(own.contracts)].map(([, each]) => `${each.name}@${each.version}`));
+  const registered = [...world.contracts()].filter((each) => !labels.has(`${each.name}@${each.version}`));
+  const providers = [...world.providers()];
+  const known = new Known({
+    ...own,
+    contracts: { entries: [...own.contracts.entries, ...registered], raw: own.contracts.raw },
+    providers: { entries: providers, raw: providers },
+  });
+  for (const [i, each] of good(own.contracts)) checkSteps(each.fallback, each.name, place.at('contracts', i, 'fallback'), known);
+  for (const [i, each] of good(own.policies)) {
+    const at = place.at('policies', i);
+    const exact = isCapabilityName(each.capability) ? each.capability : null;
+    checkSteps(each.fallback, exact, at.at('fallback'), known);
+    for (const agent of Object.keys(each.providers)) warn(known.agentProblem(agent), at.at('providers', agent), true);
+    if (exact === null) continue;
+    const unknown = known.nameProblem(exact, false);
+    warn(unknown, at.at('capability'));
+    if (unknown !== null) continue;
+    if (each.defaultRange !== null) warn(known.targetProblem(`${exact}@${each.defaultRange}`), at.at('default_range'));
+    for (const version of Object.keys(each.canary ?? {})) warn(known.versionProblem(exact, version), at.at('canary', version), true);
+  }
+}
+
+function checkSteps(fallback: FallbackPolicy | null, capability: string | null, place: Place, known: Known): void {
+  for (const [i, step] of (fallback?.chain ?? []).entries()) {
+    if (step.kind === 'capability') warn(known.targetProblem(step.target), place.at(i, 'capability'));
+    if (step.kind !== 'provider') continue;
+    const problem = known.agentProblem(step.agentId);
+    const offers = capability === null || known.offers(step.agentId, capability);
+    warn(problem ?? (offers ? null : `${step.agentId} does not offer ${quote(capability as string)}`), place.at(i, 'provider'));
+  }
+}
+
+function warn(problem: string | null, place: Place, atKey = false): void {
+  if (problem === null) return;
+  if (atKey) place.badKey(problem);
+  else place.bad(problem);
+}
+
+/** Circles in which this document has a hand. */
+function checkCircles(own: Sections, world: World, place: Place): void {
+  const policies = [...good(own.policies)].map(([, each]) => each);
+  const said = new Map<string, Map<string, Contract>>();
+  const aliases = new Map<string, string>();
+  for (const each of [...world.contracts(), ...[...good(own.contracts)].map(([, each]) => each)]) {
+    const versions = said.get(each.name) ?? new Map<string, Contract>();
+    said.set(each.name, versions.set(each.version, each));
+    for (const alias of each.aliases) aliases.set(alias, each.name);
+  }
+  const fallbacks = {
+    versionsOf: (name: string) => [...(said.get(name)?.values() ?? [])],
+    canonical: (name: string) => (said.has(name) ? name : (aliases.get(name) ?? name)),
+    policies,
+  };
+  const reported = new Set<string>();
+  for (const versions of said.values()) {
+    for (const each of versions.values()) {
+      if (targetsOf(fallbackOf(each, policies)).length === 0) continue;
+      const circle = circleFrom(each, fallbacks);
+      if (circle === null) continue;
+      const members = circle.split(' > ');
+      const key = [...new Set(members)].sort().join(' ');
+      if (reported.has(key)) continue;
+      reported.add(key);
+      placeOfCircle(own, new Set(members.map((member) => member.slice(0, member.indexOf('@')))), place).bad(
+        `the fallback comes back to where it began: ${circle}`,
+      );
+    }
+  }
+}
+
+/** The first policy or contract of the document that sends one of them on. */
+function placeOfCircle(own: Sections, names: ReadonlySet<string>, place: Place): Place {
+  for (const [i, each] of good(own.policies))
+    if (each.fallback !== null && [...names].some((name) => coversName(each.capability, name))) return place.at('policies', i, 'fallback');
+  for (const [i, each] of good(own.contracts)) if (each.fallback !== null && names.has(each.name)) return place.at('contracts', i, 'fallback');
+  return place;
+}

@@ -1,0 +1,364 @@
+/**
+ * What this sidecar tells the registry: that it is there, whom it hosts and who calls through it, and every 45 seconds that
+ * its agents live. Whatever cannot be said now is said later: a hello carries everything, so that one hello heals whatever
+ * was lost before it. Attempts are spaced out and have chance in them; a control plane that comes back to two hundred
+ * sidecars hears them one after another.
+ *
+ * Busy is not dead: an agent of the API lives as long as it beats or answers calls. Agents of the file live as long as
+ * their sidecar says so; whether they answer is found out by health checks and breakers.
+ */
+import type { Clock, Timer } from '../../base/clock.ts';
+import type { Logger } from '../../base/log.ts';
+import type { BusReply } from '../../base/bus-message.ts';
+import { replyWords } from '../../base/bus-message.ts';
+import type { Random } from '../../base/random.ts';
+import type { TableDocument } from '../../proto/language/types.ts';
+import {
+  type AgentRegistration,
+  type Answer,
+  type Heartbeat,
+  type Hello,
+  type Leave,
+  REGISTRY_WIRE,
+  type Register,
+} from '../../proto/wire/registry.ts';
+import type { Subjects } from '../../proto/wire/subjects.ts';
+import { readAnswer } from './answer.ts';
+import { type RegistryBus, bytesOf } from './bus.ts';
+import type { OwnAgent, OwnAgents, OwnSource } from './own-agents.ts';
+
+/** Who this sidecar is, to the registry. */
+export interface Self {
+  readonly sidecar: string;
+  /** Made anew at each start of the process. */
+  readonly instance: string;
+  readonly region: string | null;
+  readonly zone: string | null;
+  readonly callers: readonly string[];
+  readonly heartbeatMs: number;
+  readonly leaseMs: number;
+}
+
+/** What is known of an agent from the calls to it; null = nothing. */
+export type Activity = (agentId: string) => { readonly lastAnswerAt: number; readonly inFlight: number } | null;
+
+export interface AnnounceParts {
+  readonly bus: RegistryBus;
+  readonly subjects: Subjects;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log: Logger;
+  readonly own: OwnAgents;
+  readonly activity: Activity;
+}
+
+/** A leader under load answers within this; after it the next hello says it again. */
+const REQUEST_MS = 3_000;
+/** A hello may carry much, and nobody waits for it. */
+const HELLO_MS = 8_000;
+const FIRST_PAUSE_MS = 250;
+const MAX_PAUSE_MS = 15_000;
+/** Two hundred sidecars that see the control plane come back spread their words over this. */
+const SPREAD_MS = 1_500;
+/** How often to look for agents whose lease has run out. */
+const LOOK_EVERY_MS = 5_000;
+/** Heartbeats come up to a tenth early or late, so that those of many sidecars do not meet. */
+const JITTER = 0.1;
+/** So many changes of the file are announced one by one; more in one hello. */
+const MAX_SINGLE = 4;
+/** Half of what a server takes by default. */
+const USUAL_BYTES = 524_288;
+
+export class Announcer {
+  readonly #parts: AnnounceParts;
+  readonly #self: Self;
+  #mesh: string | null = null;
+  #isStarted = false;
+  #isStopped = false;
+  /** A hello is under way. */
+  #isTalking = false;
+  #failures = 0;
+  /** The registry has taken a hello of this process. */
+  #isAdmitted = false;
+  #answeredAt = Number.NEGATIVE_INFINITY;
+  #helloTimer: Timer | null = null;
+  #helloAt = Number.POSITIVE_INFINITY;
+  #beatTimer: Timer | null = null;
+  #lookTimer: Timer | null = null;
+  #state: { close(): void } | null = null;
+  /** Why the last hello had no effect; '' = it had, or none was tried. */
+  trouble = '';
+
+  constructor(parts: AnnounceParts, self: Self) {
+    this.#parts = parts;
+    this.#self = self;
+  }
+
+  /** The registry has answered a hello of this process, and nothing has changed since. */
+  get isKnown(): boolean {
+    return this.#isAdmitted && this.#parts.own.isAllTold;
+  }
+
+  /** @param mesh address at which the other sidecars reach this one; null = they do not. */
+  start(mesh: string | null): void {
+    const { bus, random } = this.#parts;
+    this.#mesh = mesh;
+    this.#isStarted = true;
+    this.#state = bus.onState(({ connected }) => {
+      if (connected) this.#helloIn(random.next() * SPREAD_MS);
+    });
+    if (bus.connected) this.#helloIn(0);
+    // The first beat falls anywhere, so that sidecars started together do not beat together.
+    this.#beatIn(random.next() * this.#self.heartbeatMs);
+    this.#look();
+  }
+
+  /** Says goodbye to the registry, waiting for its answer no longer than this. */
+  async goodbye(withinMs: number): Promise<void> {
+    this.#halt();
+    if (!this.#isStarted || !this.#parts.bus.connected) return;
+    await this.#parts.bus.request(this.#parts.subjects.ctl('leave'), bytesOf(this.#leave(null, 'left')), withinMs);
+  }
+
+  stop(): void {
+    this.#halt();
+    this.#state?.close();
+  }
+
+  #halt(): void {
+    this.#isStopped = true;
+    for (const timer of [this.#helloTimer, this.#beatTimer, this.#lookTimer]) timer?.cancel();
+    this.#helloTimer = null;
+  }
+
+  /** The control plane is heard again, has begun anew, or does not know this sidecar. */
+  leaderIs(why: 'back' | 'new epoch' | 'unknown here'): void {
+    // Its answer may have overtaken what is to be read of it.
+    if (why === 'unknown here' && (this.#isTalking || this.#parts.clock.now() - this.#answeredAt < REQUEST_MS)) return;
+    if (why !== 'back') this.#isAdmitted = false;
+    const spread = this.#parts.random.next() * SPREAD_MS;
+    if (!this.isKnown) {
+      // Whoever has failed often begins with short pauses again.
+      this.#failures = 0;
+      this.#helloIn(spread);
+    } else this.#beatIn(spread);
+  }
+
+  /** The own file has been read (again): the difference is announced. */
+  setFile(document: TableDocument): void {
+    const { own, clock } = this.#parts;
+    const { changed, removed } = own.setFile(document, clock.now());
+    if (!this.#isStarted || changed.length + removed.length === 0) return;
+    if (changed.length + removed.length > MAX_SINGLE || !this.#parts.bus.connected) this.#helloIn(0);
+    else void this.#announceEach(changed, removed);
+  }
+
+  async #announceEach(changed: readonly string[], removed: readonly string[]): Promise<void> {
+    for (const agentId of changed) {
+      const agent = this.#parts.own.get(agentId);
+      if (agent !== null) await this.#registerNow(agent);
+    }
+    for (const agentId of removed) await this.#leaveNow(agentId, 'left');
+  }
+
+  /** Registers one agent now; `pending`: the control plane cannot be reached, and will be told later. */
+  async register(registration: AgentRegistration, source: OwnSource): Promise<OwnAgent> {
+    const { own, clock } = this.#parts;
+    const { agentId } = registration.record;
+    const before = own.get(agentId);
+    const agent = own.put(registration, source, clock.now());
+    await this.#registerNow(agent);
+    // What was in force before stays in force at the registry when the new word is refused, and so it does here.
+    if (agent.state === 'refused' && own.get(agentId) === agent) own.restore(agentId, before);
+    return agent;
+  }
+
+  /** False when there is no such agent. */
+  async deregister(agentId: string): Promise<boolean> {
+    if (this.#parts.own.remove(agentId) === null) return false;
+    await this.#leaveNow(agentId, 'left');
+    return true;
+  }
+
+  /** A sign of life of an agent; null when there is no such agent. */
+  beat(agentId: string): OwnAgent | null {
+    const { own, clock } = this.#parts;
+    const agent = own.get(agentId);
+    if (agent === null) return null;
+    agent.lastBeatAt = clock.now();
+    if (agent.state === 'gone') {
+      own.setState(agent, 'pending');
+      void this.#registerNow(agent);
+    }
+    return agent;
+  }
+
+  /** Milliseconds since the agent last beat or answered a call. */
+  idleMs(agent: OwnAgent): number {
+    const answeredAt = this.#parts.activity(agent.agentId)?.lastAnswerAt ?? Number.NEGATIVE_INFINITY;
+    return Math.max(0, Math.round(this.#parts.clock.now() - Math.max(agent.lastBeatAt, answeredAt)));
+  }
+
+  // ---- single words
+
+  async #registerNow(agent: OwnAgent): Promise<void> {
+    const told = onlyOf(this.#parts.own.untold(), agent.agentId);
+    const message: Register = {
+      wire: REGISTRY_WIRE,
+      sidecar: this.#self.sidecar,
+      instance: this.#self.instance,
+      agent: agent.registration,
+    };
+    const answer = await this.#ask('register', message);
+    if (answer === null) this.#helloIn(this.#pauseMs());
+    else {
+      this.#parts.own.told(told);
+      this.#parts.own.settle(answer, [agent]);
+    }
+  }
+
+  async #leaveNow(agentId: string, why: 'left' | 'lease'): Promise<void> {
+    const told = onlyOf(this.#parts.own.untold(), agentId);
+    const answer = await this.#ask('leave', this.#leave(agentId, why));
+    // A hello says who is there, and so who is not.
+    if (answer === null) this.#helloIn(this.#pauseMs());
+    else this.#parts.own.told(told);
+  }
+
+  #leave(agent: string | null, why: 'left' | 'lease'): Leave {
+    return { wire: REGISTRY_WIRE, sidecar: this.#self.sidecar, instance: this.#self.instance, agent, why };
+  }
+
+  async #ask(verb: 'hello' | 'register' | 'leave', message: object): Promise<Answer | null> {
+    const { bus, subjects } = this.#parts;
+    const reply: BusReply = await bus.request(subjects.ctl(verb), bytesOf(message), verb === 'hello' ? HELLO_MS : REQUEST_MS);
+    if (reply.kind !== 'ok') {
+      this.trouble = replyWords(reply, 'the control plane');
+      return null;
+    }
+    const answer = readAnswer(reply.message.data);
+    this.trouble = typeof answer === 'string' ? `the control plane's answer cannot be used: ${answer}` : '';
+    return typeof answer === 'string' ? null : answer;
+  }
+
+  // ---- hello
+
+  #pauseMs(): number {
+    return Math.min(MAX_PAUSE_MS, FIRST_PAUSE_MS * 2 ** Math.min(this.#failures, 10)) * (0.5 + this.#parts.random.next());
+  }
+
+  /** At the latest then; an earlier one that is planned stays. */
+  #helloIn(ms: number): void {
+    if (this.#isStopped || !this.#isStarted) return;
+    const at = this.#parts.clock.now() + ms;
+    if (this.#helloTimer !== null && this.#helloAt <= at) return;
+    this.#helloTimer?.cancel();
+    this.#helloAt = at;
+    this.#helloTimer = this.#parts.clock.after(ms, () => {
+      this.#helloTimer = null;
+      void this.#hello();
+    });
+  }
+
+  async #hello(): Promise<void> {
+    const { bus, own, log } = this.#parts;
+    if (this.#isTalking || !bus.connected) return;
+    this.#isTalking = true;
+    const told = own.untold();
+    const sent = [...own.all()].filter((agent) => agent.state !== 'gone');
+    const answer = await this.#ask('hello', this.#fitting(this.#helloOf(sent)));
+    this.#isTalking = false;
+    if (this.#isStopped) return;
+    if (answer === null) {
+      this.#failures++;
+      this.#helloIn(this.#pauseMs());
+      return;
+    }
+    this.#failures = 0;
+    this.#answeredAt = this.#parts.clock.now();
+    own.told(told);
+    own.settle(answer, sent);
+    const whole = answer.refused.find(({ agent }) => agent === '');
+    this.#isAdmitted = whole === undefined;
+    if (whole !== undefined) this.trouble = `the registry refuses this sidecar: ${whole.problems.join('; ')}`;
+    for (const { agent, code, problems } of answer.refused) log.error({ agent, code, problems }, 'the registry refused a registration');
+    // Whoever is refused as a whole may be taken later, when an operator has changed something.
+    if (whole !== undefined) this.#helloIn(MAX_PAUSE_MS * (1 + this.#parts.random.next()));
+    else if (!this.isKnown) this.#helloIn(0);
+  }
+
+  /** Hundreds of agents of one kind say the same contract hundreds of times; where that is too much, it is said once. */
+  #fitting(hello: Hello): Hello {
+    return JSON.stringify(hello).length < USUAL_BYTES ? hello : { ...hello, agents: withoutRepeats(hello.agents) };
+  }
+
+  #helloOf(agents: readonly OwnAgent[]): Hello {
+    return {
+      wire: REGISTRY_WIRE,
+      sidecar: this.#self.sidecar,
+      instance: this.#self.instance,
+      mesh: this.#mesh,
+      region: this.#self.region,
+      zone: this.#self.zone,
+      callers: this.#self.callers,
+      agents: agents.map(({ registration }) => registration),
+    };
+  }
+
+  // ---- signs of life
+
+  #beatIn(ms: number): void {
+    this.#beatTimer?.cancel();
+    if (this.#isStopped) return;
+    this.#beatTimer = this.#parts.clock.after(ms, () => {
+      this.#beatNow();
+      this.#beatIn(this.#self.heartbeatMs * (1 - JITTER + 2 * JITTER * this.#parts.random.next()));
+    });
+  }
+
+  #beatNow(): void {
+    const { bus, subjects } = this.#parts;
+    if (!bus.connected) return;
+    const agents: Record<string, { idleMs: number; inFlight: number }> = {};
+    for (const agent of this.#parts.own.all()) {
+      if (agent.state !== 'gone' && agent.state !== 'refused')
+        agents[agent.agentId] = { idleMs: this.idleMs(agent), inFlight: this.#parts.activity(agent.agentId)?.inFlight ?? 0 };
+    }
+    const beat: Heartbeat = { wire: REGISTRY_WIRE, sidecar: this.#self.sidecar, instance: this.#self.instance, agents };
+    bus.publish(subjects.heartbeat(this.#self.sidecar), bytesOf(beat));
+  }
+
+  /** Agents of the API that have been silent for a whole lease are gone; those that answer again are back. */
+  #look(): void {
+    const { own, log } = this.#parts;
+    for (const agent of own.all()) {
+      if (agent.source !== 'api' || agent.state === 'refused') continue;
+      const isSilent = this.idleMs(agent) > this.#self.leaseMs;
+      if (isSilent && agent.state !== 'gone') {
+        own.setState(agent, 'gone');
+        log.warn({ agent: agent.agentId, leaseMs: this.#self.leaseMs }, 'an agent has neither beaten nor answered for a whole lease: it is reported gone');
+        void this.#leaveNow(agent.agentId, 'lease');
+      } else if (!isSilent && agent.state === 'gone') this.beat(agent.agentId);
+    }
+    this.#lookTimer = this.#isStopped ? null : this.#parts.clock.after(LOOK_EVERY_MS, () => this.#look());
+  }
+}
+
+function onlyOf(untold: ReadonlyMap<string, number>, agentId: string): ReadonlyMap<string, number> {
+  const change = untold.get(agentId);
+  return new Map(change === undefined ? [] : [[agentId, change]]);
+}
+
+/** Each contract once. */
+function withoutRepeats(registrations: readonly AgentRegistration[]): AgentRegistration[] {
+  const said = new Set<string>();
+  return registrations.map(({ contracts, record }) => ({
+    contracts: contracts.filter((contract) => {
+      const text = JSON.stringify(contract);
+      if (said.has(text)) return false;
+      said.add(text);
+      return true;
+    }),
+    record,
+  }));
+}

@@ -1,0 +1,171 @@
+/**
+ * From what is held to the table in force. Which capabilities may have changed is gathered, and everything that comes in
+ * one turn of the event loop is installed by one compile; when compiling is slow, because there is much of it, it may take
+ * a fifth of the time and no more.
+ */
+import type { Clock, Timer } from '../../base/clock.ts';
+import type { ProviderRecord } from '../../proto/language/types.ts';
+import type { CapabilityPart, CapabilityParts } from './compile.ts';
+import type { Held } from './held.ts';
+import type { InstalledTable } from './installed.ts';
+import type { OwnAgents } from './own-agents.ts';
+import { assemble, type Beside, documentOf } from './parts.ts';
+
+/** After an installation that took a while, the next one waits so many times as long. */
+const REST = 4;
+const MAX_REST_MS = 250;
+
+export interface InstallerParts {
+  readonly clock: Clock;
+  readonly table: InstalledTable;
+  readonly own: OwnAgents;
+  /** This sidecar's own number in [0, 1), for staged roll-outs. */
+  readonly share: number;
+  readonly unreachable: (record: ProviderRecord) => string | null;
+  held(): Held;
+  onInstalled(): void;
+}
+
+export class Installer {
+  readonly #given: InstallerParts;
+  #parts = new Map<string, CapabilityPart>();
+  readonly #touched = new Set<string>();
+  #kept = new Map<string, Beside>();
+  #keptTimer: Timer | null = null;
+  #timer: Timer | null = null;
+  #restUntil = 0;
+  /** Nothing is installed before there is something to begin with: a copy, or a complete scope. */
+  isInUse = false;
+  source = 'registry';
+
+  constructor(given: InstallerParts) {
+    this.#given = given;
+  }
+
+  parts(): CapabilityParts {
+    return this.#parts;
+  }
+
+  kept(): readonly { readonly capability: string; readonly provider: string }[] {
+    return [...this.#kept].flatMap(([capability, { providers }]) => providers.map(({ record }) => ({ capability, provider: record.agentId })));
+  }
+
+  document(): { readonly version: number; readonly staged: boolean } {
+    let newest = { version: 0, staged: false };
+    const held = this.#given.held();
+    for (const name of held.scope?.state ?? []) {
+      const document = documentOf(held.shardsOf(name) ?? [], this.#given.share);
+      if (document.version > newest.version) newest = document;
+    }
+    return newest;
+  }
+
+  /** These capabilities may have changed. */
+  touch(names: readonly string[]): void {
+    if (!this.isInUse || names.length === 0) return;
+    for (const name of names) this.#touched.add(name);
+    this.#timer ??= this.#given.clock.after(Math.max(0, this.#restUntil - this.#given.clock.now()), () => {
+      this.#timer = null;
+      this.#install(false);
+    });
+  }
+
+  touchAll(): void {
+    this.touch(this.#names(this.#given.held()));
+  }
+
+  /** Everything, at once. */
+  installAll(): void {
+    this.isInUse = true;
+    for (const name of this.#names(this.#given.held())) this.#touched.add(name);
+    this.#install(true);
+  }
+
+  /** Lets providers stand beside the registry's word until an instant, unless it names them. */
+  keep(kept: Map<string, Beside>, until: number): void {
+    const { clock } = this.#given;
+    this.#kept = kept;
+    this.#keptTimer?.cancel();
+    this.#keptTimer =
+      kept.size === 0
+        ? null
+        : clock.after(until - clock.now(), () => {
+            this.#keptTimer = null;
+            this.#kept = new Map();
+            this.touch([...kept.keys()]);
+          });
+  }
+
+  /** The table that another state would make, without what is kept. */
+  wouldBe(held: Held): CapabilityParts {
+    const parts = new Map<string, CapabilityPart>();
+    for (const name of this.#names(held)) {
+      const part = this.#assembled(held, name, false);
+      if (part !== null) parts.set(name, part);
+    }
+    return parts;
+  }
+
+  stop(): void {
+    this.#timer?.cancel();
+    this.#keptTimer?.cancel();
+    this.#timer = null;
+    this.isInUse = false;
+  }
+
+  #install(isForced: boolean): void {
+    const { clock, table } = this.#given;
+    const held = this.#given.held();
+    const startedAt = clock.now();
+    let isChanged = isForced;
+    for (const name of this.#touched) {
+      // Not all of it is here yet: what was in force stays.
+      if (held.scope?.state.has(name) === true && held.shardsOf(name) === null) continue;
+      this.#forgetNamed(held, name);
+      const part = this.#assembled(held, name, true);
+      if (part === (this.#parts.get(name) ?? null)) continue;
+      isChanged = true;
+      if (part === null) this.#parts.delete(name);
+      else this.#parts.set(name, part);
+    }
+    this.#touched.clear();
+    if (isChanged) table.installParts(new Map(this.#parts), [], this.source);
+    else table.source = this.source;
+    this.#restUntil = startedAt + Math.min(MAX_REST_MS, (clock.now() - startedAt) * (REST + 1));
+    this.#given.onInstalled();
+  }
+
+  #assembled(held: Held, name: string, withKept: boolean): CapabilityPart | null {
+    const { own, share } = this.#given;
+    const shards = held.scope?.state.has(name) === true ? (held.shardsOf(name) ?? []) : [];
+    const beside: Beside[] = [];
+    const mine = own.beside(name, held.seqOf(name));
+    if (mine !== null) beside.push(mine);
+    const kept = withKept ? this.#kept.get(name) : undefined;
+    if (kept !== undefined) beside.push(kept);
+    return assemble(name, shards, share, beside, ({ record }) => this.#isUsable(record), this.#parts.get(name) ?? null);
+  }
+
+  #isUsable(record: ProviderRecord): boolean {
+    return this.#given.unreachable(record) === null && !this.#given.own.isAway(record.agentId);
+  }
+
+  /** The registry names a provider that was kept: from now on its word counts. */
+  #forgetNamed(held: Held, name: string): void {
+    const kept = this.#kept.get(name);
+    if (kept === undefined) return;
+    const named = new Set((held.shardsOf(name) ?? []).flatMap((shard) => shard.providers.map(({ record }) => record.agentId)));
+    const providers = kept.providers.filter(({ record }) => !named.has(record.agentId));
+    if (providers.length === kept.providers.length) return;
+    if (providers.length === 0) this.#kept.delete(name);
+    else this.#kept.set(name, { ...kept, providers });
+  }
+
+  #names(held: Held): string[] {
+    const names = new Set(held.scope?.state);
+    for (const name of this.#parts.keys()) names.add(name);
+    for (const name of this.#kept.keys()) names.add(name);
+    for (const agent of this.#given.own.all()) for (const name of agent.names) names.add(name);
+    return [...names];
+  }
+}

@@ -1,0 +1,210 @@
+/**
+ * The agents that this sidecar registers: those of its own file, and those that came through its API. What is known of
+ * each here is what it said and what the registry answered; the registry alone decides whether it is in force.
+ *
+ * They are always routable at their own sidecar: one that the registry has not judged yet stands beside its word, and one
+ * that it has accepted does so until the message has come in which it is named. After that the registry's word counts
+ * alone: an agent that is missing from it has been taken out.
+ */
+import type { Contract, ProviderRecord, TableDocument } from '../../proto/language/types.ts';
+import type { AgentRegistration, Answer } from '../../proto/wire/registry.ts';
+import type { Beside } from './parts.ts';
+
+export type OwnSource = 'file' | 'api';
+/** `gone`: nothing was heard of it for a whole lease; it comes back with its next beat. */
+export type OwnState = 'pending' | 'in_force' | 'refused' | 'gone';
+
+export class OwnAgent {
+  readonly agentId: string;
+  registration: AgentRegistration;
+  source: OwnSource;
+  state: OwnState = 'pending';
+  /** Why it was refused. */
+  code = 0;
+  problems: readonly string[] = [];
+  /** Sequence at which it came into force; 0 = not yet. */
+  seq = 0;
+  /** `clock.now()` of its last sign of life by itself: registering or beating. */
+  lastBeatAt: number;
+
+  constructor(registration: AgentRegistration, source: OwnSource, now: number) {
+    this.agentId = registration.record.agentId;
+    this.registration = registration;
+    this.source = source;
+    this.lastBeatAt = now;
+  }
+
+  /** Capabilities that it offers. */
+  get names(): string[] {
+    return [...new Set(this.registration.record.offers.map(({ name }) => name))];
+  }
+}
+
+export interface FileChange {
+  /** New ones, and those that say something else than before. */
+  readonly changed: readonly string[];
+  readonly removed: readonly string[];
+}
+
+export class OwnAgents {
+  readonly #agents = new Map<string, OwnAgent>();
+  /** What the registry has not been told yet: agent id → number of the change. */
+  readonly #untold = new Map<string, number>();
+  #changes = 0;
+  /** Told which capabilities may have changed for the own table. */
+  onChange: (names: readonly string[]) => void = () => {};
+  /** Told when the agents of the API have changed, to be kept on disk. */
+  onApiChange: () => void = () => {};
+
+  all(): IterableIterator<OwnAgent> {
+    return this.#agents.values();
+  }
+
+  get(agentId: string): OwnAgent | null {
+    return this.#agents.get(agentId) ?? null;
+  }
+
+  get size(): number {
+    return this.#agents.size;
+  }
+
+  /** The file as a whole: what is no longer in it is gone. An agent that registered by API is not the file's to remove. */
+  setFile(document: TableDocument, now: number): FileChange {
+    const changed: string[] = [];
+    const named = new Set<string>();
+    for (const registration of registrationsOf(document)) {
+      const { agentId } = registration.record;
+      named.add(agentId);
+      const known = this.#agents.get(agentId);
+      if (known !== undefined && known.source === 'file' && isSame(known.registration, registration)) continue;
+      this.put(registration, 'file', now);
+      changed.push(agentId);
+    }
+    const removed = [...this.#agents.values()].filter((agent) => agent.source === 'file' && !named.has(agent.agentId)).map((agent) => agent.agentId);
+    for (const agentId of removed) this.remove(agentId);
+    return { changed, removed };
+  }
+
+  put(registration: AgentRegistration, source: OwnSource, now: number): OwnAgent {
+    const before = this.#agents.get(registration.record.agentId);
+    const agent = new OwnAgent(registration, source, now);
+    this.#agents.set(agent.agentId, agent);
+    this.#moved(agent.agentId, [...(before?.names ?? []), ...agent.names], source === 'api' || before?.source === 'api');
+    return agent;
+  }
+
+  #moved(agentId: string, names: readonly string[], isOfApi: boolean): void {
+    this.#untold.set(agentId, ++this.#changes);
+    if (isOfApi) this.onApiChange();
+    this.onChange(names);
+  }
+
+  /** What is to be told now; hand it to `told` when it has been. */
+  untold(): ReadonlyMap<string, number> {
+    return new Map(this.#untold);
+  }
+
+  get isAllTold(): boolean {
+    return this.#untold.size === 0;
+  }
+
+  /** Changes that came after what was told stay untold. */
+  told(what: ReadonlyMap<string, number>): void {
+    for (const [agentId, change] of what) if (this.#untold.get(agentId) === change) this.#untold.delete(agentId);
+  }
+
+  /** Puts back what stood there before an attempt. */
+  restore(agentId: string, before: OwnAgent | null): void {
+    const failed = this.#agents.get(agentId);
+    if (before === null) this.#agents.delete(agentId);
+    else this.#agents.set(agentId, before);
+    this.onApiChange();
+    this.onChange([...(failed?.names ?? []), ...(before?.names ?? [])]);
+  }
+
+  remove(agentId: string): OwnAgent | null {
+    const agent = this.#agents.get(agentId) ?? null;
+    if (agent === null) return null;
+    this.#agents.delete(agentId);
+    this.#moved(agentId, agent.names, agent.source === 'api');
+    return agent;
+  }
+
+  /** Takes the registry's answer for the agents that were in the request; `sent` is what was said of each. */
+  settle(answer: Answer, sent: readonly OwnAgent[]): void {
+    const refused = new Map(answer.refused.map((refusal) => [refusal.agent, refusal]));
+    const whole = refused.get('') ?? null;
+    for (const agent of sent) {
+      // It has been replaced or removed meanwhile: the answer is about something that is no longer said.
+      if (this.#agents.get(agent.agentId) !== agent) continue;
+      const refusal = refused.get(agent.agentId) ?? whole;
+      if (refusal !== null) {
+        agent.state = 'refused';
+        agent.code = refusal.code;
+        agent.problems = refusal.problems;
+        agent.seq = 0;
+      } else if (answer.ok || answer.refused.length > 0) {
+        if (agent.state !== 'gone') agent.state = 'in_force';
+        agent.code = 0;
+        agent.problems = [];
+        agent.seq = Math.max(agent.seq, answer.seq);
+      }
+      this.onChange(agent.names);
+    }
+  }
+
+  setState(agent: OwnAgent, state: OwnState): void {
+    if (agent.state === state) return;
+    agent.state = state;
+    this.onChange(agent.names);
+  }
+
+  /** It has been taken out here, whatever the registry says until it has heard of that. */
+  isAway(agentId: string): boolean {
+    const agent = this.#agents.get(agentId);
+    return agent === undefined ? this.#untold.has(agentId) : agent.state === 'gone';
+  }
+
+  /** The registry has begun anew and knows nobody. */
+  forgetConfirmations(): void {
+    for (const agent of this.#agents.values()) {
+      if (agent.state === 'gone') continue;
+      agent.state = 'pending';
+      agent.seq = 0;
+      this.onChange(agent.names);
+    }
+  }
+
+  /**
+   * What stands beside the registry's word on a capability.
+   * @param heldSeq newest sequence that is held of the capability.
+   */
+  beside(name: string, heldSeq: number): Beside | null {
+    let beside: { contracts: Contract[]; providers: Beside['providers'][number][] } | null = null;
+    for (const agent of this.#agents.values()) {
+      if (!countsBeside(agent, heldSeq) || !agent.names.includes(name)) continue;
+      beside ??= { contracts: [], providers: [] };
+      beside.contracts.push(...agent.registration.contracts.filter((contract) => contract.name === name));
+      beside.providers.push({ record: agent.registration.record, mesh: '' });
+    }
+    return beside;
+  }
+}
+
+function countsBeside(agent: OwnAgent, heldSeq: number): boolean {
+  return agent.state === 'pending' || (agent.state === 'in_force' && heldSeq < agent.seq);
+}
+
+/** Each provider of a document with the contracts of what it offers. */
+function registrationsOf(document: TableDocument): AgentRegistration[] {
+  return document.providers.map((record) => ({ contracts: contractsFor(record, document.contracts), record }));
+}
+
+function contractsFor(record: ProviderRecord, contracts: readonly Contract[]): readonly Contract[] {
+  const names = new Set(record.offers.map(({ name }) => name));
+  return contracts.filter(({ name }) => names.has(name));
+}
+
+function isSame(a: AgentRegistration, b: AgentRegistration): boolean {
+  return JSON.stringify(a) === JSON.stringify(b);
+}

@@ -1,0 +1,141 @@
+/**
+ * A sidecar's side of the registry, put together: the table that is pushed to it, what it announces, what it reports. One
+ * object that is started before the ports are open (the table may come from disk) and told the mesh address when they are.
+ * It makes no difference to it whether a whole sidecar stands around it or only a table, as in the push benchmark.
+ */
+import type { Clock, Timer } from '../../base/clock.ts';
+import type { Logger } from '../../base/log.ts';
+import type { Random } from '../../base/random.ts';
+import type { ProviderRecord } from '../../proto/language/types.ts';
+import type { Report } from '../../proto/wire/registry.ts';
+import { type Subjects, Tail } from '../../proto/wire/subjects.ts';
+import { AgentsFile } from './agents-file.ts';
+import { Announcer, type Self } from './announce.ts';
+import type { RegistryBus } from './bus.ts';
+import { DurableFile } from './durable-file.ts';
+import { HeldFile } from './held-file.ts';
+import type { InstalledTable } from './installed.ts';
+import { OwnAgents } from './own-agents.ts';
+import { Reporter } from './reporter.ts';
+import { type SyncCounters, TableSync } from './sync.ts';
+
+export interface RegistryParts {
+  readonly bus: RegistryBus;
+  readonly subjects: Subjects;
+  readonly env: string;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log: Logger;
+  readonly table: InstalledTable;
+  readonly self: Self;
+  readonly staleAfterMs: number;
+  /** Where what must outlive a restart is kept, as paths without an ending; null = nothing is kept. */
+  readonly keepAt: string | null;
+  /** Version of this program. */
+  readonly version: string;
+  readonly unreachable: (record: ProviderRecord) => string | null;
+}
+
+/** What can be seen of it. */
+export interface RegistryStatus {
+  readonly connected: boolean;
+  readonly epoch: string;
+  readonly applied_seq: number;
+  readonly confirmed: boolean;
+  readonly scope: number;
+  /** Milliseconds since the last beacon; null = none was heard. */
+  readonly beacon_ago_ms: number | null;
+  readonly stale_for_ms: number;
+  readonly counters: SyncCounters;
+  readonly refused: readonly { readonly tail: string; readonly seq: number; readonly why: string }[];
+  readonly kept: readonly { readonly capability: string; readonly provider: string }[];
+  readonly announced: boolean;
+  readonly announce_trouble: string | null;
+}
+
+const TICK_MS = 1_000;
+
+export class RegistryClient {
+  readonly own = new OwnAgents();
+  readonly sync: TableSync;
+  readonly announcer: Announcer;
+  readonly reporter: Reporter;
+  readonly #parts: RegistryParts;
+  readonly #agentsFile: AgentsFile | null;
+  #timer: Timer | null = null;
+
+  constructor(parts: RegistryParts) {
+    const { bus, subjects, clock, random, log, table, self, keepAt } = parts;
+    this.#parts = parts;
+    this.#agentsFile = keepAt === null ? null : new AgentsFile(new DurableFile(`${keepAt}.agents`), log);
+    const file = keepAt === null ? null : new HeldFile(new DurableFile(`${keepAt}.registry`), parts.env, Tail.scope(self.sidecar), clock, log);
+    const here = { name: self.sidecar, region: self.region, zone: self.zone };
+    this.sync = new TableSync(
+      { bus, subjects, clock, random, log, table, own: this.own, file, unreachable: parts.unreachable },
+      { here, staleAfterMs: parts.staleAfterMs, leaseMs: self.leaseMs },
+    );
+    const activity = (agentId: string) => table.current().providers.get(agentId)?.health ?? null;
+    this.announcer = new Announcer({ bus, subjects, clock, random, log, own: this.own, activity }, self);
+    this.reporter = new Reporter({ bus, subjects, clock, table, sync: this.sync, sidecar: self.sidecar, instance: self.instance, version: parts.version });
+    this.sync.onLeader = (why) => this.announcer.leaderIs(why);
+    this.sync.onChange = () => this.reporter.changed();
+  }
+
+  /** Puts the copy on disk into force, if there is one, and goes on from there in the background. */
+  start(): void {
+    this.#agentsFile?.attach(this.own, this.#parts.clock.now());
+    this.sync.start();
+    this.reporter.start();
+    this.#tick();
+  }
+
+  /** The ports are open: tells the registry who is here. */
+  announce(mesh: string | null): void {
+    this.announcer.start(mesh);
+  }
+
+  report(): Report {
+    return this.reporter.report();
+  }
+
+  status(): RegistryStatus {
+    const { sync, announcer } = this;
+    const { standing } = sync;
+    const agoMs = this.#parts.clock.now() - standing.lastBeaconAt;
+    return {
+      connected: standing.connected,
+      epoch: sync.epoch,
+      applied_seq: sync.appliedSeq,
+      confirmed: sync.confirmed,
+      scope: sync.scopeSize,
+      beacon_ago_ms: Number.isFinite(agoMs) ? Math.round(agoMs) : null,
+      stale_for_ms: Math.round(standing.staleForMs()),
+      counters: sync.counters,
+      refused: standing.refused(),
+      kept: sync.kept,
+      announced: announcer.isKnown,
+      announce_trouble: announcer.trouble === '' ? null : announcer.trouble,
+    };
+  }
+
+  /** Leaves the registry, waiting for it no longer than this; the table stays in force. */
+  async leave(withinMs: number): Promise<void> {
+    await this.announcer.goodbye(withinMs);
+  }
+
+  /** Resolves when what must outlive a restart is on disk. */
+  async stop(): Promise<void> {
+    this.#timer?.cancel();
+    this.announcer.stop();
+    this.reporter.stop();
+    await this.sync.stop();
+    await this.#agentsFile?.flush();
+  }
+
+  #tick(): void {
+    this.#timer = this.#parts.clock.after(TICK_MS, () => {
+      this.sync.tick();
+      this.#tick();
+    });
+  }
+}
