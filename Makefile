@@ -37,18 +37,33 @@ build: install ## Compile to dist/ (also the type check)
 	@tsc -p .
 	@node dist/test/run/finish-build.js
 
+# A nats-server: that of $REACH_NATS_URL, one that is here, or one that is installed now by the system's own means.
+.PHONY: nats
+nats: build
+	@$(DIST)/deploy/local/ensure-nats.js
+
+# One that may be killed, whatever $REACH_NATS_URL names.
+.PHONY: own-nats
+own-nats: build
+	@$(DIST)/deploy/local/ensure-nats.js --own
+
 # ---- run it ----------------------------------------------------------------------------------------------------------
 
 .PHONY: dev
-dev: build ## Start a team of agents with their sidecars and keep it up; prints the URLs
+dev: build nats ## Start NATS, a control plane and a team of agents with their sidecars, and keep all of it up; prints the URLs
 	@$(DIST)/deploy/local/dev.js
 
+.PHONY: dev-standalone
+dev-standalone: build ## The same team with one table file, without NATS and control plane
+	@$(DIST)/deploy/local/dev-standalone.js
+
 .PHONY: demo
-demo: build ## Tell the customer-service story on real processes, and stop
+demo: build own-nats ## Tell the customer-service story on real processes, with a control plane that is killed in the end, and stop
 	@$(DIST)/deploy/local/demo.js
 
 .PHONY: demo-standalone
-demo-standalone: demo ## The same as demo: standalone is all there is so far
+demo-standalone: build ## The same story with one table file, without NATS and control plane
+	@$(DIST)/deploy/local/demo-standalone.js
 
 .PHONY: sandbox
 sandbox: build ## Run a scenario file on mock providers: make sandbox FILE=scenario.yaml
@@ -93,6 +108,10 @@ bench-call: build ## What a call costs, beside a bare pass-through and a direct 
 .PHONY: bench-decide
 bench-decide: build ## What a decision costs among 1,000 providers
 	@$(DIST)/test/bench/decide.js
+
+.PHONY: drill-control
+drill-control: build own-nats ## Kill control plane, NATS and a sidecar under 500 calls a second: no call may fail
+	@$(DIST)/test/drills/control.js
 
 # ---- write it --------------------------------------------------------------------------------------------------------
 

@@ -16,9 +16,7 @@ export interface AddressPolicy {
   readonly private: boolean;
 }
 
-export type Host =
-  | { readonly kind: 'ip'; readonly text: string; readonly ip: IpBytes }
-  | { readonly kind: 'name'; readonly text: string };
+export type Host = { readonly kind: 'ip'; readonly text: string; readonly ip: IpBytes } | { readonly kind: 'name'; readonly text: string };
 
 const HOST_NAME = /^(?=.{1,253}$)[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?)*$/;
 
@@ -46,7 +44,13 @@ export function parseHost(text: string): Host | null {
 
 /** Names that always mean this machine, whatever a resolver says. */
 export function isLoopbackName(name: string): boolean {
-  return name === 'localhost' || name.endsWith('.localhost') || name === 'localhost.localdomain' || name === 'ip6-localhost' || name === 'ip6-loopback';
+  return (
+    name === 'localhost' ||
+    name.endsWith('.localhost') ||
+    name === 'localhost.localdomain' ||
+    name === 'ip6-localhost' ||
+    name === 'ip6-loopback'
+  );
 }
 
 /** Addresses, networks and host names that an operator has allowed. */
@@ -57,7 +61,12 @@ export class AllowList {
   /** `.example.com` for `*.example.com`. */
   readonly #suffixes: readonly string[];
 
-  private constructor(entries: readonly string[], networks: AllowList['networks'], names: ReadonlySet<string>, suffixes: readonly string[]) {
+  private constructor(
+    entries: readonly string[],
+    networks: AllowList['networks'],
+    names: ReadonlySet<string>,
+    suffixes: readonly string[],
+  ) {
     this.entries = entries;
     this.#networks = networks;
     this.#names = names;

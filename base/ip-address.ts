@@ -68,7 +68,7 @@ export function isWithin(ip: IpBytes, bytes: IpBytes, bits: number): boolean {
   const whole = bits >> 3;
   for (let i = 0; i < whole; i++) if (ip[i] !== bytes[i]) return false;
   const rest = bits & 7;
-  return rest === 0 || (((ip[whole] as number) ^ (bytes[whole] as number)) >> (8 - rest)) === 0;
+  return rest === 0 || ((ip[whole] as number) ^ (bytes[whole] as number)) >> (8 - rest) === 0;
 }
 
 /** First match wins. */
@@ -76,7 +76,16 @@ const KINDS: readonly (readonly [AddressKind, readonly Block[]])[] = [
   // where clouds keep the credentials of the machine: AWS, GCP, Azure and others; ECS; Alibaba; Oracle; AWS and GCP over IPv6
   [
     'metadata',
-    ['169.254.169.254/32', '169.254.170.2/32', '169.254.170.23/32', '100.100.100.200/32', '192.0.0.192/32', 'fd00:ec2::254/128', 'fd00:ec2::23/128', 'fd20:ce::254/128'].map(block),
+    [
+      '169.254.169.254/32',
+      '169.254.170.2/32',
+      '169.254.170.23/32',
+      '100.100.100.200/32',
+      '192.0.0.192/32',
+      'fd00:ec2::254/128',
+      'fd00:ec2::23/128',
+      'fd20:ce::254/128',
+    ].map(block),
   ],
   ['broadcast', ['255.255.255.255/32'].map(block)],
   ['unspecified', ['0.0.0.0/8', '::/128'].map(block)],
@@ -84,7 +93,20 @@ const KINDS: readonly (readonly [AddressKind, readonly Block[]])[] = [
   ['link-local', ['169.254.0.0/16', 'fe80::/10'].map(block)],
   ['private', ['10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16', '100.64.0.0/10', 'fc00::/7', 'fec0::/10', '198.18.0.0/15'].map(block)],
   ['multicast', ['224.0.0.0/4', 'ff00::/8'].map(block)],
-  ['reserved', ['240.0.0.0/4', '192.0.0.0/24', '192.0.2.0/24', '198.51.100.0/24', '203.0.113.0/24', '192.88.99.0/24', '100::/64', '2001:db8::/32', '5f00::/16'].map(block)],
+  [
+    'reserved',
+    [
+      '240.0.0.0/4',
+      '192.0.0.0/24',
+      '192.0.2.0/24',
+      '198.51.100.0/24',
+      '203.0.113.0/24',
+      '192.88.99.0/24',
+      '100::/64',
+      '2001:db8::/32',
+      '5f00::/16',
+    ].map(block),
+  ],
 ];
 
 const MAPPED = block('::ffff:0:0/96');
@@ -99,7 +121,8 @@ const TEREDO = block('2001::/32');
 export function embeddedIpv4(ip: IpBytes): IpBytes | null {
   if (ip.length !== 16) return null;
   for (const { bytes, bits } of [MAPPED, TRANSLATED, NAT64, NAT64_LOCAL]) if (isWithin(ip, bytes, bits)) return ip.slice(12);
-  if (isWithin(ip, COMPATIBLE.bytes, 96)) return ip.slice(0, 15).every((byte) => byte === 0) && (ip[15] as number) <= 1 ? null : ip.slice(12);
+  if (isWithin(ip, COMPATIBLE.bytes, 96))
+    return ip.slice(0, 15).every((byte) => byte === 0) && (ip[15] as number) <= 1 ? null : ip.slice(12);
   if (isWithin(ip, SIX_TO_FOUR.bytes, 16)) return ip.slice(2, 6);
   if (isWithin(ip, TEREDO.bytes, 32)) return ip.slice(12).map((byte) => byte ^ 255);
   // ISATAP: …:0:5efe:a.b.c.d or …:200:5efe:a.b.c.d

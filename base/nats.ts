@@ -192,6 +192,11 @@ export class Bus {
     return await this.#streams.last(stream, subject, timeoutMs);
   }
 
+  /** As `last`, and it is certain to be the last one: the stream's leader answers. */
+  async lastAtLeader(stream: string, subject: string, timeoutMs: number = READ_TIMEOUT_MS): Promise<Stored | null | Failed> {
+    return await this.#streams.lastAtLeader(stream, subject, timeoutMs);
+  }
+
   /**
    * The last message of every subject that matches, by sequence, as the stream's leader has them; no consumer is made. What is
    * stored meanwhile may be missing: `lastSeq` is from before, so that a writer who expects it finds out.

@@ -113,6 +113,12 @@ export class Streams {
     return { subject: stored, seq, data: message.data, timestampMs: timestamp(message.header('Nats-Time-Stamp') ?? '') };
   }
 
+  async lastAtLeader(stream: string, subject: string, timeoutMs: number): Promise<Stored | null | Failed> {
+    const problem = subjectProblem(subject);
+    if (problem !== null) return { failed: `reading ${subject} of ${stream}: the subject ${problem}` };
+    return await this.#get(stream, { last_by_subj: subject }, timeoutMs);
+  }
+
   async readAll(stream: string, pattern: string): Promise<{ readonly messages: Stored[]; readonly lastSeq: number } | Failed> {
     const problem = patternProblem(pattern);
     if (problem !== null) return { failed: `reading ${pattern} of ${stream}: the subject ${problem}` };
@@ -195,15 +201,15 @@ export class Streams {
     return { facts: streamFacts(info.json), change, ignored: differences(wanted, configIn(info.json)) };
   }
 
-  async #get(stream: string, what: object): Promise<Stored | null | Failed> {
-    const reply = await this.#json(`STREAM.MSG.GET.${stream}`, what);
+  async #get(stream: string, what: object, timeoutMs: number = TIMEOUT_MS): Promise<Stored | null | Failed> {
+    const reply = await this.#json(`STREAM.MSG.GET.${stream}`, what, timeoutMs);
     if ('failed' in reply) return reply.problem?.errCode === NO_MESSAGE_FOUND ? null : { failed: reply.failed };
     return storedIn(reply.json) ?? { failed: `STREAM.MSG.GET.${stream}: ${NOT_JETSTREAM}` };
   }
 
-  async #json(verb: string, body: object | null): Promise<Answer> {
+  async #json(verb: string, body: object | null, timeoutMs: number = TIMEOUT_MS): Promise<Answer> {
     const data = body === null ? EMPTY : Buffer.from(JSON.stringify(body), 'utf8');
-    const reply = await this.#asking.askApi(verb, data, TIMEOUT_MS);
+    const reply = await this.#asking.askApi(verb, data, timeoutMs);
     if (reply.kind !== 'ok') return { failed: replyWords(reply, verb), problem: null };
     const json = parseJson(reply.message.data);
     if (json === null) return { failed: `${verb}: ${NOT_JETSTREAM}`, problem: null };

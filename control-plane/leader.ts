@@ -4,7 +4,9 @@
  * that cannot jump; the holder's time is the shorter one. That is no proof against a process that is halted between looking and
  * writing: what the leader writes is fenced by the sequence it expects (push/), and a write that fails there ends in `resign`.
  */
+import { isDeepStrictEqual } from 'node:util';
 import type { Clock, Timer } from '../base/clock.ts';
+import type { Stored } from '../base/jetstream.ts';
 import type { Bus, BusSubscription } from '../base/nats.ts';
 import { type Random, systemRandom } from '../base/random.ts';
 import type { Appended } from '../base/streams.ts';
@@ -18,6 +20,9 @@ export interface Replica {
   /** Base URL of its API: what the others send operators to. */
   readonly url: string;
 }
+
+/** What is needed of the bus. */
+export type LeaseStore = Pick<Bus, 'connected' | 'append' | 'lastAtLeader' | 'ensureStream' | 'subscribe'>;
 
 export interface LeadershipOptions {
   readonly random?: Random;
@@ -39,10 +44,12 @@ interface Seen {
   readonly lease: Lease;
   readonly seq: number;
   readonly atMs: number;
+  /** The stream has nothing any more: it was deleted. That ends nobody's lease. */
+  readonly isGone: boolean;
 }
 
 export class Leadership {
-  readonly #bus: Bus;
+  readonly #bus: LeaseStore;
   readonly #clock: Clock;
   readonly #subject: string;
   readonly #control: string;
@@ -61,6 +68,8 @@ export class Leadership {
   /** When the oldest renewal was sent of which it is not known whether it arrived; null = none. */
   #doubtSinceMs: number | null = null;
   #seen: Seen | null = null;
+  /** When the last answer came to the question who leads. */
+  #lookedAtMs = 0;
   /** After giving it back we let others go first. */
   #standsAsideUntilMs = 0;
   #hasStream = false;
@@ -72,7 +81,7 @@ export class Leadership {
   #watch: BusSubscription | null = null;
   #lastWords = '';
 
-  constructor(bus: Bus, clock: Clock, env: string, me: Replica, options: LeadershipOptions = {}) {
+  constructor(bus: LeaseStore, clock: Clock, env: string, me: Replica, options: LeadershipOptions = {}) {
     const random = options.random ?? systemRandom;
     const subjects = new Subjects(env);
     this.#bus = bus;
@@ -102,7 +111,7 @@ export class Leadership {
   leader(): Replica | null {
     if (this.isLeader) return this.#me;
     const seen = this.#seen;
-    if (seen === null || seen.lease.holder === '' || seen.lease.incarnation === this.#incarnation) return null;
+    if (seen === null || seen.lease.holder === '' || this.#isMine(seen.lease)) return null;
     return this.#isStale(seen) ? null : { id: seen.lease.holder, url: seen.lease.url };
   }
 
@@ -187,14 +196,13 @@ export class Leadership {
 
   /** Either a renewal that we had given up for lost did arrive, or somebody else has the lease. */
   async #settleConflict(): Promise<number> {
-    const found = await this.#bus.last(CONTROL_STREAM, this.#subject, REQUEST_TIMEOUT_MS);
+    const found = await this.#bus.lastAtLeader(CONTROL_STREAM, this.#subject, REQUEST_TIMEOUT_MS);
     if (found !== null && 'seq' in found) {
       const lease = readLease(found.data);
-      if (lease.incarnation === this.#incarnation && lease.term === this.#term && this.#doubtSinceMs !== null) {
+      if (this.#isMine(lease) && lease.term === this.#term && this.#doubtSinceMs !== null) {
         this.#hold(found.seq, this.#doubtSinceMs);
         return 0;
       }
-      if (lease.incarnation === this.#incarnation) return RETRY_MS; // an answer from before: a replica that lags
     } else if (found !== null) return RETRY_MS; // no answer; the deadline stands
     this.#become('follower', 'another replica has the lease');
     return 0;
@@ -215,23 +223,35 @@ export class Leadership {
 
   async #observe(): Promise<number> {
     if (!this.#hasStream && !(await this.#makeStream())) return RETRY_MS;
-    const found = await this.#bus.last(CONTROL_STREAM, this.#subject, REQUEST_TIMEOUT_MS);
+    const found = await this.#bus.lastAtLeader(CONTROL_STREAM, this.#subject, REQUEST_TIMEOUT_MS);
     const nowMs = this.#clock.now();
     if (found !== null && 'failed' in found) {
       this.#hasStream = false;
       this.#say('warn', `cannot see who leads: ${found.failed}`);
       return RETRY_MS;
     }
-    if (found !== null && (this.#seen === null || found.seq > this.#seen.seq)) {
-      this.#seen = { lease: readLease(found.data), seq: found.seq, atMs: nowMs };
-    }
-    // A stream that was deleted ends nobody's lease: what was seen of it is waited out all the same.
-    const { lease, seq, atMs } = this.#seen ?? { lease: NOBODY, seq: 0, atMs: nowMs };
-    // our own one, out of which we fell: nobody else can hold it
-    const isFree = lease.holder === '' || lease.incarnation === this.#incarnation;
-    const waitMs = Math.max(isFree ? 0 : atMs + this.#times.expiryMs - nowMs, this.#standsAsideUntilMs - nowMs);
+    const seen = this.#saw(found, nowMs);
+    // nobody ever led; or it was given back; or it is our own, out of which we fell, and nobody else can have it
+    const isFree = seen === null || (!seen.isGone && (seen.lease.holder === '' || this.#isMine(seen.lease)));
+    const waitMs = Math.max(isFree ? 0 : seen.atMs + this.#times.expiryMs - nowMs, this.#standsAsideUntilMs - nowMs);
     if (waitMs > 0) return Math.min(waitMs, this.#times.renewMs);
-    return await this.#claim(lease.term + 1, found === null ? 0 : seq);
+    return await this.#claim((seen?.lease.term ?? 0) + 1, seen?.isGone === false ? seen.seq : 0);
+  }
+
+  /** Time begins anew with each change that is seen. */
+  #saw(found: Stored | null, nowMs: number): Seen | null {
+    const seen = this.#seen;
+    // Nothing, then a time of not looking, then nothing again: in between there may have been a stream and a lease.
+    const hasLookedAway = nowMs - this.#lookedAtMs > 2 * this.#times.renewMs;
+    this.#lookedAtMs = nowMs;
+    if (found === null) {
+      if (seen !== null && (!seen.isGone || hasLookedAway)) this.#seen = { ...seen, atMs: nowMs, isGone: true };
+    } else {
+      const lease = readLease(found.data);
+      const isSame = seen !== null && !seen.isGone && seen.seq === found.seq && isDeepStrictEqual(lease, seen.lease);
+      if (!isSame) this.#seen = { lease, seq: found.seq, atMs: nowMs, isGone: false };
+    }
+    return this.#seen;
   }
 
   async #claim(term: number, expectedSeq: number): Promise<number> {
@@ -247,8 +267,6 @@ export class Leadership {
       this.#hold(written.seq, sentAtMs);
       return this.#times.renewMs;
     }
-    // a stream that was made anew counts from 1 again: forget what was seen
-    if ('conflict' in written && (written.conflict ?? 0) < expectedSeq) this.#seen = null;
     if ('failed' in written) this.#say('warn', `cannot take the lease: ${written.failed}`);
     return RETRY_MS;
   }
@@ -277,6 +295,10 @@ export class Leadership {
     return { holder: this.#me.id, incarnation: this.#incarnation, term, url: this.#me.url };
   }
 
+  #isMine(lease: Lease): boolean {
+    return lease.incarnation === this.#incarnation && lease.holder === this.#me.id;
+  }
+
   #isStale(seen: Seen): boolean {
     return this.#clock.now() - seen.atMs > this.#times.expiryMs;
   }
@@ -284,6 +306,8 @@ export class Leadership {
   #become(role: Role, why: string): void {
     if (role === this.#role) return;
     this.#role = role;
+    // what a follower goes on from
+    if (role === 'follower') this.#seen = { lease: this.#mine(this.#term), seq: this.#seq, atMs: this.#clock.now(), isGone: false };
     this.#deadline?.cancel();
     this.#say('info', `${this.#me.id}: ${role === 'leader' ? why : `no longer leads: ${why}`}`);
     for (const listener of [...this.#listeners]) {

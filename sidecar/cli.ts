@@ -7,6 +7,7 @@ import { createLog, type LogOptions } from '../base/log.ts';
 import { documentSchema } from '../proto/language/document.ts';
 import { problemsIn, readSettings, type Started, StartRefused, startSidecar } from './sidecar.ts';
 import { wordsOfProblem } from './table/file.ts';
+import { packageVersion } from './version.ts';
 
 /** How long calls under way may take to end after SIGTERM; a second signal ends them at once. */
 const GRACE_MS = 10_000;
@@ -134,17 +135,6 @@ function stopOnSignal(started: Started): void {
   };
   process.on('SIGTERM', stop);
   process.on('SIGINT', stop);
-}
-
-function packageVersion(): string {
-  for (const place of ['../package.json', '../../package.json']) {
-    try {
-      return (JSON.parse(readFileSync(new URL(place, import.meta.url), 'utf8')) as { version: string }).version;
-    } catch {
-      // The compiled program stands one folder deeper than the source.
-    }
-  }
-  return 'unknown';
 }
 
 /** Runs the command line; what goes wrong is said in one line each, and the exit code is 2. */

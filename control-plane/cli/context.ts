@@ -47,6 +47,11 @@ export class Context {
     return new Client(this.server, this.#token, this.#timeoutMs, this.io.clock);
   }
 
+  /** One that gives up sooner. */
+  clientWithin(timeoutMs: number): Client {
+    return new Client(this.server, this.#token, Math.min(timeoutMs, this.#timeoutMs), this.io.clock);
+  }
+
   /** Shows an answer: as it is for programs, in the words of `view` for people. */
   show<T>(answer: unknown, view: (answer: T) => string): void {
     this.io.out(this.json ? JSON.stringify(answer, null, 2) : view(answer as T));

@@ -1,10 +1,10 @@
 /** `providers`, `capabilities`, `canary`, `explain`: what is registered, and what operators do to it. */
 import type { Command } from 'commander';
-import type { CapabilityView, ProviderView } from '../api/shapes.ts';
+import type { CapabilitiesAnswer, CapabilityAnswer, CanaryChange, ProviderChange, ProvidersAnswer } from '../api/shapes.ts';
 import { Exit, Failed } from './client.ts';
-import { type Context, shareOf } from './context.ts';
+import { shareOf } from './context.ts';
 import type { Act } from './program.ts';
-import { ago, percent, table } from './table.ts';
+import { ago, percent, table, when } from './table.ts';
 
 export function registryCommands(program: Command, act: Act): void {
   const providers = program.command('providers').description('who serves, and in what condition').helpCommand(false);
@@ -13,12 +13,13 @@ export function registryCommands(program: Command, act: Act): void {
     .description('every provider, with its last activity')
     .option('--capability <name>', 'only those that offer this')
     .option('--sidecar <name>', 'only those of this sidecar')
-    .option('--state <state>', 'online, draining or offline')
+    .option('--state <state>', 'online, draining, offline or overdue')
     .action(
       act(async (context, _args, options) => {
-        const query = { capability: options['capability'] ?? null, sidecar: options['sidecar'] ?? null, state: options['state'] ?? null };
+        const given = (name: string): string | null => (typeof options[name] === 'string' ? options[name] : null);
+        const query = { capability: given('capability'), sidecar: given('sidecar'), state: given('state') };
         const answer = await context.client.call({ path: '/v1/providers', query });
-        context.show<{ providers: readonly ProviderView[] }>(answer, (view) => providerTable(view.providers));
+        context.show<ProvidersAnswer>(answer, (view) => providerTable(view.providers));
       }),
     );
   for (const [verb, does] of [
@@ -59,7 +60,7 @@ export function registryCommands(program: Command, act: Act): void {
     .action(
       act(async (context) => {
         const answer = await context.client.call({ path: '/v1/capabilities' });
-        context.show<{ capabilities: readonly CapabilityView[] }>(answer, (view) => capabilityTable(view.capabilities));
+        context.show<CapabilitiesAnswer>(answer, (view) => capabilityTable(view.capabilities));
       }),
     );
   capabilities
@@ -68,7 +69,7 @@ export function registryCommands(program: Command, act: Act): void {
     .action(
       act(async (context, [name]) => {
         const answer = await context.client.call({ path: `/v1/capabilities/${encodeURIComponent(name as string)}` });
-        context.show<CapabilityView & { readonly provider_list: readonly ProviderView[] }>(answer, capabilityWords);
+        context.show<CapabilityAnswer>(answer, capabilityWords);
       }),
     );
 
@@ -115,19 +116,6 @@ export function registryCommands(program: Command, act: Act): void {
     );
 }
 
-interface ProviderChange {
-  readonly agent_id: string;
-  readonly drain: boolean;
-  readonly weight: number | null;
-  readonly seq: number;
-}
-
-interface CanaryChange {
-  readonly capability: string;
-  readonly shares: Readonly<Record<string, number>> | null;
-  readonly seq: number;
-}
-
 function reasonOf(options: Readonly<Record<string, unknown>>): Record<string, string> {
   return typeof options['reason'] === 'string' ? { reason: options['reason'] } : {};
 }
@@ -144,54 +132,76 @@ function sharesOf(pairs: readonly string[]): Record<string, string> {
 
 const inForce = (seq: number): string => (seq > 0 ? `in force at sequence ${seq}` : 'nothing changed');
 
-function changeWords({ agent_id, drain, weight, seq }: ProviderChange): string {
-  const words = [drain ? 'draining' : 'not drained', weight === null ? 'weight as in its record' : `weight ${weight}`];
-  return `${agent_id}: ${words.join(', ')}; ${inForce(seq)}`;
+function changeWords({ agent, operator, seq }: ProviderChange): string {
+  const drain = operator?.drain ?? null;
+  const weight = operator?.weight ?? null;
+  const words = [drain === true ? 'draining' : 'not drained by an operator', weight === null ? 'weight as in its record' : `weight ${weight}`];
+  return `${agent}: ${words.join(', ')}; ${inForce(seq)}`;
 }
 
 function canaryWords({ capability, shares, seq }: CanaryChange): string {
-  const words = shares === null ? 'no split' : Object.entries(shares).map(([version, share]) => `${version} ${percent(share)}`).join(', ');
+  const words = shares === null ? 'no split of an operator' : sharesText(shares);
   return `${capability}: ${words}; ${inForce(seq)}`;
 }
 
-function providerTable(providers: readonly ProviderView[]): string {
+const sharesText = (shares: Readonly<Record<string, number>>): string =>
+  Object.entries(shares)
+    .map(([version, share]) => `${version} ${percent(share)}`)
+    .join(', ');
+
+function providerTable(providers: ProvidersAnswer['providers']): string {
   return table(
-    ['AGENT', 'STATE', 'SIDECAR', 'OFFERS', 'WEIGHT', 'TIER', 'IDLE', 'IN FLIGHT', 'WHY'],
+    ['AGENT', 'STATUS', 'SIDECAR', 'OFFERS', 'WEIGHT', 'TIER', 'ACTIVE', 'IN FLIGHT', 'NOTE'],
     providers.map((one) => [
-      one.agent_id,
-      one.state,
+      one.agent,
+      one.drain ? `${one.status}, draining` : one.status,
       one.sidecar,
       one.offers.length <= 2 ? one.offers.join(' ') : `${one.offers[0]} and ${one.offers.length - 1} more`,
       one.weight,
       one.tier,
-      ago(one.idle_ms),
+      one.last_activity_ms === null ? null : `${ago(one.last_activity_ms)} ago`,
       one.in_flight,
-      one.because,
+      noteOn(one),
     ]),
   );
 }
 
-function capabilityTable(capabilities: readonly CapabilityView[]): string {
+const WHY: Readonly<Record<string, string>> = { lease: 'no sign of life', left: 'said goodbye', probe: 'its health check fails' };
+
+function noteOn(one: ProvidersAnswer['providers'][number]): string | null {
+  if (one.why !== null) return `${WHY[one.why] ?? one.why} since ${when(one.offline_since_ms)}`;
+  if (one.probe !== null && one.probe.failures > 0) return `its health check failed ${one.probe.failures} times`;
+  if (one.operator !== null) return 'set by an operator';
+  return null;
+}
+
+function capabilityTable(capabilities: CapabilitiesAnswer['capabilities']): string {
   return table(
-    ['CAPABILITY', 'VERSIONS', 'DEFAULT', 'ONLINE', 'DRAINING', 'OFFLINE', 'HELD BACK'],
+    ['CAPABILITY', 'VERSIONS', 'DEFAULT', 'CANARY', 'ONLINE', 'PROVIDERS', 'ALIASES'],
     capabilities.map((one) => [
-      one.name,
-      one.versions.map(({ version, share }) => (share === null ? version : `${version} (${percent(share)})`)).join(', '),
+      one.capability,
+      one.versions.map(({ version }) => version).join(' '),
       one.default_range,
-      one.providers.online,
-      one.providers.draining,
-      one.providers.offline,
-      one.held,
+      one.canary === null ? null : sharesText(one.canary),
+      one.online,
+      one.providers,
+      one.aliases.join(' '),
     ]),
   );
 }
 
-function capabilityWords(one: CapabilityView & { readonly provider_list: readonly ProviderView[] }): string {
+function capabilityWords(one: CapabilityAnswer): string {
   const versions = table(
-    ['VERSION', 'EXECUTION', 'STREAMS', 'PROVIDERS', 'SHARE', 'WHO MAY CALL'],
-    one.versions.map((each) => [each.version, each.execution, each.streaming, each.providers, percent(each.share), each.acl.join(' ')]),
+    ['VERSION', 'EXECUTION', 'STREAMS', 'ONLINE', 'PROVIDERS', 'FROM', 'WHO MAY CALL'],
+    one.versions.map((each) => [each.version, each.execution, each.streaming, each.online, each.providers, each.source, each.acl.join(' ')]),
   );
-  const head = [one.name, one.default_range === null ? '' : `default range ${one.default_range}`, one.held === null ? '' : `held back: ${one.held}`];
+  const head = [
+    one.capability,
+    one.default_range === null ? '' : `default range ${one.default_range}`,
+    one.canary === null ? '' : `canary ${sharesText(one.canary)}`,
+    one.policies.length === 0 ? '' : `policies ${one.policies.join(' ')}`,
+    one.seq === 0 ? 'not pushed yet' : `sequence ${one.seq}`,
+  ];
   return [head.filter((part) => part !== '').join(' · '), '', versions, '', providerTable(one.provider_list)].join('\n');
 }
 
@@ -201,7 +211,7 @@ interface Explained {
   readonly would_serve?: { readonly provider: string; readonly version: string } | null;
   readonly refusal?: { readonly code: number; readonly name: string; readonly detail: string } | null;
   readonly decision?: readonly { readonly stage: string; readonly words: string }[];
-  readonly candidates?: readonly Readonly<Record<string, unknown>>[];
+  readonly candidates?: readonly { readonly agent_id: string; readonly version: string; readonly verdict: string; readonly because: string }[];
 }
 
 function explainWords(view: Explained): string {
@@ -209,14 +219,6 @@ function explainWords(view: Explained): string {
   const verdict =
     serves != null ? `${serves.provider} would serve version ${serves.version}` : `refused: ${refusal?.code ?? '?'} ${refusal?.name ?? ''}: ${refusal?.detail ?? ''}`;
   const steps = table(['STAGE', 'DECISION'], (view.decision ?? []).map(({ stage, words }) => [stage, words]));
-  const others = (view.candidates ?? []).map((each) => [text(each['provider']), text(each['version']), text(each['verdict'] ?? each['reason'] ?? each['words'])]);
-  return [verdict, '', steps, ...(others.length > 0 ? ['', table(['CANDIDATE', 'VERSION', 'WHY'], others)] : [])].join('\n');
+  const others = (view.candidates ?? []).map(({ agent_id: agent, version, verdict: decided, because }) => [agent, version, decided === 'serves' ? 'serves' : 'left out', because]);
+  return [verdict, '', steps, ...(others.length > 0 ? ['', table(['CANDIDATE', 'VERSION', 'VERDICT', 'BECAUSE'], others)] : [])].join('\n');
 }
-
-function text(value: unknown): string | null {
-  if (value === undefined || value === null) return null;
-  return typeof value === 'string' ? value : JSON.stringify(value);
-}
-
-/** For the type of the parameter only. */
-export type { Context };

@@ -3,8 +3,7 @@
  * refused and why, which version of the operators' document it follows. Who has said nothing for some seconds is missing,
  * whether its agents still beat or not. Every replica listens, so every replica can answer.
  */
-import type { CapabilityState, RegistrationState, Report, ScopeState } from '../../proto/wire/registry.ts';
-import { REGISTRY_WIRE } from '../../proto/wire/registry.ts';
+import type { CapabilityState, Report, ScopeState } from '../../proto/wire/registry.ts';
 import { Tail } from '../../proto/wire/subjects.ts';
 import type { Mirror } from './mirror.ts';
 
@@ -43,8 +42,6 @@ export class Fleet {
   readonly #mirror: Mirror;
   readonly #missingMs: number;
   readonly #seen = new Map<string, Seen>();
-  /** A report came that differs from the one before in more than its time. */
-  onNews: (report: Report) => void = () => {};
 
   /** @param missingMs silence after which a sidecar counts as missing. */
   constructor(mirror: Mirror, missingMs: number) {
@@ -52,29 +49,10 @@ export class Fleet {
     this.#missingMs = missingMs;
   }
 
-  /** Null when the report cannot be used, else the report. */
-  take(message: unknown, sidecar: string, nowMs: number): Report | null {
-    const report = message as Report;
-    if (typeof report !== 'object' || report === null || report.wire !== REGISTRY_WIRE || report.sidecar !== sidecar) return null;
-    if (typeof report.appliedSeq !== 'number' || !Array.isArray(report.refused)) return null;
-    const before = this.#seen.get(sidecar);
-    if (before === undefined && this.#seen.size >= MAX_SIDECARS) return null;
-    this.#seen.set(sidecar, { report, atMs: nowMs });
-    if (before === undefined || JSON.stringify(before.report) !== JSON.stringify(report)) this.onNews(report);
-    return report;
-  }
-
-  forget(sidecar: string): void {
-    this.#seen.delete(sidecar);
-  }
-
-  latest(sidecar: string): Report | null {
-    return this.#seen.get(sidecar)?.report ?? null;
-  }
-
-  /** Newest reports of those that are not missing. */
-  *reports(nowMs: number): Generator<Report> {
-    for (const { report, atMs } of this.#seen.values()) if (nowMs - atMs <= this.#missingMs) yield report;
+  take(report: Report, nowMs: number): void {
+    const before = this.#seen.get(report.sidecar);
+    if (before === undefined && this.#seen.size >= MAX_SIDECARS) return;
+    this.#seen.set(report.sidecar, { report, atMs: nowMs });
   }
 
   rows(nowMs: number): FleetRow[] {
@@ -94,7 +72,8 @@ export class Fleet {
     let wantedSeq = 0;
     for (const seq of seqs) if (seq > wantedSeq) wantedSeq = seq;
     const report = seen?.report ?? null;
-    const behind = report === null ? seqs.length : seqs.filter((seq) => seq > report.appliedSeq).length;
+    const refused = new Set(report?.refused.map(({ seq }) => seq));
+    const behind = report === null ? seqs.length : seqs.filter((seq) => seq > report.appliedSeq || refused.has(seq)).length;
     const agoMs = seen === null ? null : nowMs - seen.atMs;
     return {
       sidecar,
@@ -144,10 +123,5 @@ export class Fleet {
       if (held !== null) seqs.push(held.seq);
     }
     return seqs;
-  }
-
-  /** Instance that a sidecar registered with; null when it is not registered. */
-  registered(sidecar: string): string | null {
-    return this.#mirror.state<RegistrationState>(Tail.registration(sidecar))?.hello.instance ?? null;
   }
 }

@@ -65,6 +65,8 @@ export class Leading {
   readonly #beacon: Beacon;
   readonly #shrink: ShrinkGuard;
   readonly #subscriptions: { close(): void }[] = [];
+  /** Of each sidecar the request that is being worked on. */
+  readonly #turns = new Map<string, Promise<Change>>();
   #sweep: Timer | null = null;
   #beat: Timer | null = null;
   #soon: Timer | null = null;
@@ -310,20 +312,33 @@ export class Leading {
     subscribed(bus.subscribe(subjects.reports, (message) => this.#reportOf(message)));
   }
 
-  async #serve<T>(
+  async #serve<T extends { readonly sidecar: string }>(
     message: BusMessage,
     read: (json: unknown) => Reading<T>,
     act: (request: T, refused: readonly Refusal[]) => Change | Promise<Change>,
   ): Promise<Uint8Array | null> {
     const reading = read(parse(message.data));
     if (reading.request === null) return encode(this.#answer(reading.refused, 0));
-    const change = await act(reading.request, reading.refused);
+    const { request } = reading;
+    const change = await this.#inTurn(request.sidecar, () => act(request, reading.refused));
     if (this.#ended) return null;
     const written = await this.inTime(this.commit(change));
     if (this.#ended) return null;
     if (written.ok) return encode(this.#answer(change.refused, written.seq));
     const unwritten: Refusal = { agent: '', code: Code.delivery_unavailable, problems: [`not written: ${written.why}; ask again`] };
     return encode(this.#answer([...change.refused, unwritten], 0));
+  }
+
+  /** Requests of one sidecar one after another: a goodbye must not overtake the hello whose address is still being looked up. */
+  async #inTurn(sidecar: string, act: () => Change | Promise<Change>): Promise<Change> {
+    const before = this.#turns.get(sidecar);
+    const turn = before === undefined ? Promise.resolve(act()) : before.then(act, act);
+    this.#turns.set(sidecar, turn);
+    try {
+      return await turn;
+    } finally {
+      if (this.#turns.get(sidecar) === turn) this.#turns.delete(sidecar);
+    }
   }
 
   async #hello(hello: Hello, refused: readonly Refusal[]): Promise<Change> {

@@ -203,7 +203,7 @@ export class LeaseKeeper {
       if (entry.probing === null || check === null || entry.offline?.why === 'left' || entry.probing.nextAt > now) continue;
       // not all in the same instant, and each always at its own
       const phase = unit(hash32(agentId)) * check.intervalMs;
-      entry.probing.nextAt = now + check.intervalMs - ((((now - phase) % check.intervalMs) + check.intervalMs) % check.intervalMs || 0);
+      entry.probing.nextAt = now + check.intervalMs - ((((now - phase) % check.intervalMs) + check.intervalMs) % check.intervalMs);
       due.push({ agent: agentId, url: entry.record.endpoint.address + check.path, timeoutMs: Math.min(PROBE_TIMEOUT_MS, check.intervalMs) });
     }
     return due;

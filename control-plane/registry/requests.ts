@@ -60,9 +60,9 @@ export function readHello(json: unknown): Reading<Hello> {
   const agents: AgentRegistration[] = [];
   const refused: Refusal[] = [];
   const seen = new Set<string>();
-  for (const each of list as readonly unknown[]) {
+  for (const [i, each] of (list as readonly unknown[]).entries()) {
     const read = readAgent(each);
-    if ('problems' in read) refused.push(read);
+    if ('problems' in read) refused.push(read.agent === '' ? { ...read, agent: `agents/${i}` } : read);
     else if (seen.has(read.record.agentId)) refused.push(refusal(read.record.agentId, ['this agent is listed twice in one hello']));
     else {
       seen.add(read.record.agentId);

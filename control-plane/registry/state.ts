@@ -4,6 +4,7 @@
  * decided before (`judge.ts`), when it is due elsewhere (`leases.ts`).
  */
 import type { Clock } from '../../base/clock.ts';
+import { hash32, unit } from '../../base/rendezvous.ts';
 import { sameValue } from '../../proto/language/schema-compat.ts';
 import type { Contract } from '../../proto/language/types.ts';
 import type { AgentRegistration, OfflineWhy } from '../../proto/wire/registry.ts';
@@ -24,6 +25,8 @@ export interface LeaseTimes {
   /** How long what is offline or retired stays known. */
   readonly retentionMs: number;
 }
+
+const FIRST_PROBE_MS = 5_000;
 
 export class RegistryState {
   readonly clock: Clock;
@@ -112,10 +115,12 @@ export class RegistryState {
     entry.deadline = now + this.times.offlineMs;
     entry.isOverdue = false;
     entry.isOrphan = false;
-    if (isSame && wasOnline) return;
+    // a sidecar that says again what it said does not speak for a third party that a probe found dead
+    if (isSame && (wasOnline || existing.offline?.why === 'probe')) return;
     if (existing === undefined) this.#enter(entry);
     if (!isSame) this.#rewrite(entry, record, labels, touch);
     entry.offline = null;
+    if (entry.probing !== null) entry.probing.failures = 0;
     this.#touchEntry(entry, touch);
     for (const name of changed) this.#contractsChanged(name, touch);
     this.marks.event({
@@ -189,7 +194,8 @@ export class RegistryState {
   setProbing(entry: AgentEntry): void {
     const check = entry.record.via === null ? entry.record.healthCheck : null;
     if (check === null) entry.probing = null;
-    else entry.probing ??= { nextAt: this.clock.now(), failures: 0 };
+    // a restarted control plane does not ask all of them in one instant
+    else entry.probing ??= { nextAt: this.clock.now() + unit(hash32(entry.agentId)) * Math.min(check.intervalMs, FIRST_PROBE_MS), failures: 0 };
   }
 
   /** Makes an entry a holder of contracts; one that was retired has a holder again. */

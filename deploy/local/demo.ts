@@ -1,96 +1,17 @@
 /**
- * `make demo`: a customer-service team on real processes, and what Agent-Reach does for it, scene by scene. Every flag of
- * the last line is computed from what was measured; a scene that does not come out as it must says so, and the demo exits 1.
+ * `make demo`: the customer-service team on real processes, with a control plane: every agent registers through its own
+ * sidecar, operators use reachctl, and in the end the control plane and NATS are killed and nobody who calls notices.
  */
-import { setTimeout as sleep } from 'node:timers/promises';
-import { TEAM } from './roster.ts';
-import { affinity } from './scenes/affinity.ts';
-import { canary } from './scenes/canary.ts';
-import { customer } from './scenes/customer.ts';
-import { failover } from './scenes/failover.ts';
-import { loop } from './scenes/loop.ts';
-import { noDowngrade } from './scenes/no-downgrade.ts';
-import type { Counts, Scene } from './scenes/scene.ts';
-import { slowBreaker } from './scenes/slow-breaker.ts';
-import { onLeaving } from './signals.ts';
-import { Storyteller } from './story.ts';
-import { Team } from './team.ts';
+import { play } from './play.ts';
+import { RegisteredTeam } from './registered-team.ts';
+import { badPush } from './scenes/bad-push.ts';
+import { controlPlaneLoss } from './scenes/control-plane-loss.ts';
+import { joined } from './scenes/joined.ts';
+import { shifted } from './scenes/shifted.ts';
 
-/** The flag in the last line, what the scene is called, the scene. */
-const SCENES: readonly (readonly [flag: string, title: string, scene: Scene])[] = [
-  ['affinity', '(a) A conversation meets one agent, also after a third one joins', affinity],
-  ['failover', '(b) An order desk is killed while calls run', failover],
-  ['slow_breaker', '(c) The knowledge agent becomes slow', slowBreaker],
-  ['no_downgrade', '(d) A version that nobody serves', noDowngrade],
-  ['canary', '(e) A canary of 5 %, held per conversation', canary],
-  ['loop', '(f) Two agents that would ask each other for ever', loop],
-];
-const STORY = 'within_deadline';
-
-/** Far above the usual; a demo that hangs is a demo that failed. */
-const MOST_MS = 120_000;
-
-const tell = new Storyteller((line) => process.stdout.write(`${line}\n`));
-const team = new Team();
-const flags: Record<string, boolean> = Object.fromEntries([...SCENES.map(([flag]) => flag), STORY].map((flag) => [flag, false]));
-const counts: Record<string, number> = {};
-
-onLeaving((status) => {
-  tell.say('stopping');
-  tell.fallSilent();
-  void team.stop().then(() => process.exit(status));
-});
-
-await Promise.race([
-  play(),
-  sleep(MOST_MS, undefined, { ref: false }).then(() => fail(`the demo was not through after ${MOST_MS / 1_000} s`)),
+await play(new RegisteredTeam(), ', all of them registered', [
+  ['joined', 'A third order desk registers while calls run', joined],
+  ['shifted', 'The canary is shifted with reachctl', shifted],
+  ['bad_push_refused', 'An operator applies a file with mistakes', badPush],
+  ['control_plane_loss', '(g) Control plane and NATS are killed while calls run', controlPlaneLoss],
 ]);
-await end();
-
-async function play(): Promise<void> {
-  tell.heading(`The team: ${TEAM.length - 1} agents and a front agent, each with a sidecar of its own`);
-  try {
-    await team.start(TEAM);
-    tell.say(`${team.processes} processes are up`);
-  } catch (error) {
-    fail(`the team did not start: ${words(error)}`);
-    return;
-  }
-  const isAnswered = await played('The story: five budgeted steps share ten seconds', customer);
-  for (const [flag, title, scene] of SCENES) flags[flag] = await played(title, scene);
-  flags[STORY] = isAnswered;
-}
-
-/** True when nothing in the scene came out otherwise than expected. */
-async function played(title: string, scene: Scene): Promise<boolean> {
-  tell.heading(title);
-  const failuresBefore = tell.failures.length;
-  try {
-    const figures: Counts = await scene(team, tell);
-    Object.assign(counts, figures);
-  } catch (error) {
-    fail(`the scene broke off: ${words(error)}`);
-  }
-  return tell.failures.length === failuresBefore;
-}
-
-async function end(): Promise<void> {
-  tell.heading('The end');
-  const casualties = team.casualties();
-  if (casualties !== null) fail(casualties);
-  const killed = await team.stop();
-  if (killed.length > 0) fail(`did not stop when asked and had to be killed: ${killed.join(', ')}`);
-  else tell.say(`${team.processes} processes stopped, none had to be forced`);
-  const ok = tell.failures.length === 0 && Object.values(flags).every(Boolean);
-  const seconds = Number((tell.elapsedMs / 1_000).toFixed(1));
-  const last = JSON.stringify({ demo: ok ? 'ok' : 'failed', ...flags, ...counts, processes: team.processes, seconds });
-  process.stdout.write(`\n${last}\n`, () => process.exit(ok ? 0 : 1));
-}
-
-function fail(what: string): void {
-  tell.check(what, 'this', 'otherwise', false);
-}
-
-function words(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
-}

@@ -1,64 +1,21 @@
-/** `make dev`: the same team as in the demo, up until Ctrl-C, with all that is needed to try it by hand. */
-import { FRONT, KNOWLEDGE, TEAM } from './roster.ts';
-import { onLeaving } from './signals.ts';
-import { Team } from './team.ts';
+/** `make dev`: the same team as in the demo, registered at a control plane, up until Ctrl-C, with all that is needed to try it by hand. */
+import { getNats } from './nats-server.ts';
+import { RegisteredTeam } from './registered-team.ts';
+import { ORDER_B1 } from './roster.ts';
+import { stay } from './stay.ts';
 
-const team = new Team();
-let leaving = false;
-const say = (line: string): void => void process.stdout.write(`${line}\n`);
+await stay(
+  new RegisteredTeam((_folder, say) => getNats(say)),
+  (team) => `Speak to the control plane (NATS: ${team.registry.nats.url}); reachctl is at node_modules/.bin/reachctl:
 
-onLeaving((status) => {
-  leaving = true;
-  say('\nstopping');
-  // Ctrl-C is how this is meant to end.
-  void team.stop().then((killed) => {
-    if (killed.length > 0) say(`had to be killed: ${killed.join(', ')}`);
-    process.exit(status === 130 ? 0 : status);
-  });
-});
+  export REACH_SERVER=${team.registry.url} REACH_TOKEN=${team.registry.token}
+  npx reachctl providers list
+  npx reachctl fleet
+  npx reachctl providers drain ${ORDER_B1.agentId}        and back: npx reachctl providers restore ${ORDER_B1.agentId}
+  npx reachctl explain 'crm.order.query@^2.0' --sidecar front --as crm.front.f1 --header x-session:me
 
-try {
-  await team.start(TEAM);
-  show();
-  watch();
-} catch (error) {
-  await team.stop();
-  say(`the team did not start: ${error instanceof Error ? error.message : String(error)}`);
-  process.exitCode = 1;
-}
+The operators' policies; edit a copy and apply it, break it and it is refused with line and column:
 
-function show(): void {
-  say('The team is up. Agent, its sidecar, and the token that the agent shows to it:\n');
-  for (const { place } of team.seats()) say(`  ${place.member.agentId.padEnd(18)} http://${place.listen}   ${place.token}`);
-  const { place } = team.seat(FRONT);
-  const url = `http://${place.listen}`;
-  const auth = `-H 'authorization: Bearer ${place.token}'`;
-  say(`
-Call, as ${FRONT.agentId}:
-
-  curl -s ${auth} -H 'content-type: application/json' -H 'x-session: me' -d '{"order":"1042"}' '${url}/v1/invoke/crm.order.query@^2.0'
-
-Ask who would serve that, and why nobody else, without calling anybody:
-
-  curl -s ${auth} -H 'x-session: me' '${url}/v1/explain/crm.order.query@^2.0'
-
-Make ${KNOWLEDGE.agentId} slow and ask it eight times: its breaker opens, and the fallback answers:
-
-  curl -s -d '{"delay_ms":500}' '${team.seat(KNOWLEDGE).place.agent}/_control'; for i in 1 2 3 4 5 6 7 8; do curl -s ${auth} -H 'content-type: application/json' -d '{"question":"why?"}' '${url}/v1/invoke/kb.article.search'; echo; done
-
-The table that all sidecars read; edit it and they follow, break it and they stay with the good one and say so at /v1/health:
-
-  ${team.tableFile}
-
-Ctrl-C stops everything.`);
-}
-
-/** Says once when a process has ended by itself. */
-function watch(): void {
-  let said = '';
-  setInterval(() => {
-    const casualties = team.casualties() ?? '';
-    if (!leaving && casualties !== said) say(`\n${casualties}`);
-    said = casualties;
-  }, 1_000);
-}
+  npx reachctl apply ${team.policiesFile}
+`,
+);

@@ -50,8 +50,8 @@ export class FileTeam extends Team {
     await Promise.all(seats.map((seat, i) => this.#hasNewTable(seat, before[i] as number)));
   }
 
-  #hasNewTable(seat: Seat, before: number): Promise<void> {
-    return this.until(`${seat.sidecar.name} to take the new table`, TABLE_MS, async () => {
+  async #hasNewTable(seat: Seat, before: number): Promise<void> {
+    await this.until(`${seat.sidecar.name} to take the new table`, TABLE_MS, async () => {
       const { table } = await this.standing(seat.place.member);
       if (table.stale_because !== null)
         throw new Error(`${seat.sidecar.name} refused the table: ${table.problems.map((problem) => problem.message).join('; ')}`);

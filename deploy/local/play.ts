@@ -63,7 +63,7 @@ export async function play<T extends Team>(team: T, kind: string, more: readonly
   const playAll = async (): Promise<void> => {
     tell.heading(`The team: ${TEAM.length - 1} agents and a front agent, each with a sidecar of its own${kind}`);
     try {
-      await team.start(TEAM, tell);
+      await team.start(TEAM, (line) => tell.say(line));
       tell.say(`${team.processes} processes are up`);
     } catch (error) {
       fail(`the team did not start: ${words(error)}`);

@@ -33,6 +33,8 @@ export const GENERATION: Member = member('nlp.writer.g1', 'agents/generation.ts'
 
 /** Joins while the demo runs. */
 export const ORDER_A2: Member = member('crm.order.a2', 'agents/order.ts', 'order-a2', 'a', ORDER_DESK);
+/** Registers while calls run, in place of one that was killed. */
+export const ORDER_A3: Member = member('crm.order.a3', 'agents/order.ts', 'order-a3', 'a', ORDER_DESK);
 /** The canary: the next version of the order desk. */
 export const ORDER_NEXT: Member = member('crm.order.next', 'agents/order.ts', 'order-next', 'b', [
   'crm.order.query@2.1.0',

@@ -3,7 +3,6 @@
  * asks for it, and takes everything down again. How a sidecar learns who is there differs, and stands in the two kinds of
  * team: `FileTeam` (one table file for all) and `RegisteredTeam` (a control plane).
  */
-import { randomBytes } from 'node:crypto';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -13,6 +12,7 @@ import { type Place, put } from './files.ts';
 import { Port } from './ports.ts';
 import { type Process, Processes } from './processes.ts';
 import type { Member } from './roster.ts';
+import { secret } from './secret.ts';
 
 const LOOK_EVERY_MS = 40;
 /** For two dozen processes on a busy machine. */
@@ -58,8 +58,8 @@ export abstract class Team {
     this.folder = mkdtempSync(join(tmpdir(), 'agent-reach-'));
   }
 
-  /** Starts all of them at once; resolves when every sidecar knows all of them. */
-  abstract start(members: readonly Member[]): Promise<void>;
+  /** Starts all of them at once; resolves when every sidecar knows all of them. `say` is told what a person would want to know meanwhile. */
+  abstract start(members: readonly Member[], say: (line: string) => void): Promise<void>;
 
   /**
    * Starts one more. Resolves, with what was done in words, when every sidecar has it in force; with `split`, nobody is
@@ -220,12 +220,13 @@ export abstract class Team {
     });
   }
 
-  /** Looks again and again until it holds; throws when it has not within that time. */
-  protected async until(what: string, withinMs: number, holds: () => Promise<boolean>): Promise<void> {
+  /** Looks again and again until there is something to give; throws when there is nothing within that time. */
+  async until<T>(what: string, withinMs: number, look: () => Promise<T | null | false>): Promise<T> {
     const end = performance.now() + withinMs;
     while (performance.now() < end) {
       if (this.isStopped) throw new Error('stopped meanwhile');
-      if (await holds()) return;
+      const found = await look();
+      if (found !== null && found !== false) return found;
       await sleep(LOOK_EVERY_MS);
     }
     throw new Error(`waited ${withinMs / 1_000} s for ${what}`);
@@ -251,8 +252,4 @@ export function placeOf(member: Member, ports: Ports): Place {
     mesh: `127.0.0.1:${ports.mesh.number}`,
     token: secret(),
   };
-}
-
-export function secret(): string {
-  return randomBytes(18).toString('base64url');
 }

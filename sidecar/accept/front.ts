@@ -6,6 +6,7 @@ import type { Call } from '../call/call.ts';
 import type { Engine } from '../engine.ts';
 import type { Observation } from '../observe/observer.ts';
 import type { Problem } from '../../proto/language/types.ts';
+import type { RegistryClient } from '../table/registry.ts';
 import type { Table } from '../table/snapshot.ts';
 
 /** The table and its standing; `InstalledTable` is one. */
@@ -31,19 +32,29 @@ export interface Pipeline {
   ): { readonly refusal: { readonly code: number; readonly detail: string } | null };
 }
 
+/** The registry as the ways in see it. */
+export interface RegistryDoor {
+  readonly client: RegistryClient;
+  /** Whether an `Authorization` header is the operator's. */
+  isOperator(authorization: string): boolean;
+}
+
 export class Front {
   readonly engine: Engine;
   readonly table: TableView;
   readonly observation: Observation;
   readonly pipeline: Pipeline;
+  /** null = standalone. */
+  readonly registry: RegistryDoor | null;
   /** No new calls are taken: the process is about to stop. */
   draining = false;
 
-  constructor(engine: Engine, table: TableView, observation: Observation, pipeline: Pipeline) {
+  constructor(engine: Engine, table: TableView, observation: Observation, pipeline: Pipeline, registry: RegistryDoor | null = null) {
     this.engine = engine;
     this.table = table;
     this.observation = observation;
     this.pipeline = pipeline;
+    this.registry = registry;
   }
 
   /** A call can succeed. */

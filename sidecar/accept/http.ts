@@ -1,5 +1,8 @@
 /** The port for agents, on localhost. One line a route: what a route does stands in the file it names. */
 import type { FastifyReply, FastifyRequest } from 'fastify';
+import { Code } from '../../proto/wire/codes.ts';
+import { agents, deregister, heartbeat, register } from './agents.ts';
+import { refuse } from './answer.ts';
 import type { Front } from './front.ts';
 import { LocalGuard } from './guard.ts';
 import { invoke, notNow } from './invoke.ts';
@@ -12,6 +15,7 @@ import { stream } from './stream.ts';
 const INVOKE = '/v1/invoke/';
 const STREAM = '/v1/stream/';
 const EXPLAIN = '/v1/explain/';
+const AGENTS = '/v1/agents';
 
 type Handler = (request: FastifyRequest, reply: FastifyReply) => void;
 
@@ -42,6 +46,22 @@ export function httpPort(front: Front): Port {
       else capabilities(front, request.raw, reply.raw);
     }),
   );
+  app.get(
+    AGENTS,
+    page((request, reply) => agents(front, request.raw, reply.raw)),
+  );
+  app.post(
+    AGENTS,
+    page((request, reply) => void guarded(front, reply, register(front, request.raw, reply.raw, request.body))),
+  );
+  app.delete(
+    `${AGENTS}/:agent`,
+    page((request, reply) => void guarded(front, reply, deregister(front, request.raw, reply.raw, agentIn(request)))),
+  );
+  app.post(
+    `${AGENTS}/:agent/heartbeat`,
+    page((request, reply) => heartbeat(front, request.raw, reply.raw, agentIn(request))),
+  );
   app.route({ method: ['GET', 'HEAD'], url: '/v1/health', handler: page((_request, reply) => health(front, reply.raw)) });
   app.route({ method: ['GET', 'HEAD'], url: '/v1/ready', handler: page((_request, reply) => ready(front, reply.raw)) });
   app.get(
@@ -53,6 +73,18 @@ export function httpPort(front: Front): Port {
     page((_request, reply) => json(reply.raw, 200, openApi())),
   );
   return port;
+}
+
+function agentIn(request: FastifyRequest): string {
+  return (request.params as Record<string, string>)['agent'] ?? '';
+}
+
+/** What goes wrong on the way to an answer is a fault of ours. */
+function guarded(front: Front, reply: FastifyReply, work: Promise<void>): Promise<void> {
+  return work.catch((error: unknown) => {
+    front.observation.fault(error);
+    refuse(reply.raw, Code.internal, 500, 'a fault in Agent-Reach', 'close');
+  });
 }
 
 /** A page writes its answer itself. */

@@ -27,7 +27,9 @@ import { pour } from './stream.ts';
 const STARTING_MS = 1_000;
 
 export function meshPort(front: Front, listen: Listen): Port {
-  const guard = new MeshGuard(front.engine.config.allowedHosts, new NamesInForce(front));
+  const { allowedHosts, mesh } = front.engine.config;
+  const advertised = mesh?.advertise == null ? [] : [new URL(mesh.advertise).hostname];
+  const guard = new MeshGuard([...allowedHosts, ...advertised], new NamesInForce(front));
   const port = new Port(front, { listen, guard: (request) => guard.check(request) });
   port.app.post(`${MESH_PATH}*`, (request: FastifyRequest, reply: FastifyReply) => {
     reply.hijack();

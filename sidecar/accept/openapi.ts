@@ -34,6 +34,7 @@ function document(): Json {
     tags: [
       { name: 'calls', description: 'Reaching other agents' },
       { name: 'looking', description: 'What there is, and how it is doing' },
+      { name: 'agents', description: 'Registering with the registry, where there is one' },
     ],
     paths: paths(),
     components: {
@@ -146,6 +147,59 @@ function paths(): Json {
         },
       },
     },
+    '/v1/agents': {
+      get: {
+        tags: ['agents'],
+        operationId: 'agents',
+        summary: 'The agents that this sidecar registers. An agent sees itself, the operator all.',
+        responses: {
+          200: jsonAnswer('The agents, and what became of their registration.', ref('schemas/Agents')),
+          default: ref('responses/Problem'),
+        },
+      },
+      post: {
+        tags: ['agents'],
+        operationId: 'register',
+        summary: 'Register an agent at this sidecar, or the same agent anew.',
+        description:
+          'The credential is the agent’s own, or the operator’s (`sidecar.operator_token`). The body is written as in a file: `contracts` (as far as the registry does not know them) and `provider`; `via` is this sidecar. JSON or YAML. The agent then beats (`/heartbeat`), or answers calls, at least once a lease.',
+        requestBody: {
+          required: true,
+          content: { ...content('application/json', ref('schemas/Registration')), ...content('application/yaml', ref('schemas/Registration')) },
+        },
+        responses: {
+          201: jsonAnswer('It is in force.', ref('schemas/Agent')),
+          202: jsonAnswer('The control plane cannot be reached now. It will be told; until then the agent is reached through this sidecar only.', ref('schemas/Agent')),
+          409: {
+            description: 'The registry refuses it (it breaks a contract, for one), with everything that is wrong.',
+            content: content('application/problem+json', ref('schemas/Refusal')),
+          },
+          422: {
+            description: 'It cannot be read, with everything that is wrong and where.',
+            content: content('application/problem+json', ref('schemas/Refusal')),
+          },
+          default: ref('responses/Problem'),
+        },
+      },
+    },
+    '/v1/agents/{agent}': {
+      delete: {
+        tags: ['agents'],
+        operationId: 'deregister',
+        summary: 'Take an agent out. Calls under way end in peace.',
+        parameters: [ref('parameters/Agent')],
+        responses: { 204: { description: 'It is out here, and everywhere as soon as the control plane hears of it.' }, default: ref('responses/Problem') },
+      },
+    },
+    '/v1/agents/{agent}/heartbeat': {
+      post: {
+        tags: ['agents'],
+        operationId: 'heartbeat',
+        summary: 'A sign of life. 404: register again.',
+        parameters: [ref('parameters/Agent')],
+        responses: { 200: jsonAnswer('How it stands.', ref('schemas/Agent')), default: ref('responses/Problem') },
+      },
+    },
     '/v1/health': {
       get: look('health', 'Alive, and in what condition.', { 200: health }),
       head: look('healthHead', 'The same without a body.', { 200: { description: 'Alive.' } }),
@@ -174,6 +228,7 @@ function parameters(): Json {
   const ms = { type: 'integer', minimum: 0 };
   const text = { type: 'string' };
   return {
+    Agent: { name: 'agent', in: 'path', required: true, description: 'An agent id, `team.role.id`.', schema: text, example: 'crm.order.7f3a' },
     Target: {
       name: 'target',
       in: 'path',
@@ -359,6 +414,9 @@ function schemas(): Json {
       refusal: { oneOf: [object({ code, name, detail: text }), { type: 'null' }] },
       decision: list(traceLine),
       candidates: list({ type: 'object' }),
+      table_source: text,
+      table_stale_because: { ...textOrNull, description: 'Why the table may not be the newest; null when it is.' },
+      table_stale_for_ms: ms,
     }),
     Capabilities: object({ caller: text, table_version: count, capabilities: list(ref('schemas/Capability')) }),
     Capability: object({
@@ -392,8 +450,57 @@ function schemas(): Json {
         refusals: count,
         problems: list(object({ file: text, line: count, column: count, path: text, message: text })),
       }),
+      config_stale: { ...flag, description: 'A change could be missing here.' },
+      registry: { oneOf: [ref('schemas/Registry'), { type: 'null' }], description: 'null = standalone.' },
       calls: object({ started: count, ended: count, in_flight: count }),
     }),
+    Registry: object({
+      connected: { ...flag, description: 'There is a connection to NATS.' },
+      reconnects: count,
+      epoch: { ...text, description: 'Of the registry as it is held here; empty = nothing is held yet.' },
+      applied_seq: count,
+      confirmed: { ...flag, description: 'Everything in scope has been compared since the connection came.' },
+      scope: { ...count, description: 'Capabilities that this sidecar may use or hosts.' },
+      beacon_ago_ms: { type: ['integer', 'null'], description: 'Since the control plane was last heard.' },
+      stale_for_ms: count,
+      counters: object({ deltas: count, gaps: count, repairs: count, comparisons: count, epochs: count, reconnects: count }),
+      refused: list(object({ tail: text, seq: count, why: text })),
+      kept: {
+        ...list(object({ capability: text, provider: text })),
+        description: 'Providers that are kept for a while although a registry that has begun anew does not name them: they have answered lately.',
+      },
+      announced: { ...flag, description: 'The registry has been told all that is to be told.' },
+      announce_trouble: textOrNull,
+      agents: object({ pending: count, in_force: count, refused: count, gone: count }),
+      own_file_trouble: { ...textOrNull, description: 'Why the newest own file is not what is announced.' },
+      unusable: { ...list(object({ provider: text, why: text })), description: 'Providers that the registry names and this sidecar cannot reach.' },
+    }),
+    Registration: {
+      ...object({ contracts: list({ type: 'object' }), provider: { type: 'object' } }, ['provider']),
+      description: 'As in a table file; `reach-sidecar schema` prints the whole form.',
+      examples: [
+        {
+          contracts: [{ name: 'crm.order.query', version: '2.1.0', description: 'Find orders of a customer', acl: 'public' }],
+          provider: { agent_id: 'crm.order.7f3a', offers: ['crm.order.query@2.1.0'], endpoint: { type: 'http', address: 'http://127.0.0.1:8080' } },
+        },
+      ],
+    },
+    Agent: object({
+      agent: text,
+      state: { enum: ['pending', 'in_force', 'refused', 'gone'], description: 'gone: nothing was heard of it for a whole lease; it is back with its next beat.' },
+      source: { enum: ['file', 'api'] },
+      seq: count,
+      offers: list(text),
+      code: { ...count, description: 'Why it was refused; 0 = it was not.' },
+      problems: list(text),
+      idle_ms: count,
+      lease_ms: count,
+    }),
+    Agents: object({ sidecar: text, agents: list(ref('schemas/Agent')) }),
+    Refusal: {
+      allOf: [ref('schemas/Problem'), object({ problems: list(text) })],
+      description: 'With everything that is wrong.',
+    },
     Ready: object({ ready: flag, status: { enum: ['ok', 'stale', 'starting', 'draining'] } }),
   };
 }

@@ -1,10 +1,11 @@
 /** What can be read of a sidecar without calling anybody: who would serve, what may be called, how it is doing. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Code, codeEntry } from '../../proto/wire/codes.ts';
+import type { Call } from '../call/call.ts';
 import type { Principal } from '../call/principal.ts';
 import { admittedBy, type Capability, type Version } from '../table/snapshot.ts';
 import { JSON_TYPE, refuse } from './answer.ts';
-import type { Front } from './front.ts';
+import type { Front, Pipeline } from './front.ts';
 import { callFrom } from './request.ts';
 
 const MAX_SHOWN_PROBLEMS = 20;
@@ -12,14 +13,34 @@ const MAX_SHOWN_PROBLEMS = 20;
 /** Who would serve this, and why everybody else was left out. Nothing is sent. */
 export function explain(front: Front, request: IncomingMessage, response: ServerResponse, asked: string, body: unknown): void {
   const call = callFrom(front, request, 'http', asked, body, false);
-  const explanation = front.pipeline.explain(front.engine, call, call.body.length > 0);
-  const refusal = explanation.refusal;
+  const explanation = explained(front, call);
+  const { refusal } = explanation;
   // Who may not call it may not look behind it either; every other refusal is what was asked about.
   if (refusal !== null && (refusal.code === Code.unauthenticated || refusal.code === Code.forbidden)) {
     refuse(response, refusal.code, codeEntry(refusal.code).http, refusal.detail, 'keep');
     return;
   }
   json(response, 200, explanation);
+}
+
+/** The explanation with what is known of the table that it was made from. */
+export function explained(front: Front, call: Call): ReturnType<Pipeline['explain']> & TableFreshness {
+  return { ...front.pipeline.explain(front.engine, call, call.body.length > 0), ...freshnessOf(front) };
+}
+
+interface TableFreshness {
+  readonly table_source: string;
+  /** null = it is the newest that there is, as far as anybody knows. */
+  readonly table_stale_because: string | null;
+  readonly table_stale_for_ms: number;
+}
+
+function freshnessOf({ table, registry }: Front): TableFreshness {
+  return {
+    table_source: table.source,
+    table_stale_because: table.staleBecause === '' ? null : table.staleBecause,
+    table_stale_for_ms: registry?.client.status().stale_for_ms ?? 0,
+  };
 }
 
 /** What the caller may call. */
@@ -72,8 +93,12 @@ function versionView(version: Version, now: number): unknown {
 
 /** Alive, and in what condition. */
 export function health(front: Front, response: ServerResponse): void {
+  json(response, 200, healthOf(front));
+}
+
+export function healthOf(front: Front): object {
   const { table, observation, engine } = front;
-  json(response, 200, {
+  return {
     status: statusOf(front),
     sidecar: engine.config.name,
     table: {
@@ -84,8 +109,11 @@ export function health(front: Front, response: ServerResponse): void {
       refusals: table.refusals,
       problems: table.problems.slice(0, MAX_SHOWN_PROBLEMS),
     },
+    // The one flag for machines: whether a change could be missing here.
+    config_stale: table.staleBecause !== '' || !table.ready,
+    registry: front.registry?.client.status() ?? null,
     calls: { started: observation.started(), ended: observation.ended(), in_flight: observation.inFlight() },
-  });
+  };
 }
 
 function statusOf(front: Front): string {
@@ -104,7 +132,13 @@ export async function metrics(front: Front, response: ServerResponse): Promise<v
   const shown = front.observation.metrics;
   try {
     const text = await shown.render({
-      table: { version: front.table.current().version, ageMs: tableAgeMs(front), rejected: front.table.refusals },
+      table: {
+        version: front.table.current().version,
+        ageMs: tableAgeMs(front),
+        rejected: front.table.refusals,
+        isStale: front.table.staleBecause !== '' || !front.table.ready,
+      },
+      registry: front.registry?.client.status() ?? null,
       breakers: view.cells(),
       providers: view.providers(),
     });

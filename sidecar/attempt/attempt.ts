@@ -10,16 +10,17 @@ import { Header } from '../../proto/wire/headers.ts';
 import { newSpanId } from '../../proto/wire/trace-context.ts';
 import { bodyKind, isWholeJson } from '../call/answer-body.ts';
 import { Attempt } from '../call/attempt-record.ts';
-import { type Call, headerOf, note } from '../call/call.ts';
-import type { Principal } from '../call/principal.ts';
+import { type Call, note } from '../call/call.ts';
 import { failed, type Reply } from '../call/reply.ts';
-import { giveUp, type Underway, type Work } from '../call/underway.ts';
+import { giveUp, type Underway } from '../call/underway.ts';
 import { passing, type Reason, refusing, Verdict } from '../call/verdict.ts';
 import type { Candidate } from '../table/snapshot.ts';
-import { Exchange } from '../transports/transport.ts';
+import type { Exchange } from '../transports/transport.ts';
 import type { Transports } from '../transports/index.ts';
 import { MeteredBody } from './body.ts';
+import { exchangeFor } from './exchange-for.ts';
 import { Judgement, judgeAnswer, judgeFailure, retryAfterMsOf } from './judge.ts';
+import { leaver, Run, type Stopped } from './run.ts';
 
 /** What the stage needs of the engine. */
 export interface AttemptTools {
@@ -44,45 +45,6 @@ const AS_GOOD_AS_TIMED_OUT = 0.95;
 
 /** Our own fault: no word about the provider. */
 const BROKEN = new Judgement(Code.internal, 'ignored', false, 'a fault in Agent-Reach');
-
-type Stopped = 'no' | 'attempt_time' | 'task_time' | 'caller_gone';
-
-/** The state of one attempt that its timer and the caller's leaving act on, and what its agent does for it meanwhile. */
-class Run implements Work {
-  stopped: Stopped = 'no';
-  exchange: Exchange;
-  readonly traceId: string;
-  readonly agentId: string;
-  readonly spanId: string;
-  readonly endsAt: number;
-  readonly totalMs: number;
-  parts: Set<Call> | null = null;
-  next: Work | null = null;
-  constructor(exchange: Exchange, call: Call, spanId: string, endsAt: number) {
-    this.exchange = exchange;
-    this.traceId = call.traceId;
-    this.agentId = exchange.candidate.provider.agentId;
-    this.spanId = spanId;
-    this.endsAt = endsAt;
-    this.totalMs = call.totalMs;
-  }
-  stop(why: Stopped): void {
-    if (this.stopped !== 'no') return;
-    this.stopped = why;
-    const abort = this.exchange.abort;
-    this.exchange.abort = null;
-    abort?.();
-    giveUp(this);
-  }
-}
-
-/**
- * Made by a function of its own for V8's sake: a function literal that is assigned to a property is allocated in the old
- * generation, where each dead one keeps its whole call alive until the next full collection (17 us of CPU a call).
- */
-function leaver(run: Run): () => void {
-  return () => run.stop('caller_gone');
-}
 
 export async function attempt(tools: AttemptTools, call: Call, pathHeader: string): Promise<Verdict> {
   const candidate = call.chosen as Candidate;
@@ -320,38 +282,4 @@ function failure(made: Attempt): Verdict {
     failures.set(made.code, reason);
   }
   return new Verdict(reason, made.candidate.provider.agentId, made.detail, Math.round(made.elapsedMs));
-}
-
-function exchangeFor(call: Call, candidate: Candidate, made: Attempt, allowedMs: number, now: number, pathHeader: string): Exchange {
-  const own = [
-    Header.deadlineMs,
-    String(Math.max(1, Math.floor(Math.min(allowedMs, call.deadlineAt - now)))),
-    Header.deadlineTotalMs,
-    String(Math.floor(call.totalMs)),
-    Header.traceparent,
-    `00-${call.traceId}-${made.spanId}-${call.traceFlags === 0 ? '00' : '01'}`,
-    Header.path,
-    pathHeader,
-    Header.caller,
-    (call.principal as Principal).agent,
-  ];
-  const pinned = candidate.provider.reach === 'mesh' && (call.pin ?? call.headers[Header.pin]) === candidate.provider.agentId;
-  if (pinned) own.push(Header.pin, candidate.provider.agentId);
-  if (call.traceState !== '') own.push(Header.tracestate, call.traceState);
-  if (call.powerId !== null) own.push(Header.powerId, call.powerId, Header.idempotencyKey, call.powerId);
-  const sequence = headerOf(call, Header.sequenceId);
-  if (sequence !== null) own.push(Header.sequenceId, sequence);
-  if (call.affinityKey !== null) own.push(Header.affinity, call.affinityKey);
-  const execution = headerOf(call, Header.execution);
-  if (execution !== null) own.push(Header.execution, execution);
-  return new Exchange(
-    candidate,
-    call.body,
-    call.contentType,
-    call.headers,
-    own,
-    allowedMs,
-    candidate.settings.limits.responseBytes,
-    typeof call.json === 'symbol' ? undefined : call.json,
-  );
 }

@@ -1,7 +1,8 @@
 /**
  * The health view of one sidecar: every provider and every provider × capability it knows, kept across table pushes.
- * The table says who exists, this says who is fit; only what a table no longer names is forgotten. It decides nothing
- * by itself: `choose` reads, `attempt` and `slots` write.
+ * The table says who exists, this says who is fit; only what a table no longer names is forgotten, and of that not the calls
+ * that are still under way: whoever comes back before they end has them still. It decides nothing by itself: `choose`
+ * reads, `attempt` and `slots` write.
  *
  * A reader that caches what it derived keeps it while `version` is the same and `now < nextChangeAt`.
  */
@@ -29,6 +30,8 @@ export class Health extends Schedule {
   readonly #clock: Clock;
   readonly #ejection: EjectionSettings;
   readonly #providers = new Map<string, ProviderHealth>();
+  /** No longer named by the table, and calls to them were under way then. */
+  readonly #busyGone = new Map<string, ProviderHealth>();
   readonly #cells = new Map<string, HealthCell>();
   readonly #now = (): number => this.#clock.now();
   readonly #announce = (cell: HealthCell, from: BreakerStateName, to: BreakerStateName, why: string): void => {
@@ -45,9 +48,23 @@ export class Health extends Schedule {
   provider(agentId: string): ProviderHealth {
     let provider = this.#providers.get(agentId);
     if (provider === undefined) {
-      provider = new ProviderHealth(agentId, this, this.#ejection, this.#now);
+      provider = this.#cameBack(agentId) ?? new ProviderHealth(agentId, this, this.#ejection, this.#now);
       this.#providers.set(agentId, provider);
     }
+    return provider;
+  }
+
+  /** Also one that the table no longer names, as long as calls to it are under way; null = nothing is known. */
+  known(agentId: string): ProviderHealth | null {
+    return this.#providers.get(agentId) ?? this.#busyGone.get(agentId) ?? null;
+  }
+
+  #cameBack(agentId: string): ProviderHealth | null {
+    const provider = this.#busyGone.get(agentId);
+    if (provider === undefined) return null;
+    this.#busyGone.delete(agentId);
+    if (provider.inFlight === 0) return null;
+    provider.beginAnew();
     return provider;
   }
 
@@ -72,10 +89,12 @@ export class Health extends Schedule {
       this.#cells.delete(key);
       this.bump();
     }
+    for (const [agentId, provider] of this.#busyGone) if (provider.inFlight === 0) this.#busyGone.delete(agentId);
     for (const [agentId, provider] of this.#providers) {
       if (agentIds.has(agentId)) continue;
       this.forget(provider);
       this.#providers.delete(agentId);
+      if (provider.inFlight > 0) this.#busyGone.set(agentId, provider);
       this.bump();
     }
   }

@@ -64,6 +64,16 @@ export class ProviderHealth implements Timed {
     if (!offline) this.startSlowlyAt(this.#now());
   }
 
+  /** Named again after it had been gone: new in all but the calls that are still under way. */
+  beginAnew(): void {
+    this.consecutiveFailures = 0;
+    this.lastFailure = '';
+    this.ejectedUntil = 0;
+    this.dueAt = Number.POSITIVE_INFINITY;
+    this.#offline = false;
+    this.startSlowlyAt(this.#now());
+  }
+
   /** Begins the slow start at an instant; -Infinity declares the provider warm. */
   startSlowlyAt(at: number): void {
     this.slowStartAt = at;

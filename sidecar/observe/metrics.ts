@@ -28,9 +28,26 @@ const OTHER = 'other';
 
 /** What is read at scrape time. */
 export interface ScrapeSources {
-  readonly table: { readonly version: number; readonly ageMs: number; readonly rejected: number };
+  readonly table: { readonly version: number; readonly ageMs: number; readonly rejected: number; readonly isStale?: boolean };
+  /** null = standalone. */
+  readonly registry?: RegistryReading | null;
   readonly breakers: Iterable<{ readonly agentId: string; readonly capability: string; readonly stateName: BreakerStateName }>;
   readonly providers: Iterable<{ readonly agentId: string; readonly inFlight: number; readonly ejectedUntil: number }>;
+}
+
+export interface RegistryReading {
+  readonly connected: boolean;
+  readonly reconnects: number;
+  readonly applied_seq: number;
+  readonly beacon_ago_ms: number | null;
+  readonly counters: {
+    readonly deltas: number;
+    readonly gaps: number;
+    readonly repairs: number;
+    readonly comparisons: number;
+    readonly epochs: number;
+  };
+  readonly agents: Readonly<Record<string, number>>;
 }
 
 /** Higher is worse, so that `max` over a fleet means something. */
@@ -127,6 +144,18 @@ export class Metrics {
     'Tables that were refused because of a mistake in them.',
     [],
   );
+  readonly #stale = this.#reading('gauge', 'reach_table_stale', '1 while the table in force may not be the newest.', []);
+  readonly #connected = this.#reading('gauge', 'reach_registry_connected', '1 while there is a connection to NATS.', []);
+  readonly #reconnects = this.#reading('counter', 'reach_registry_reconnects_total', 'Connections to NATS after the first one.', []);
+  readonly #applied = this.#reading('gauge', 'reach_registry_applied_sequence', 'Newest sequence of the registry that is in force here.', []);
+  readonly #beacon = this.#reading('gauge', 'reach_registry_beacon_age_seconds', 'Since the control plane was last heard.', []);
+  readonly #registryEvents = this.#reading(
+    'counter',
+    'reach_registry_events_total',
+    'What came of the registry: deltas taken, gaps seen, subjects repaired, comparisons of everything, epochs begun.',
+    ['event'],
+  );
+  readonly #ownAgents = this.#reading('gauge', 'reach_registered_agents', 'Agents that this sidecar registers, by what became of it.', ['state']);
   readonly #cpu = this.#reading('counter', 'process_cpu_seconds_total', 'User and system time of the process.', []);
   readonly #rss = this.#reading('gauge', 'process_resident_memory_bytes', 'Resident memory.', []);
   readonly #heap = this.#reading('gauge', 'process_heap_bytes', 'JavaScript heap in use.', []);
@@ -209,6 +238,8 @@ export class Metrics {
     this.#table.set(sources.table.version);
     this.#tableAge.set(sources.table.ageMs / 1_000);
     this.#rejected.set(sources.table.rejected);
+    this.#stale.set(sources.table.isStale === true ? 1 : 0);
+    if (sources.registry != null) this.#readRegistry(sources.registry);
     const { user, system } = process.cpuUsage();
     this.#cpu.set((user + system) / 1_000_000);
     const memory = process.memoryUsage();
@@ -216,6 +247,15 @@ export class Metrics {
     this.#heap.set(memory.heapUsed);
     this.#uptime.set(process.uptime());
     return (await this.#renderer()).metrics();
+  }
+
+  #readRegistry({ connected, reconnects, applied_seq, beacon_ago_ms, counters, agents }: RegistryReading): void {
+    this.#connected.set(connected ? 1 : 0);
+    this.#reconnects.set(reconnects);
+    this.#applied.set(applied_seq);
+    if (beacon_ago_ms !== null) this.#beacon.set(beacon_ago_ms / 1_000);
+    for (const event of ['deltas', 'gaps', 'repairs', 'comparisons', 'epochs'] as const) this.#registryEvents.set(counters[event], event);
+    for (const [state, count] of Object.entries(agents)) this.#ownAgents.set(count, state);
   }
 
   #countRetries(call: Call): void {

@@ -94,6 +94,10 @@ export class Announcer {
     this.#self = self;
   }
 
+  get leaseMs(): number {
+    return this.#self.leaseMs;
+  }
+
   /** The registry has answered a hello of this process, and nothing has changed since. */
   get isKnown(): boolean {
     return this.#isAdmitted && this.#parts.own.isAllTold;

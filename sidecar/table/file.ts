@@ -9,7 +9,6 @@ import type { Clock, Timer } from '../../base/clock.ts';
 import type { Logger } from '../../base/log.ts';
 import { readTable } from '../../proto/language/document.ts';
 import type { Problem, TableDocument } from '../../proto/language/types.ts';
-import type { InstalledTable } from './installed.ts';
 import type { LastGood } from './last-good.ts';
 
 const LOOK_EVERY_MS = 200;
@@ -19,10 +18,20 @@ const STILL_MS = 50;
 /** How the table is read out of the text: the file may hold the sidecar's own settings too. */
 export type TableReader = (text: string, fileName: string) => { document: TableDocument } | { problems: readonly Problem[] };
 
+/** Where what was read goes: the table itself, or whatever else is made of the file. */
+export interface TableSink {
+  /** Something was taken already. */
+  readonly ready: boolean;
+  staleBecause: string;
+  problems: readonly Problem[];
+  install(document: TableDocument, source: string): { readonly version: number };
+  refuse(problems: readonly Problem[], why: string): void;
+}
+
 export class FileTable {
   readonly #file: string;
   readonly #shownName: string;
-  readonly #table: InstalledTable;
+  readonly #table: TableSink;
   readonly #lastGood: LastGood | null;
   readonly #clock: Clock;
   readonly #log: Logger;
@@ -32,7 +41,7 @@ export class FileTable {
   #fresh = '';
   #timer: Timer | null = null;
 
-  constructor(file: string, shownName: string, table: InstalledTable, lastGood: LastGood | null, clock: Clock, log: Logger, read: TableReader = readTable) {
+  constructor(file: string, shownName: string, table: TableSink, lastGood: LastGood | null, clock: Clock, log: Logger, read: TableReader = readTable) {
     this.#file = file;
     this.#shownName = shownName;
     this.#table = table;

@@ -4,7 +4,7 @@
  */
 import type { Clock } from '../../base/clock.ts';
 import type { Override, Problem, TableDocument } from '../../proto/language/types.ts';
-import type { Health } from '../health/health.ts';
+import type { Health, ProviderHealth } from '../health/health.ts';
 import { type CapabilityParts, compile, compileParts, type Standpoint } from './compile.ts';
 import { Snapshot, type Table } from './snapshot.ts';
 
@@ -33,6 +33,11 @@ export class InstalledTable implements Table {
 
   current(): Snapshot {
     return this.#snapshot;
+  }
+
+  /** What calls have shown of a provider, also of one that was named until a moment ago and is still at work; null = nothing. */
+  healthOf(agentId: string): ProviderHealth | null {
+    return this.#health.known(agentId);
   }
 
   /** A table has been installed: calls can be answered. */

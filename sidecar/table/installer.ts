@@ -30,6 +30,8 @@ export class Installer {
   readonly #given: InstallerParts;
   #parts = new Map<string, CapabilityPart>();
   readonly #touched = new Set<string>();
+  /** Providers that are named and cannot be reached from here, with the reason. */
+  readonly #unusable = new Map<string, string>();
   #kept = new Map<string, Beside>();
   #keptTimer: Timer | null = null;
   #timer: Timer | null = null;
@@ -40,6 +42,10 @@ export class Installer {
 
   constructor(given: InstallerParts) {
     this.#given = given;
+  }
+
+  unusable(): readonly { readonly provider: string; readonly why: string }[] {
+    return [...this.#unusable].map(([provider, why]) => ({ provider, why }));
   }
 
   parts(): CapabilityParts {
@@ -147,7 +153,10 @@ export class Installer {
   }
 
   #isUsable(record: ProviderRecord): boolean {
-    return this.#given.unreachable(record) === null && !this.#given.own.isAway(record.agentId);
+    const why = this.#given.unreachable(record);
+    if (why === null) this.#unusable.delete(record.agentId);
+    else this.#unusable.set(record.agentId, why);
+    return why === null && !this.#given.own.isAway(record.agentId);
   }
 
   /** The registry names a provider that was kept: from now on its word counts. */

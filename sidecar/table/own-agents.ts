@@ -64,8 +64,10 @@ export class OwnAgents {
     return this.#agents.get(agentId) ?? null;
   }
 
-  get size(): number {
-    return this.#agents.size;
+  counts(): Record<OwnState, number> {
+    const counts = { pending: 0, in_force: 0, refused: 0, gone: 0 };
+    for (const { state } of this.#agents.values()) counts[state]++;
+    return counts;
   }
 
   /** The file as a whole: what is no longer in it is gone. An agent that registered by API is not the file's to remove. */

@@ -15,7 +15,8 @@ import type { RegistryBus } from './bus.ts';
 import { DurableFile } from './durable-file.ts';
 import { HeldFile } from './held-file.ts';
 import type { InstalledTable } from './installed.ts';
-import { OwnAgents } from './own-agents.ts';
+import { OwnAgents, type OwnState } from './own-agents.ts';
+import { OwnFile } from './own-file.ts';
 import { Reporter } from './reporter.ts';
 import { type SyncCounters, TableSync } from './sync.ts';
 
@@ -39,6 +40,7 @@ export interface RegistryParts {
 /** What can be seen of it. */
 export interface RegistryStatus {
   readonly connected: boolean;
+  readonly reconnects: number;
   readonly epoch: string;
   readonly applied_seq: number;
   readonly confirmed: boolean;
@@ -51,6 +53,11 @@ export interface RegistryStatus {
   readonly kept: readonly { readonly capability: string; readonly provider: string }[];
   readonly announced: boolean;
   readonly announce_trouble: string | null;
+  readonly agents: Readonly<Record<OwnState, number>>;
+  /** Why the newest own file is not what is announced; null = it is. */
+  readonly own_file_trouble: string | null;
+  /** Providers that the registry names and this sidecar cannot reach. */
+  readonly unusable: readonly { readonly provider: string; readonly why: string }[];
 }
 
 const TICK_MS = 1_000;
@@ -59,6 +66,7 @@ export class RegistryClient {
   readonly own = new OwnAgents();
   readonly sync: TableSync;
   readonly announcer: Announcer;
+  readonly ownFile: OwnFile;
   readonly reporter: Reporter;
   readonly #parts: RegistryParts;
   readonly #agentsFile: AgentsFile | null;
@@ -74,8 +82,9 @@ export class RegistryClient {
       { bus, subjects, clock, random, log, table, own: this.own, file, unreachable: parts.unreachable },
       { here, staleAfterMs: parts.staleAfterMs, leaseMs: self.leaseMs },
     );
-    const activity = (agentId: string) => table.current().providers.get(agentId)?.health ?? null;
+    const activity = (agentId: string) => table.healthOf(agentId);
     this.announcer = new Announcer({ bus, subjects, clock, random, log, own: this.own, activity }, self);
+    this.ownFile = new OwnFile(this.announcer);
     this.reporter = new Reporter({ bus, subjects, clock, table, sync: this.sync, sidecar: self.sidecar, instance: self.instance, version: parts.version });
     this.sync.onLeader = (why) => this.announcer.leaderIs(why);
     this.sync.onChange = () => this.reporter.changed();
@@ -94,6 +103,11 @@ export class RegistryClient {
     this.announcer.start(mesh);
   }
 
+  /** Why this sidecar cannot reach a provider that it would have to reach itself; null = it can. */
+  unreachable(record: ProviderRecord): string | null {
+    return this.#parts.unreachable(record);
+  }
+
   report(): Report {
     return this.reporter.report();
   }
@@ -104,6 +118,7 @@ export class RegistryClient {
     const agoMs = this.#parts.clock.now() - standing.lastBeaconAt;
     return {
       connected: standing.connected,
+      reconnects: sync.counters.reconnects,
       epoch: sync.epoch,
       applied_seq: sync.appliedSeq,
       confirmed: sync.confirmed,
@@ -115,6 +130,9 @@ export class RegistryClient {
       kept: sync.kept,
       announced: announcer.isKnown,
       announce_trouble: announcer.trouble === '' ? null : announcer.trouble,
+      agents: this.own.counts(),
+      own_file_trouble: this.ownFile.staleBecause === '' ? null : this.ownFile.staleBecause,
+      unusable: sync.unusable,
     };
   }
 

@@ -168,6 +168,10 @@ export class TableSync {
     return this.#installer.kept();
   }
 
+  get unusable(): readonly { readonly provider: string; readonly why: string }[] {
+    return this.#installer.unusable();
+  }
+
   get confirmed(): boolean {
     return this.standing.confirmed;
   }

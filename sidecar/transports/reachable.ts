@@ -23,6 +23,11 @@ export function withReachable(read: TableReader, types: readonly string[], own: 
   };
 }
 
+/** Why a sidecar cannot reach a provider that it would have to reach itself; null = it can, or another one has to. */
+export function unreachableBecause(provider: ProviderRecord, types: readonly string[], own: string): string | null {
+  return problemsOf(provider, 0, types, own)[0]?.message ?? null;
+}
+
 interface Found {
   readonly path: readonly (string | number)[];
   readonly message: string;

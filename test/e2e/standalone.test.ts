@@ -301,8 +301,8 @@ t.test('a table file that is not there yet: alive but not ready, and ready as so
   t.match(await tour.greet(), { status: 200, body: { data: { text: 'Hello from a' } } });
 });
 
-t.test('`make dev` starts the team, what it prints works, and Ctrl-C leaves nothing behind', async (t) => {
-  const dev = startProgram('deploy/local/dev.ts');
+t.test('`make dev-standalone` starts the team, what it prints works, and Ctrl-C leaves nothing behind', async (t) => {
+  const dev = startProgram('deploy/local/dev-standalone.ts');
   t.teardown(() => dev.stop(15_000));
   const [, tableFile] = await dev.said(/^ {2}(\/.*\/team\.yaml)$/m, 60_000);
   const [, token, url] = (await dev.said(/Bearer (\S+)'.* '(http:\S+)\/v1\/invoke\/crm\.order\.query/)) as unknown as [

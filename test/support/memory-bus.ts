@@ -272,6 +272,10 @@ export class MemoryBus implements Omit<Bus, never> {
     return 'failed' in found ? found : found.lastOf(subject);
   }
 
+  async lastAtLeader(stream: string, subject: string): Promise<Stored | null | Failed> {
+    return await this.last(stream, subject);
+  }
+
   async readAll(stream: string, pattern: string): Promise<{ readonly messages: Stored[]; readonly lastSeq: number } | Failed> {
     const found = this.#stream(stream);
     if ('failed' in found) return found;

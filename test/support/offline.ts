@@ -28,6 +28,10 @@ export interface OfflineOptions {
   readonly settings?: string;
   readonly seed?: number;
   readonly clock?: VirtualClock;
+  /** Default `offline`. */
+  readonly name?: string;
+  /** Providers that other sidecars host are played by their mocks too, as if the way over the mesh took no time. */
+  readonly meshIsMock?: boolean;
 }
 
 export interface OfflineCall {
@@ -45,9 +49,10 @@ export class Offline {
   readonly engine: Engine;
   readonly #ids: SeededRandom;
 
-  constructor(table: string, options: OfflineOptions = {}) {
+  /** @param table null = it comes from elsewhere. */
+  constructor(table: string | null, options: OfflineOptions = {}) {
     const seed = options.seed ?? 1;
-    const reading = readSidecarConfig(`sidecar:\n  name: offline\n  table: x\n${options.settings ?? ''}\n`, 'sidecar.yaml');
+    const reading = readSidecarConfig(`sidecar:\n  name: ${options.name ?? 'offline'}\n  table: x\n${options.settings ?? ''}\n`, 'sidecar.yaml');
     if ('problems' in reading) throw new Error(JSON.stringify(reading.problems));
     const { config } = reading;
     const clock = options.clock ?? new VirtualClock();
@@ -73,10 +78,10 @@ export class Offline {
       table: this.table,
       health: this.health,
       identities: new StaticTokens([], [], CALLER),
-      transports: new Transports(context, { mock: () => this.mock }),
+      transports: new Transports(context, { mock: () => this.mock, ...(options.meshIsMock === true ? { mesh: () => this.mock } : {}) }),
       observer: this.observation,
     });
-    this.push(table);
+    if (table !== null) this.push(table);
   }
 
   /** Installs a table; throws with its problems. */

@@ -345,6 +345,28 @@ t.test('C074: a table push keeps everything of those that stay and forgets only 
   t.equal(again.weightFactor(clock.now()), 0.1, 'whoever comes back is new');
 });
 
+t.test('calls that are under way at a provider that goes and comes back still count; everything else of it is new', async (t) => {
+  const { clock, health } = setup();
+  const cell = warmCell(health, 'a.b.1');
+  const { provider } = cell;
+  for (let i = 0; i < 3; i++) cell.connectFailed(clock.now());
+  provider.inFlight = 2;
+  health.retain(new Set(), new Set());
+  t.same([...health.providers()], [], 'metrics and the choice no longer know it');
+  t.equal(health.known('a.b.1'), provider, 'who asks for it by name finds what it is doing');
+  provider.inFlight = 1;
+  health.retain(new Set(), new Set());
+  const again = health.cell('a.b.1', ORDER, SETTINGS, SLOW_START_MS);
+  t.equal(again.provider, provider);
+  t.equal(again.provider.inFlight, 1);
+  t.equal(again.usable(clock.now()), 'yes', 'no longer ejected');
+  t.equal(again.weightFactor(clock.now()), 0.1);
+  provider.inFlight = 0;
+  health.retain(new Set(), new Set());
+  t.equal(health.known('a.b.1'), null, 'at rest it is forgotten');
+  t.not(health.provider('a.b.1'), provider);
+});
+
 t.test('a capability that a provider no longer offers is forgotten alone', async (t) => {
   const { clock, health } = setup();
   const order = warmCell(health, 'a.b.1');

@@ -1,0 +1,97 @@
+/** Every route of the API, in the order of the document; and the few that say how this replica is doing. */
+import { metricsText, type RequestCounts } from './metrics.ts';
+import { openApi } from './openapi.ts';
+import { orderRoutes } from './orders.ts';
+import type { Plane } from './plane.ts';
+import { policyRoutes } from './policies.ts';
+import { readRoutes } from './reads.ts';
+import { json, type Route } from './route.ts';
+import type { LeaderAnswer } from './shapes.ts';
+import { stateRoutes } from './state.ts';
+
+export function allRoutes(plane: Plane & { readonly counts: RequestCounts }): readonly Route[] {
+  const routes: Route[] = [
+    ...readRoutes(plane),
+    ...orderRoutes(plane),
+    ...policyRoutes(plane),
+    ...stateRoutes(plane),
+    {
+      method: 'GET',
+      path: '/v1/leader',
+      role: 'viewer',
+      onLeader: false,
+      summary: 'Which replica leads.',
+      answer: { status: 200, doc: '`leader` is null while nobody does.' },
+      handle: () => json(leader(plane)),
+    },
+    {
+      method: 'GET',
+      path: '/v1/health',
+      role: 'open',
+      onLeader: false,
+      summary: 'Alive, and in what condition.',
+      answer: { status: 200, doc: 'Says in `warnings` what an operator should know.' },
+      handle: () => {
+        const warnings = plane.warnings();
+        return json({
+          status: plane.status,
+          replica: plane.name,
+          env: plane.env,
+          version: plane.version,
+          nats: plane.natsConnected ? 'connected' : 'away',
+          epoch: plane.epoch,
+          last_seq: plane.mirror.lastSeq,
+          pending_writes: plane.leading?.writer.pending ?? 0,
+          warnings,
+        });
+      },
+    },
+    {
+      method: 'GET',
+      path: '/v1/ready',
+      role: 'open',
+      onLeader: false,
+      summary: '200 exactly when this replica can answer: it has read the stream, and some replica leads.',
+      answer: { status: 200, doc: 'Ready; 503 when it is not.' },
+      handle: () => {
+        const ready = (plane.status === 'leading' || plane.status === 'following') && plane.natsConnected && plane.leader() !== null;
+        return json({ ready, status: plane.status }, ready ? 200 : 503);
+      },
+    },
+    {
+      method: 'GET',
+      path: '/metrics',
+      role: 'open',
+      onLeader: false,
+      summary: 'Prometheus metrics.',
+      answer: { status: 200, doc: 'Text.', contentType: 'text/plain' },
+      handle: async () => {
+        const { text, contentType } = await metricsText(plane, plane.counts);
+        return { status: 200, text, contentType };
+      },
+    },
+    {
+      method: 'GET',
+      path: '/v1/openapi.json',
+      role: 'open',
+      onLeader: false,
+      summary: 'This document.',
+      answer: { status: 200, doc: 'OpenAPI 3.1.' },
+      handle: () => json(openApi(routes, plane.version)),
+    },
+  ];
+  return routes;
+}
+
+function leader(plane: Plane): LeaderAnswer {
+  const facts = plane.leader();
+  return {
+    replica: plane.name,
+    env: plane.env,
+    status: plane.status,
+    leader: facts === null ? null : { holder: facts.holder, term: facts.term, url: facts.url },
+    nats: plane.natsConnected ? 'connected' : 'away',
+    epoch: plane.epoch,
+    last_seq: plane.mirror.lastSeq,
+  };
+}

@@ -1,0 +1,172 @@
+/** The whole of what is known as one document, out and in again; what is happening, as it happens; what operators did. */
+import { REGISTRY_WIRE, type RegistrationState } from '../../proto/wire/registry.ts';
+import { noCanary, noPolicies, noProviderSettings, type OperatorsState } from '../registry/operators.ts';
+import type { Leading } from '../push/leading.ts';
+import type { PolicyEntry } from '../push/journal.ts';
+import type { Plane } from './plane.ts';
+import { conflict, invalid, unavailable } from './problem.ts';
+import { type Asked, json, type Reply, type Route } from './route.ts';
+import type { AuditAnswer } from './shapes.ts';
+
+const KIND = 'agent-reach-export';
+
+/** What `export` writes and `import` reads. In the wire's own form: it goes from machine to machine. */
+export interface ExportDocument {
+  readonly kind: typeof KIND;
+  readonly wire: number;
+  readonly env: string;
+  readonly epoch: string;
+  readonly at: string;
+  readonly lastSeq: number;
+  readonly registrations: readonly RegistrationState[];
+  readonly operators: OperatorsState;
+  /** Oldest first. */
+  readonly history: readonly PolicyEntry[];
+}
+
+const MAX_AUDITS = 1_000;
+
+export function stateRoutes(plane: Plane): readonly Route[] {
+  return [
+    {
+      method: 'GET',
+      path: '/v1/export',
+      role: 'operator',
+      onLeader: false,
+      summary: "The whole registry and the operators' state as one document, for the day the stream is lost.",
+      answer: { status: 200, doc: 'What `import` takes.' },
+      handle: () => exported(plane),
+    },
+    {
+      method: 'POST',
+      path: '/v1/import',
+      role: 'operator',
+      onLeader: true,
+      summary: "Takes an export in: sidecars that are not registered, and the operators' state in place of the one there is.",
+      body: { contentType: 'application/json', doc: 'An export.', schema: { type: 'object', required: ['kind', 'wire', 'registrations', 'operators'] } },
+      answer: { status: 200, doc: 'What was taken in.' },
+      handle: (asked) => imported(plane, asked),
+    },
+    {
+      method: 'GET',
+      path: '/v1/watch',
+      role: 'viewer',
+      onLeader: true,
+      summary: 'Changes as they happen, as server-sent events: `event` (of the registry) and `stored` (a message of the stream).',
+      answer: { status: 200, doc: 'Goes on until the asker leaves or the replica stops leading.', contentType: 'text/event-stream' },
+      handle: () => watch(plane),
+    },
+    {
+      method: 'GET',
+      path: '/v1/audit',
+      role: 'viewer',
+      onLeader: false,
+      summary: 'What operators did, newest first.',
+      query: [{ name: 'limit', doc: `At most this many; 1 to ${MAX_AUDITS}, usually 100.` }],
+      answer: { status: 200, doc: 'Entries.' },
+      handle: async ({ query }) => {
+        const limit = Number(query['limit'] ?? 100);
+        if (!Number.isInteger(limit) || limit < 1 || limit > MAX_AUDITS) return invalid(`limit must be a whole number from 1 to ${MAX_AUDITS}`);
+        const entries = await plane.journal.audits(limit);
+        if ('failed' in entries) return unavailable(`the audit log cannot be read: ${entries.failed}`);
+        const answer: AuditAnswer = { entries: entries.map(({ atMs, ...rest }) => ({ at_ms: atMs, ...rest })) };
+        return json(answer);
+      },
+    },
+  ];
+}
+
+async function exported(plane: Plane): Promise<Reply> {
+  const registry = plane.registry();
+  const history = await plane.journal.versions();
+  if ('failed' in history) return unavailable(`the history cannot be read: ${history.failed}`);
+  const document: ExportDocument = {
+    kind: KIND,
+    wire: REGISTRY_WIRE,
+    env: plane.env,
+    epoch: plane.epoch,
+    at: new Date(plane.clock.wallMs()).toISOString(),
+    lastSeq: plane.mirror.lastSeq,
+    registrations: registry.sidecarNames().map((name) => registry.registration(name)),
+    operators: registry.operators(),
+    history,
+  };
+  return json(document);
+}
+
+/** An export as text, or what is wrong with it. */
+export function readExport(text: string): ExportDocument | string {
+  let value: unknown;
+  try {
+    value = JSON.parse(text) as unknown;
+  } catch {
+    return 'this is not JSON';
+  }
+  if (typeof value !== 'object' || value === null || (value as ExportDocument).kind !== KIND) return `this is not an export: its kind is not ${KIND}`;
+  const document = value as Partial<ExportDocument>;
+  if (document.wire !== REGISTRY_WIRE) return `this export is of version ${String(document.wire)}, and this control plane reads version ${REGISTRY_WIRE}`;
+  if (!Array.isArray(document.registrations) || !document.registrations.every(isRegistration)) return 'registrations must be a list of what sidecars registered';
+  const { operators } = document;
+  if (typeof operators !== 'object' || operators === null) return 'operators is missing';
+  return {
+    kind: KIND,
+    wire: REGISTRY_WIRE,
+    env: String(document.env ?? ''),
+    epoch: String(document.epoch ?? ''),
+    at: String(document.at ?? ''),
+    lastSeq: Number(document.lastSeq ?? 0),
+    registrations: document.registrations,
+    operators: {
+      policies: { ...noPolicies(''), ...operators.policies },
+      providers: { ...noProviderSettings(''), ...operators.providers },
+      canary: { ...noCanary(''), ...operators.canary },
+    },
+    history: Array.isArray(document.history) ? document.history : [],
+  };
+}
+
+function isRegistration(value: unknown): value is RegistrationState {
+  const state = value as Partial<RegistrationState> | null;
+  return typeof state === 'object' && state !== null && state.wire === REGISTRY_WIRE && typeof state.hello?.sidecar === 'string' && Array.isArray(state.hello.agents);
+}
+
+async function imported(plane: Plane, asked: Asked): Promise<Reply> {
+  const document = readExport(asked.body);
+  if (typeof document === 'string') return invalid(document);
+  if (document.env !== plane.env) return conflict(`this is an export of the environment ${JSON.stringify(document.env)}, and this one is ${JSON.stringify(plane.env)}`);
+  const leading = plane.leading as Leading;
+  const kept = await plane.journal.versions();
+  const before = { sidecars: leading.registry.sidecarNames().length, version: leading.registry.operators().policies.active?.version ?? 0 };
+  const written = await leading.inTime(leading.import(document.registrations, document.operators));
+  if (!written.ok) return invalid(`nothing was taken in: ${written.why}`);
+  const known = new Set('failed' in kept ? [] : kept.map(({ version }) => version));
+  for (const entry of document.history) if (!known.has(entry.version)) await plane.journal.policies(entry);
+  const after = { sidecars: leading.registry.sidecarNames().length, version: leading.registry.operators().policies.active?.version ?? 0 };
+  await plane.journal.audit({
+    atMs: plane.clock.wallMs(),
+    who: asked.operator?.name ?? '',
+    what: 'import',
+    target: document.epoch,
+    before,
+    after,
+    reason: `export of ${document.at}`,
+  });
+  return json({ sidecars: after.sidecars - before.sidecars, version: after.version, history: document.history.length, seq: written.seq });
+}
+
+function watch(plane: Plane): Reply {
+  return {
+    start: ({ event, end }) => {
+      event('hello', { replica: plane.name, epoch: plane.epoch, last_seq: plane.mirror.lastSeq });
+      const events = plane.watch(({ kind, agent, sidecar, why, words, atMs }) => void event('event', { kind, agent, sidecar, why, words, at_ms: atMs }));
+      const stored = plane.mirror.listen((tail, seq) => {
+        if (plane.leading === null) return end();
+        event('stored', { tail, seq, at_ms: plane.clock.wallMs() });
+      });
+      return () => {
+        events();
+        stored();
+      };
+    },
+  };
+}

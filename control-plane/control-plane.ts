@@ -1,0 +1,461 @@
+/**
+ * The composition root of one replica: what is made, in which order it starts, what follows when the connection comes or
+ * goes, when the lease comes or goes, and when the stream turns out to be another one; in which order it stops.
+ */
+import { readFileSync } from 'node:fs';
+import { Bus } from '../base/nats.ts';
+import type { BusCredential } from '../base/nats-link.ts';
+import { republished } from '../base/bus-message.ts';
+import { type Clock, realClock, type Timer } from '../base/clock.ts';
+import type { Log, Logger } from '../base/log.ts';
+import { type Random, systemRandom } from '../base/random.ts';
+import { readSecret } from '../base/secret.ts';
+import type { Ask, Beacon } from '../proto/wire/registry.ts';
+import { CONTROL_STREAM, Subjects, Tail } from '../proto/wire/subjects.ts';
+import { Operators } from './api/operators.ts';
+import type { AskAnswer, LeaderFacts, Plane } from './api/plane.ts';
+import { allRoutes } from './api/routes.ts';
+import { ApiPort } from './api/server.ts';
+import { RequestCounts } from './api/metrics.ts';
+import { readExport } from './api/state.ts';
+import type { ControlPlaneConfig, NatsCredential } from './config.ts';
+import { Leadership } from './leader.ts';
+import { Admission } from './push/admission.ts';
+import { FollowerCopy } from './push/copy.ts';
+import { Fleet } from './push/fleet.ts';
+import { Journal } from './push/journal.ts';
+import { Leading } from './push/leading.ts';
+import { Mirror } from './push/mirror.ts';
+import { Prober } from './push/prober.ts';
+import { readConfig, readEpoch, readyStreams } from './push/streams.ts';
+import type { RegistryEvent } from './registry/change.ts';
+import type { Registry } from './registry/registry.ts';
+import { readHeartbeat, readReport } from './registry/requests.ts';
+
+/** Settings it cannot be started with; the message is for the person who wrote them. */
+export class StartRefused extends Error {
+  readonly lines: readonly string[];
+  constructor(lines: readonly string[]) {
+    super(lines.join('\n'));
+    this.lines = lines;
+  }
+}
+
+const RETRY_MS = 1_000;
+/** How often it is looked whether the stream is still the same one. */
+const WATCH_MS = 5_000;
+/** A follower that missed something reads again, but not for every message of a burst. */
+const REREAD_MS = 200;
+const ASK_MS = 3_000;
+/** What waits for NATS at the end has this long. */
+const FLUSH_MS = 2_000;
+const MAX_OFFSETS = 12;
+
+export class ControlPlane implements Plane {
+  readonly name: string;
+  readonly env: string;
+  readonly version: string;
+  readonly clock: Clock;
+  readonly mirror = new Mirror();
+  readonly fleet: Fleet;
+  readonly journal: Journal;
+  readonly api: ApiPort;
+  readonly counts = new RequestCounts();
+  epoch = '';
+  leading: Leading | null = null;
+  readonly #config: ControlPlaneConfig;
+  readonly #log: Log;
+  readonly #logger: Logger;
+  readonly #subjects: Subjects;
+  readonly #bus: Bus;
+  readonly #prober: Prober;
+  readonly #admission: Admission;
+  readonly #copy: FollowerCopy;
+  readonly #watchers = new Set<(event: RegistryEvent) => void>();
+  readonly #random: Random;
+  readonly #restoreFile: string | null;
+  #leadership: Leadership | null = null;
+  #isFollowing = false;
+  #isStopping = false;
+  #arriving = false;
+  #taking = false;
+  #retry: Timer | null = null;
+  #watch: Timer | null = null;
+  #reread: Timer | null = null;
+  #streamWarnings: readonly string[] = [];
+  #trouble = '';
+  /** Differences of the server's clock and ours, newest last; the largest is nearest to the truth. */
+  readonly #offsets: number[] = [];
+
+  /** @param restoreFile absolute path of the export that is taken in when the stream is empty; null = none. */
+  constructor(config: ControlPlaneConfig, log: Log, version: string, restoreFile: string | null, clock: Clock = realClock, random: Random = systemRandom) {
+    this.name = config.name;
+    this.env = config.env;
+    this.version = version;
+    this.clock = clock;
+    this.#config = config;
+    this.#log = log;
+    this.#logger = log.logger;
+    this.#random = random;
+    this.#restoreFile = restoreFile;
+    this.#subjects = new Subjects(config.env);
+    this.fleet = new Fleet(this.mirror, config.reportsMissingMs);
+    this.#copy = new FollowerCopy(this.mirror, clock, config.leases);
+    this.#prober = new Prober(config.addresses, clock);
+    this.#admission = new Admission(config.addresses, clock);
+    const operators = new Operators(config.api.operators.map(({ name, role, token }) => ({ name, role, token: secretOf(token) })));
+    const { credential } = config.nats;
+    credentialOf(credential);
+    this.#bus = Bus.open({
+      servers: config.nats.url.split(',').map((each) => each.trim()),
+      name: `reach-control ${config.name}`,
+      clock,
+      random,
+      notice: (level, words) => this.#logger[level](words),
+      credential: () => credentialOf(credential),
+    });
+    this.journal = new Journal(this.#bus, this.#subjects, this.#logger);
+    const publicHost = config.api.publicUrl === null ? [] : [new URL(config.api.publicUrl).hostname.toLowerCase()];
+    this.api = new ApiPort(
+      {
+        listen: config.api.listen,
+        allowedHosts: [...config.api.allowedHosts, ...publicHost],
+        bodyBytes: config.api.bodyBytes,
+        connections: config.api.connections,
+        operators,
+        leader: () => ({ isLeading: this.leading !== null, url: this.leader()?.url ?? null }),
+        clock,
+        logger: this.#logger,
+        count: (route, status) => this.counts.add(route, status),
+      },
+      allRoutes(this),
+    );
+  }
+
+  /** Where reachctl and the other replicas reach it. */
+  get url(): string {
+    return this.#config.api.publicUrl ?? this.api.url;
+  }
+
+  get natsConnected(): boolean {
+    return this.#bus.connected;
+  }
+
+  get status(): Plane['status'] {
+    if (this.#isStopping) return 'stopping';
+    if (this.leading !== null) return 'leading';
+    return this.#isFollowing ? 'following' : 'starting';
+  }
+
+  /** Opens the API and goes looking for NATS, for as long as it takes. Rejects when the port cannot be had. */
+  async start(): Promise<void> {
+    try {
+      await this.api.open();
+    } catch (error) {
+      await this.#bus.close();
+      throw new StartRefused([(error as Error).message]);
+    }
+    const { ttlMs, renewMs } = this.#config.leader;
+    this.#leadership = new Leadership(this.#bus, this.clock, this.env, { id: this.name, url: this.url }, {
+      random: this.#random,
+      times: { renewMs, holdMs: Math.round(ttlMs * 0.75), expiryMs: ttlMs },
+      notice: (level, words) => this.#logger[level](words),
+    });
+    this.#leadership.onChange((role) => {
+      if (role === 'leader') void this.#take();
+      else this.#leave('it does not hold the lease any more');
+    });
+    this.#bus.onState(({ connected }) => {
+      if (connected) void this.#arrive();
+    });
+    if (this.#bus.connected) void this.#arrive();
+    this.#watchAgain();
+  }
+
+  /** Gives the lease back, so that another replica takes over at once; then lets everything end. */
+  async stop(graceMs: number): Promise<void> {
+    if (this.#isStopping) return;
+    this.#isStopping = true;
+    for (const timer of [this.#retry, this.#watch, this.#reread]) timer?.cancel();
+    const closing = this.api.close(graceMs);
+    if (this.leading !== null) await this.#flushed(this.leading);
+    this.#leave('it is stopping');
+    await this.#leadership?.stop();
+    await closing;
+    await this.#bus.close();
+    this.#log.flush();
+  }
+
+  registry(): Registry {
+    return this.leading?.registry ?? this.#copy.registry(this.epoch);
+  }
+
+  leader(): LeaderFacts | null {
+    const leader = this.#leadership?.leader() ?? null;
+    if (leader === null) return null;
+    return { holder: leader.id, url: leader.url, term: this.#leadership?.term ?? 0, isSelf: this.leading !== null && leader.id === this.name };
+  }
+
+  warnings(): readonly string[] {
+    const warnings: string[] = [];
+    if (this.#trouble !== '') warnings.push(this.#trouble);
+    if (!this.#bus.connected) warnings.push(`no connection to NATS: ${this.#bus.state.why}`);
+    else if (this.leader() === null) warnings.push('no replica leads at present');
+    for (const { reason } of this.leading?.held ?? []) warnings.push(`held back: ${reason}`);
+    if (this.#bus.serverWarning !== null) warnings.push(this.#bus.serverWarning);
+    return [...warnings, ...this.#streamWarnings];
+  }
+
+  watch(listener: (event: RegistryEvent) => void): () => void {
+    this.#watchers.add(listener);
+    return () => void this.#watchers.delete(listener);
+  }
+
+  async ask(sidecar: string, ask: Ask): Promise<AskAnswer> {
+    const reply = await this.#bus.request(this.#subjects.ask(sidecar), Buffer.from(JSON.stringify(ask), 'utf8'), ASK_MS);
+    switch (reply.kind) {
+      case 'ok':
+        return answerOf(reply.message.data, sidecar);
+      case 'no_responder':
+        return { kind: 'absent', why: `no sidecar called ${sidecar} is connected at present` };
+      case 'timeout':
+        return { kind: 'late', why: `the sidecar ${sidecar} did not answer within ${ASK_MS / 1_000} s` };
+      case 'unreachable':
+        return { kind: 'away', why: 'NATS is away' };
+      case 'refused':
+        return { kind: 'refused', why: reply.why };
+    }
+  }
+
+  // ---- the connection and the stream
+
+  /** There is a connection: makes sure of the streams, reads what they hold, listens, stands for election. */
+  async #arrive(): Promise<void> {
+    if (this.#arriving || this.#isStopping) return;
+    this.#arriving = true;
+    const problem = await this.#settleIn();
+    this.#arriving = false;
+    if (this.#isStopping) return;
+    if (problem !== null) {
+      if (this.#bus.connected) this.#logger.error(`not ready: ${problem}`);
+      this.#trouble = problem;
+      this.#retry?.cancel();
+      this.#retry = this.clock.after(RETRY_MS, () => {
+        if (this.#bus.connected) void this.#arrive();
+      });
+      return;
+    }
+    this.#trouble = '';
+    this.#isFollowing = true;
+    this.#leadership?.start();
+  }
+
+  async #settleIn(): Promise<string | null> {
+    const ready = await readyStreams(this.#bus, this.#subjects, this.#config.nats.replicas);
+    if ('failed' in ready) return ready.failed;
+    this.#streamWarnings = ready.warnings;
+    for (const warning of ready.warnings) this.#logger.warn(warning);
+    if (ready.epoch !== this.epoch) this.#newEpoch(ready.epoch, ready.isNew);
+    else if (this.leading !== null) this.leading.recover();
+    if (this.leading === null) {
+      const failed = await this.#read();
+      if (failed !== null) return failed;
+    }
+    if (!this.#isFollowing) this.#listen();
+    return null;
+  }
+
+  #newEpoch(epoch: string, isNew: boolean): void {
+    const before = this.epoch;
+    this.epoch = epoch;
+    if (before !== '') {
+      this.#logger.error(
+        { before, epoch },
+        'THE STREAM WAS DELETED AND MADE ANEW: everything it held is gone. Sidecars register again by themselves; what operators had applied comes back with `reachctl import` of an export',
+      );
+      this.mirror.replace([], 0);
+      this.#copy.drop();
+      const wasLeading = this.leading !== null;
+      this.#leave('the stream has been made anew');
+      if (wasLeading) void this.#take();
+    } else this.#logger.info({ epoch, new_stream: isNew }, isNew ? 'a new, empty configuration stream' : 'the configuration stream is there');
+  }
+
+  async #read(): Promise<string | null> {
+    const read = await readConfig(this.#bus, this.#subjects);
+    if ('failed' in read) return read.failed;
+    if (this.leading === null) this.mirror.replace(read.entries, read.lastSeq);
+    return null;
+  }
+
+  #listen(): void {
+    this.#bus.subscribe(this.#subjects.push, (message) => {
+      // Who leads knows what it has written.
+      if (this.leading !== null) return;
+      const one = republished(message);
+      const tail = this.#subjects.tailOf(message.subject);
+      if (one === null || tail === null || tail === Tail.epoch) return;
+      if (one.seq > this.mirror.lastSeq + 1) this.#rereadSoon();
+      this.mirror.apply(tail, one.seq, one.data.toString('utf8'));
+    });
+    this.#bus.subscribe(this.#subjects.beacon, (message) => {
+      const beacon = parse(message.data) as Beacon | null;
+      if (this.leading !== null || beacon === null) return;
+      if (beacon.epoch === this.epoch && beacon.lastSeq > this.mirror.lastSeq) this.#rereadSoon();
+    });
+    this.#bus.subscribe(this.#subjects.heartbeats, (message) => {
+      const beat = readHeartbeat(parse(message.data));
+      if (beat !== null && this.leading === null && message.subject === this.#subjects.heartbeat(beat.sidecar)) this.#copy.beat(beat);
+    });
+    this.#bus.subscribe(this.#subjects.reports, (message) => {
+      const report = readReport(parse(message.data));
+      if (report === null || message.subject !== this.#subjects.report(report.sidecar)) return;
+      this.fleet.take(report, this.clock.now());
+      if (this.leading === null) this.#copy.report(report);
+    });
+  }
+
+  #rereadSoon(): void {
+    this.#reread ??= this.clock.after(REREAD_MS, () => {
+      this.#reread = null;
+      if (this.leading === null && !this.#isStopping) void this.#read();
+    });
+  }
+
+  /** Looks now and then whether the stream is still there and the same. */
+  #watchAgain(): void {
+    this.#watch = this.clock.after(WATCH_MS, () => {
+      void this.#look().finally(() => {
+        if (!this.#isStopping) this.#watchAgain();
+      });
+    });
+  }
+
+  async #look(): Promise<void> {
+    if (!this.#bus.connected || !this.#isFollowing) return;
+    const epoch = await readEpoch(this.#bus, this.#subjects);
+    const isGone = epoch === null || (typeof epoch === 'string' && epoch !== this.epoch);
+    // A stream that is not there answers a direct get with silence.
+    const failed = epoch !== null && typeof epoch === 'object';
+    if (isGone || failed) await this.#arrive();
+    await this.#measureClock();
+  }
+
+  async #measureClock(): Promise<void> {
+    if (this.leading === null) return;
+    const renewed = await this.#bus.last(CONTROL_STREAM, this.#subjects.leader);
+    if (renewed === null || 'failed' in renewed || this.leading === null) return;
+    this.#offsets.push(renewed.timestampMs - this.clock.wallMs());
+    if (this.#offsets.length > MAX_OFFSETS) this.#offsets.shift();
+    this.leading.serverAheadMs = Math.max(...this.#offsets);
+  }
+
+  // ---- the lease
+
+  async #take(): Promise<void> {
+    if (this.#taking || this.leading !== null || this.#isStopping || this.#leadership?.isLeader !== true) return;
+    this.#taking = true;
+    const leading = await Leading.begin({
+      bus: this.#bus,
+      subjects: this.#subjects,
+      mirror: this.mirror,
+      fleet: this.fleet,
+      clock: this.clock,
+      logger: this.#logger,
+      leases: this.#config.leases,
+      prober: this.#prober,
+      admission: this.#admission,
+      shrinkRatio: this.#config.shrinkRatio,
+      pendingMax: this.#config.pendingMax,
+      epoch: this.epoch,
+      term: this.#leadership.term,
+      onLost: (why) => this.#lost(why),
+      onEvent: (event) => this.#happened(event),
+    });
+    this.#taking = false;
+    if ('failed' in leading) {
+      this.#trouble = `this replica holds the lease but cannot lead: ${leading.failed}`;
+      this.#logger.error(this.#trouble);
+      // Perhaps another one can.
+      await this.#leadership.resign();
+      return;
+    }
+    if (!this.#leadership.isLeader || this.#isStopping) return leading.end('the lease was lost meanwhile');
+    this.#trouble = '';
+    this.leading = leading;
+    this.#copy.drop();
+    if (this.mirror.size === 0 && this.#restoreFile !== null) await this.#restore(leading, this.#restoreFile);
+  }
+
+  #leave(why: string): void {
+    const { leading } = this;
+    if (leading === null) return;
+    this.leading = null;
+    leading.end(why);
+    if (!this.#isStopping) this.#logger.warn({ term: leading.term }, `leads no longer: ${why}`);
+    this.#rereadSoon();
+  }
+
+  /** The pen found out that it is void. */
+  #lost(why: string): void {
+    this.#leave(why);
+    void this.#leadership?.resign();
+    void this.#arrive();
+  }
+
+  async #restore(leading: Leading, file: string): Promise<void> {
+    let text: string;
+    try {
+      text = readFileSync(file, 'utf8');
+    } catch (error) {
+      this.#logger.error({ file }, `the export cannot be read (${(error as NodeJS.ErrnoException).code ?? 'error'}): nothing is restored`);
+      return;
+    }
+    const read = readExport(text);
+    if (typeof read === 'string') return this.#logger.error({ file }, `nothing is restored: ${read}`);
+    const written = await leading.import(read.registrations, read.operators);
+    if (written.ok) this.#logger.warn({ file, sidecars: read.registrations.length }, 'the stream was empty: restored from the export');
+    else this.#logger.error({ file }, `nothing is restored: ${written.why}`);
+  }
+
+  async #flushed(leading: Leading): Promise<void> {
+    const until = this.clock.now() + FLUSH_MS;
+    while (leading.writer.pending > 0 && leading.writer.state === 'open' && this.clock.now() < until)
+      await new Promise<void>((done) => void this.clock.after(20, done));
+  }
+
+  #happened(event: RegistryEvent): void {
+    this.#logger.info({ event: event.kind, agent: event.agent, sidecar: event.sidecar, why: event.why }, event.words);
+    for (const watcher of this.#watchers) watcher(event);
+  }
+}
+
+function secretOf(source: Parameters<typeof readSecret>[0]): string {
+  try {
+    return readSecret(source);
+  } catch (error) {
+    throw new StartRefused([(error as Error).message]);
+  }
+}
+
+function credentialOf(credential: NatsCredential): BusCredential | null {
+  if (credential.user !== null && credential.password !== null) return { user: credential.user, password: secretOf(credential.password) };
+  if (credential.token !== null) return { token: secretOf(credential.token) };
+  if (credential.credsFile !== null) return { creds: secretOf({ file: credential.credsFile }) };
+  return null;
+}
+
+function answerOf(data: Buffer, sidecar: string): AskAnswer {
+  const answer = parse(data) as { readonly ok?: boolean; readonly problem?: string; readonly explanation?: unknown } | null;
+  if (answer === null) return { kind: 'refused', why: `the sidecar ${sidecar} answered with something that is not JSON` };
+  if (answer.ok !== true) return { kind: 'refused', why: answer.problem ?? `the sidecar ${sidecar} gave no reason` };
+  return { answer: answer.explanation ?? answer };
+}
+
+function parse(data: Buffer): unknown {
+  try {
+    return JSON.parse(data.toString('utf8')) as unknown;
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,149 @@
+/**
+ * The team with a control plane: each sidecar registers the agent that its own file names, and is pushed what its agent may
+ * use. Operators' policies are applied and canaries shifted with reachctl. Nobody edits a table.
+ */
+import { join } from 'node:path';
+import { ENVIRONMENT, LocalRegistry, ownNats } from './registry.ts';
+import { type Place, policiesText, type PolicyText, put, registeringText } from './files.ts';
+import type { LocalNats } from './nats-server.ts';
+import type { Process } from './processes.ts';
+import type { Member } from './roster.ts';
+import { placeOf, type Ports, reservePorts, type Split, Team } from './team.ts';
+
+/** Until all that was said has come everywhere. */
+const CONVERGE_MS = 20_000;
+
+/** What `/v1/sidecars` says, as far as it is of interest here. */
+export interface Fleet {
+  readonly epoch: string;
+  readonly last_seq: number;
+  readonly sidecars: readonly { readonly sidecar: string; readonly standing: string; readonly behind: number; readonly refused: readonly unknown[] }[];
+  readonly summary: { readonly total: number; readonly current: number; readonly refusing: number };
+}
+
+export interface ProviderLine {
+  readonly agent: string;
+  readonly sidecar: string;
+  readonly status: string;
+  readonly drain: boolean;
+}
+
+export class RegisteredTeam extends Team {
+  #nats: LocalNats | null = null;
+  #registry: LocalRegistry | null = null;
+  readonly #natsOf: (folder: string, say: (line: string) => void) => Promise<LocalNats>;
+
+  /** @param natsOf where its NATS comes from: one of its own that can be killed, unless told otherwise. */
+  constructor(natsOf: (folder: string, say: (line: string) => void) => Promise<LocalNats> = ownNats) {
+    super();
+    this.#natsOf = natsOf;
+  }
+
+  get registry(): LocalRegistry {
+    if (this.#registry === null) throw new Error('the registry is not started');
+    return this.#registry;
+  }
+
+  /** With the nats-server, which is a process too. */
+  override get processes(): number {
+    return super.processes + (this.#nats?.process == null ? 0 : 1);
+  }
+
+  get policiesFile(): string {
+    return join(this.folder, 'policies.yaml');
+  }
+
+  override async start(members: readonly Member[], say: (line: string) => void): Promise<void> {
+    this.#nats = await this.#natsOf(this.folder, say);
+    this.#registry = await LocalRegistry.start(this.children, this.folder, this.#nats);
+    say(`nats-server${this.#nats.version === '' ? '' : ` ${this.#nats.version}`} and a control plane are up, nothing is registered yet`);
+    const ports = await Promise.all(members.map(reservePorts));
+    await Promise.all(members.map((member, i) => this.launch(placeOf(member, ports[i] as Ports), ports[i] as Ports)));
+    await this.#registered(members);
+    await this.applyPolicies([]);
+  }
+
+  /** Its sidecar is started and says the rest; the share of its version, if it gets one, is in force before. */
+  override async join(member: Member, split?: Split): Promise<string> {
+    if (split !== undefined) await this.applyPolicies([policyOf(split)]);
+    const ports = await reservePorts();
+    await this.launch(placeOf(member, ports), ports);
+    await this.#registered([member]);
+    const before = split === undefined ? '' : 'its share was applied with "reachctl apply", then ';
+    return `${before}its sidecar was started, registered it from its own file, and every sidecar has it in force`;
+  }
+
+  override async divide({ capability, version, share }: Split): Promise<string> {
+    const wish = `${version}=${Number((share * 100).toFixed(2))}%`;
+    await this.obeyed('canary', capability, wish);
+    await this.everywhere();
+    return `by "reachctl canary ${capability} ${wish}"`;
+  }
+
+  /** Applies the team's policies and these as well, as a new version of the operators' document. */
+  async applyPolicies(more: readonly PolicyText[]): Promise<void> {
+    put(this.policiesFile, policiesText(more));
+    await this.obeyed('apply', this.policiesFile);
+    await this.everywhere();
+  }
+
+  /** Runs reachctl; throws with its words when it does not succeed. */
+  async obeyed(...args: readonly string[]): Promise<Process> {
+    const ran = await this.registry.reachctl(...args);
+    if (ran.code !== 0) throw new Error(`reachctl ${args.join(' ')} ended with ${ran.code}: ${ran.said.trim()}`);
+    return ran;
+  }
+
+  fleet(): Promise<Fleet> {
+    return this.registry.get<Fleet>('/v1/sidecars');
+  }
+
+  async providers(): Promise<readonly ProviderLine[]> {
+    return (await this.registry.get<{ providers: readonly ProviderLine[] }>('/v1/providers')).providers;
+  }
+
+  /** Resolves when every sidecar of the team that runs has applied all that concerns it. */
+  async everywhere(withinMs: number = CONVERGE_MS): Promise<void> {
+    let last = '';
+    const isEverywhere = async (): Promise<boolean> => {
+      const standings = new Map((await this.fleet()).sidecars.map((one) => [one.sidecar, one.standing]));
+      const waiting = this.#running().filter((name) => standings.get(name) !== 'current');
+      last = waiting.map((name) => `${name} ${standings.get(name) ?? 'unknown'}`).join(', ');
+      return waiting.length === 0;
+    };
+    try {
+      await this.until('every sidecar to be current', withinMs, isEverywhere);
+    } catch (error) {
+      throw new Error(`${(error as Error).message}: ${last}`);
+    }
+  }
+
+  #running(): string[] {
+    return this.seats()
+      .filter((seat) => !seat.sidecar.ended)
+      .map((seat) => seat.place.member.sidecar);
+  }
+
+  /** Resolves when these are online in the registry and every sidecar has what follows from that. */
+  async #registered(members: readonly Member[]): Promise<void> {
+    const awaited = members.filter(({ program }) => program !== null).map(({ agentId }) => agentId);
+    await this.until(`${awaited.join(', ')} to be registered`, CONVERGE_MS, async () => {
+      const online = new Set((await this.providers()).filter(({ status }) => status === 'online').map(({ agent }) => agent));
+      return awaited.every((agent) => online.has(agent));
+    });
+    await this.everywhere();
+  }
+
+  protected override settingsOf(place: Place): string {
+    return registeringText(place, this.meshToken, { nats: this.#nats?.url ?? '', env: ENVIRONMENT });
+  }
+
+  protected override async stopRest(): Promise<string[]> {
+    await this.#nats?.stop();
+    return [];
+  }
+}
+
+function policyOf({ capability, version, share }: Split): PolicyText {
+  return { capability, canary: { [version]: share } };
+}

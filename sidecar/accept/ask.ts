@@ -1,0 +1,61 @@
+/**
+ * What the control plane may ask a live sidecar: how it stands, and who would serve a call of one of its callers. Whoever
+ * can ask has the bus's permission to; nothing is sent to anybody and nothing changes.
+ */
+import { type Ask, REGISTRY_WIRE } from '../../proto/wire/registry.ts';
+import { Call } from '../call/call.ts';
+import { Principal } from '../call/principal.ts';
+import { NO_BODY } from '../call/reply.ts';
+import { isAgentId } from '../../proto/language/names.ts';
+import type { Front } from './front.ts';
+import { explained, healthOf } from './pages.ts';
+
+/** null = nothing to answer. */
+export function answerAsk(front: Front, data: Uint8Array): object | null {
+  const ask = readAsk(data);
+  if (typeof ask === 'string') return failure(ask);
+  switch (ask.what) {
+    case 'status':
+      return { wire: REGISTRY_WIRE, ok: true, report: front.registry?.client.report() ?? null, health: healthOf(front) };
+    case 'hello':
+      front.registry?.client.announcer.leaderIs('unknown here');
+      return null;
+    case 'explain':
+      if (!front.ready) return failure('this sidecar has no route table yet');
+      return { wire: REGISTRY_WIRE, ok: true, explanation: explainFor(front, ask) };
+  }
+}
+
+function explainFor(front: Front, ask: Extract<Ask, { what: 'explain' }>): object {
+  const call = new Call('http', ask.target, ask.headers, NO_BODY, '', false, front.engine.clock);
+  // Who is meant is said, not proved: the question comes from an operator.
+  const anonymous = front.engine.config.anonymous ?? front.engine.config.callers[0]?.agent ?? null;
+  const agent = ask.as ?? anonymous;
+  if (agent !== null) call.principal = new Principal(agent);
+  return explained(front, call);
+}
+
+function readAsk(data: Uint8Array): Ask | string {
+  let value: unknown;
+  try {
+    value = JSON.parse(Buffer.from(data.buffer, data.byteOffset, data.byteLength).toString('utf8'));
+  } catch {
+    return 'the question is not JSON';
+  }
+  if (typeof value !== 'object' || value === null) return 'the question is not a JSON object';
+  const ask = value as { readonly [key: string]: unknown };
+  if (ask['wire'] !== REGISTRY_WIRE) return `this sidecar speaks version ${REGISTRY_WIRE} of the wire`;
+  if (ask['what'] === 'status' || ask['what'] === 'hello') return value as Ask;
+  if (ask['what'] !== 'explain') return `this sidecar cannot answer ${JSON.stringify(ask['what'])?.slice(0, 40) ?? 'nothing'}: it knows status, explain and hello`;
+  const { target, as, headers } = ask;
+  if (typeof target !== 'string') return 'target must be a capability, perhaps with a range';
+  if (as !== null && as !== undefined && (typeof as !== 'string' || !isAgentId(as))) return 'as must be an agent id or null';
+  const given: Record<string, string> = {};
+  if (typeof headers === 'object' && headers !== null)
+    for (const [name, text] of Object.entries(headers)) if (typeof text === 'string') given[name.toLowerCase()] = text;
+  return { wire: REGISTRY_WIRE, what: 'explain', target, as: as ?? null, headers: given };
+}
+
+function failure(problem: string): object {
+  return { wire: REGISTRY_WIRE, ok: false, problem };
+}

@@ -1,0 +1,150 @@
+/**
+ * How a sidecar joins a registry: the connection to NATS, the client of the registry on it, and the own file, whose agents
+ * are registered. Loaded only where a registry is configured. Nothing here waits for NATS: it is reached in the background,
+ * for as long as it takes.
+ */
+import { randomUUID } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { dirname, resolve } from 'node:path';
+import type { Clock } from '../base/clock.ts';
+import type { Logger } from '../base/log.ts';
+import { Bus, type BusOptions } from '../base/nats.ts';
+import type { Random } from '../base/random.ts';
+import type { ProviderRecord } from '../proto/language/types.ts';
+import { Subjects } from '../proto/wire/subjects.ts';
+import type { NatsCredential, RegistryConfig, SidecarConfig } from './config.ts';
+import { readSecret } from './secrets.ts';
+import { FileTable, type TableReader } from './table/file.ts';
+import type { InstalledTable } from './table/installed.ts';
+import type { LastGood } from './table/last-good.ts';
+import { RegistryClient } from './table/registry.ts';
+import { unreachableBecause } from './transports/reachable.ts';
+import { packageVersion } from './version.ts';
+
+type BusCredential = NonNullable<ReturnType<NonNullable<BusOptions['credential']>>>;
+
+export interface JoinParts {
+  readonly config: SidecarConfig;
+  readonly registry: RegistryConfig;
+  /** The settings file: other paths are relative to it. */
+  readonly settingsFile: string;
+  /** Where the own agents stand: the settings file itself, or the one that it names. */
+  readonly agentsFile: string;
+  readonly readAgents: TableReader;
+  readonly lastGood: LastGood | null;
+  readonly table: InstalledTable;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log: Logger;
+  /** Endpoint types that there are adapters for. */
+  readonly endpointTypes: readonly string[];
+}
+
+export interface Joined {
+  readonly client: RegistryClient;
+  /** Answers what the control plane asks; null = nothing to answer. */
+  serve(answer: (question: Uint8Array) => object | null): void;
+  /** The own file is looked at no more, and the registry is told goodbye, for as long as this at most. */
+  leave(withinMs: number): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** Throws with a sentence when a secret cannot be read. */
+export function joinRegistry(parts: JoinParts): Joined {
+  const { config, registry, clock, random, log } = parts;
+  const folder = dirname(parts.settingsFile);
+  const subjects = new Subjects(registry.env);
+  const bus = Bus.open({
+    servers: registry.servers,
+    name: `sidecar ${config.name}`,
+    clock,
+    random,
+    inboxPrefix: `_INBOX.${config.name}`,
+    notice: (level, words) => log[level](words),
+    ...credentialOf(registry.credential, folder),
+  });
+  const client = new RegistryClient({
+    bus,
+    subjects,
+    env: registry.env,
+    clock,
+    random,
+    log,
+    table: parts.table,
+    self: {
+      sidecar: config.name,
+      instance: randomUUID(),
+      region: config.region,
+      zone: config.zone,
+      callers: [...new Set([...config.callers.map(({ agent }) => agent), ...(config.anonymous === null ? [] : [config.anonymous])])].sort(),
+      heartbeatMs: registry.heartbeatMs,
+      leaseMs: registry.leaseMs,
+    },
+    staleAfterMs: registry.staleAfterMs,
+    keepAt: config.stateDir === null ? null : resolve(folder, config.stateDir, config.name),
+    version: packageVersion(),
+    unreachable: remembering((record) => unreachableBecause(record, parts.endpointTypes, config.name)),
+  });
+  const source = new FileTable(parts.agentsFile, parts.agentsFile, client.ownFile, parts.lastGood, clock, log, parts.readAgents);
+  source.start();
+  client.start();
+  let serving: { close(): void } | null = null;
+  return {
+    client,
+    serve: (answer) => {
+      serving = bus.serve(subjects.ask(config.name), ({ data }) => {
+        const answered = answer(data);
+        return answered === null ? null : Buffer.from(JSON.stringify(answered), 'utf8');
+      });
+    },
+    leave: async (withinMs) => {
+      source.stop();
+      await client.leave(withinMs);
+    },
+    close: async () => {
+      source.stop();
+      serving?.close();
+      await client.stop();
+      await bus.close();
+    },
+  };
+}
+
+/** Read at every dial, so that a changed secret is used; one that has become unreadable keeps its last value. */
+function credentialOf(credential: NatsCredential | null, folder: string): Pick<BusOptions, 'credential'> {
+  if (credential === null) return {};
+  let known = read(credential, folder);
+  return {
+    credential: () => {
+      try {
+        known = read(credential, folder);
+      } catch {
+        // The old one may do.
+      }
+      return known;
+    },
+  };
+}
+
+function read(credential: NatsCredential, folder: string): BusCredential {
+  if ('user' in credential) return { user: credential.user, password: readSecret(credential.password) };
+  if ('token' in credential) return { token: readSecret(credential.token) };
+  try {
+    return { creds: readFileSync(resolve(folder, credential.credsFile), 'utf8') };
+  } catch (error) {
+    throw new Error(`the credentials file ${credential.credsFile} cannot be read (${(error as NodeJS.ErrnoException).code ?? 'error'})`);
+  }
+}
+
+/** Records are never written to: what was found out once holds. */
+function remembering(judge: (record: ProviderRecord) => string | null): (record: ProviderRecord) => string | null {
+  const known = new WeakMap<ProviderRecord, string>();
+  return (record) => {
+    let words = known.get(record);
+    if (words === undefined) {
+      words = judge(record) ?? '';
+      known.set(record, words);
+    }
+    return words === '' ? null : words;
+  };
+}
