@@ -73,12 +73,12 @@ sandbox: build ## Run a scenario file on mock providers: make sandbox FILE=scena
 # ---- check it --------------------------------------------------------------------------------------------------------
 
 .PHONY: test
-test: install format-check build lint unused docs-check ## Everything that has to be green: format, types, lint, unused code, docs, tests (ONLY=word: some files)
+test: install format-check build own-nats lint unused docs-check ## Everything that has to be green: format, types, lint, unused code, docs, tests (ONLY=word: some files)
 	@echo "== tests"
 	@$(DIST)/test/run/tests.js $(ONLY)
 
 .PHONY: cases
-cases: build ## Only the numbered cases of bad input and faults; the last line counts them
+cases: build own-nats ## Only the numbered cases of bad input and faults; the last line counts them
 	@$(DIST)/test/run/cases.js
 
 .PHONY: format-check

@@ -22,6 +22,8 @@ const MAX_VALUES_FOR_ALL_ERRORS = 2_000;
 const MAX_DATA_DEPTH = 256;
 /** Compiled schemas kept: a table that is read again compiles only what changed. */
 const KEPT = 2_048;
+/** Deeper ones are judged each time: they must be measured before anything walks them. */
+const MAX_KEPT_LEVELS = 100;
 
 const engine = makeEngine(false);
 /** Made when the first value fails somewhere: it lists all errors rather than the first. */
@@ -52,11 +54,13 @@ function makeEngine(allErrors: boolean): Ajv2020 {
 
 /** Compiles a schema (a boolean or a map), or says in one sentence why it is refused. */
 export function compileSchema(schema: unknown): { readonly validator: Validator } | { readonly problem: string } {
+  // What is kept has been judged; a registry says the same schema again with every change of a provider.
+  const shallow = isDeeper(schema, MAX_KEPT_LEVELS) ? '' : JSON.stringify(schema);
+  const before = kept.get(shallow);
+  if (before !== undefined) return { validator: before };
   const problem = schemaProblem(schema);
   if (problem !== null) return { problem };
   const text = JSON.stringify(schema);
-  const before = kept.get(text);
-  if (before !== undefined) return { validator: before };
   let validate: ValidateFunction;
   try {
     validate = compileWith(engine, text);

@@ -7,6 +7,7 @@
  * not speak (one that is stopped, or overloaded); and it waits without end for the last bytes to leave towards a dead one. So
  * each connection is a new client that is not to reconnect, dialled here once the server was heard to speak.
  */
+import type * as NatsClient from 'nats';
 import type { ConnectionOptions, Msg, MsgHdrs, NatsConnection } from 'nats';
 import { type BusMessage, type Headers, STATUS } from './bus-message.ts';
 import type { Clock } from './clock.ts';
@@ -63,7 +64,7 @@ export interface ServerFacts {
   readonly maxPayload: number;
 }
 
-type Client = typeof import('nats');
+type Client = Pick<typeof NatsClient, 'connect' | 'createInbox' | 'credsAuthenticator' | 'headers' | 'nkeyAuthenticator'>;
 
 const DIAL_TIMEOUT_MS = 5_000;
 /** A dead connection is noticed after 20 to 30 s. */
@@ -208,7 +209,7 @@ export class Link {
     if ('failed' in heard) return heard.failed;
     try {
       // only now: a process without a bus does not pay for the client
-      this.#client ??= await import('nats');
+      this.#client ??= clientIn(await import('nats'));
       const isTls = address.isTls || heard.needsTls;
       return await this.#client.connect({
         servers: [`${address.host.includes(':') ? `[${address.host}]` : address.host}:${address.port}`],
@@ -266,7 +267,7 @@ export class Link {
         const kind: string = type;
         if (kind === 'staleConnection') await connection.close();
         else if (kind !== 'error') continue;
-        else if (permissionContext === undefined) this.#events.said(String(data));
+        else if (permissionContext === undefined) this.#events.said(typeof data === 'string' ? data : kind);
         // a refused subscription is told to its callback
         else if (permissionContext.operation === 'publish') this.#events.denied(permissionContext.subject);
       }
@@ -321,6 +322,11 @@ class Received implements BusMessage {
     if (name === STATUS) return headers.code === 0 ? null : String(headers.code);
     return headers.has(name) ? headers.get(name) : null;
   }
+}
+
+/** The package is CommonJS: when this program is bundled, all of it stands under `default` and nowhere else. */
+function clientIn(loaded: Client & { readonly default?: Client }): Client {
+  return loaded.default ?? loaded;
 }
 
 function clientHeaders(client: Client, headers: Headers): MsgHdrs {

@@ -230,7 +230,7 @@ export class Bus {
     if (!this.#isClosed) {
       this.#isClosed = true;
       this.#why = 'closed';
-      for (const each of [...this.#subscribed]) each.close();
+      for (const each of this.#subscribed) each.close();
       if (!this.connected) this.#tell();
     }
     await this.#link.close();
@@ -276,7 +276,7 @@ export class Bus {
 
   #tell(): void {
     const state = this.state;
-    for (const listener of [...this.#listeners]) {
+    for (const listener of this.#listeners) {
       try {
         listener(state);
       } catch (error) {

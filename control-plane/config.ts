@@ -32,7 +32,7 @@ import {
   type SchemaNode,
   type Shape,
 } from '../proto/language/reader.ts';
-import { count, duration, flag, isPlainMap, list, oneOf, ratio, size, text } from '../proto/language/shapes.ts';
+import { count, duration, flag, isPlainMap, list, oneOf, size, text } from '../proto/language/shapes.ts';
 import type { Problem } from '../proto/language/types.ts';
 
 export type Role = 'viewer' | 'operator';
@@ -67,7 +67,6 @@ export interface ControlPlaneConfig {
   readonly leases: { readonly heartbeatMs: number; readonly offlineMs: number };
   readonly leader: { readonly ttlMs: number; readonly renewMs: number };
   readonly reportsMissingMs: number;
-  readonly shrinkRatio: number;
   readonly pendingMax: number;
   /** Where providers may stand beside public addresses. */
   readonly addresses: AddressPolicy;
@@ -226,12 +225,6 @@ export const controlPlaneFields = {
     15_000,
     '15s',
   ),
-  shrink: optional(
-    ratio(false),
-    "A change that takes away more than this share of everything that is online (or of a capability's providers) is held back until an operator confirms it.",
-    0.5,
-    '50%',
-  ),
   pending: optional(
     count(100, 10_000_000),
     'Changes kept in memory while NATS is away; of each subject only the newest counts. Above it new registrations are refused.',
@@ -268,7 +261,6 @@ const section: Shape<ControlPlaneConfig> = mapped(object('control_plane', contro
     leases: read.leases,
     leader: read.leader,
     reportsMissingMs: read.reports_missing_after,
-    shrinkRatio: read.shrink,
     pendingMax: read.pending,
     addresses: read.addresses,
     restore: read.restore,

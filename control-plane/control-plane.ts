@@ -365,7 +365,6 @@ export class ControlPlane implements Plane {
       leases: this.#config.leases,
       prober: this.#prober,
       admission: this.#admission,
-      shrinkRatio: this.#config.shrinkRatio,
       pendingMax: this.#config.pendingMax,
       epoch: this.epoch,
       term: this.#leadership.term,

@@ -310,7 +310,7 @@ export class Leadership {
     if (role === 'follower') this.#seen = { lease: this.#mine(this.#term), seq: this.#seq, atMs: this.#clock.now(), isGone: false };
     this.#deadline?.cancel();
     this.#say('info', `${this.#me.id}: ${role === 'leader' ? why : `no longer leads: ${why}`}`);
-    for (const listener of [...this.#listeners]) {
+    for (const listener of this.#listeners) {
       try {
         listener(role);
       } catch (error) {

@@ -1,12 +1,15 @@
 /** The composition root of a live sidecar: what is made, in which order it starts, and in which order it stops. */
+import { timingSafeEqual } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { dirname, isAbsolute, resolve } from 'node:path';
 import { type Clock, realClock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { type Random, systemRandom } from '../base/random.ts';
 import { readTable } from '../proto/language/document.ts';
+import { agentsOnlyProblems } from '../proto/language/registration.ts';
 import type { Problem, TableDocument } from '../proto/language/types.ts';
-import { Front } from './accept/front.ts';
+import { answerAsk } from './accept/ask.ts';
+import { Front, type RegistryDoor } from './accept/front.ts';
 import { httpPort } from './accept/http.ts';
 import { meshPort } from './accept/mesh.ts';
 import type { Port } from './accept/server.ts';
@@ -14,6 +17,7 @@ import { assemble } from './assemble.ts';
 import { readSidecarConfig, type SidecarConfig } from './config.ts';
 import { explain } from './explain.ts';
 import { Health } from './health/health.ts';
+import type { Joined } from './join.ts';
 import { StaticTokens } from './identify/static-tokens.ts';
 import { Observation } from './observe/observer.ts';
 import { inbound, outbound } from './pipeline.ts';
@@ -88,26 +92,49 @@ export async function startSidecar(file: string, log: Log, clock: Clock = realCl
   const peers = meshToken === null ? [] : [{ name: 'mesh', token: meshToken }];
   const identities = new StaticTokens(callers, peers, config.anonymous);
   const engine = assemble({ clock, random, config, table, health, identities, transports, observer: observation });
-  const front = new Front(engine, table, observation, { outbound, inbound, explain });
 
   const lastGood = lastGoodOf(file, config);
-  const read = withReachable(
-    isInline ? inlineTable : (text, name) => readTable(text, name, config.name),
-    endpointTypes(adapters),
-    config.name,
-  );
-  const source = new FileTable(tableFile, tableFile, table, lastGood, clock, log.logger, read);
-  source.start();
+  const types = endpointTypes(adapters);
+  const read = withReachable(isInline ? inlineTable : besideTable(config), types, config.name);
+  let joined: Joined | null = null;
+  let source: FileTable | null = null;
+  if (config.registry === null) {
+    source = new FileTable(tableFile, tableFile, table, lastGood, clock, log.logger, read);
+    source.start();
+  } else {
+    const { joinRegistry } = await import('./join.ts');
+    try {
+      joined = joinRegistry({
+        config,
+        registry: config.registry,
+        settingsFile: file,
+        agentsFile: tableFile,
+        readAgents: read,
+        lastGood,
+        table,
+        clock,
+        random,
+        log: log.logger,
+        endpointTypes: types,
+      });
+    } catch (error) {
+      throw new StartRefused([(error as Error).message]);
+    }
+  }
+  const door = joined === null ? null : doorTo(joined, config);
+  const front = new Front(engine, table, observation, { outbound, inbound, explain }, door);
   const ports: Port[] = [];
   try {
     if (config.mesh !== null) ports.push(await opened(meshPort(front, config.mesh.listen)));
     ports.unshift(await opened(httpPort(front)));
   } catch (error) {
-    source.stop();
-    await Promise.all([...ports.map((port) => port.close(0)), transports.close()]);
+    source?.stop();
+    await Promise.all([...ports.map((port) => port.close(0)), transports.close(), joined?.close()]);
     throw new StartRefused([error instanceof Error ? error.message : String(error)]);
   }
   const [local, mesh] = ports as [Port, Port?];
+  joined?.serve((question) => answerAsk(front, question));
+  joined?.client.announce(config.mesh?.advertise ?? (mesh === undefined ? null : urlOf(mesh)));
   return {
     config,
     url: urlOf(local),
@@ -115,11 +142,39 @@ export async function startSidecar(file: string, log: Log, clock: Clock = realCl
     front,
     stop: async (graceMs) => {
       front.draining = true;
-      source.stop();
+      source?.stop();
+      // Before anything is closed: whoever hears of it sends no more calls here.
+      await joined?.leave(GOODBYE_MS);
       await Promise.all(ports.map((port) => port.close(graceMs)));
       await transports.close();
+      await joined?.close();
       log.flush();
     },
+  };
+}
+
+/** How long the registry may take to hear that this sidecar stops. */
+const GOODBYE_MS = 1_000;
+
+function doorTo(joined: Joined, config: SidecarConfig): RegistryDoor {
+  const expected = config.operatorToken === null ? null : Buffer.from(`Bearer ${secretOf(config.operatorToken)}`);
+  return {
+    client: joined.client,
+    isOperator: (authorization) => {
+      const given = Buffer.from(authorization);
+      return expected !== null && given.length === expected.length && timingSafeEqual(given, expected);
+    },
+  };
+}
+
+/** The table of a file of its own. With a registry it holds agents only. */
+function besideTable(config: SidecarConfig): TableReader {
+  if (config.registry === null) return (text, name) => readTable(text, name, config.name);
+  return (text, name) => {
+    const reading = readTable(text, name, config.name, false);
+    if ('problems' in reading) return reading;
+    const problems = agentsOnlyProblems(reading.document, text, name, config.name);
+    return problems.length === 0 ? reading : { problems };
   };
 }
 
@@ -144,7 +199,8 @@ const NO_TABLE: TableDocument = Object.freeze({ contracts: [], providers: [], po
 const inlineTable: TableReader = (text, fileName) => {
   const reading = readSidecarConfig(text, fileName);
   if ('problems' in reading) return reading;
-  return reading.document === null ? { problems: [moved(fileName)] } : { document: reading.document };
+  if (reading.document !== null) return { document: reading.document };
+  return reading.config.registry !== null && reading.tableFile === null ? { document: NO_TABLE } : { problems: [moved(fileName)] };
 };
 
 function moved(file: string): Problem {

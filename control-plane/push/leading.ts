@@ -15,6 +15,7 @@ import { CONFIG_STREAM, type Subjects, Tail } from '../../proto/wire/subjects.ts
 import { type Change, isQuiet, NO_CHANGE, type RegistryEvent } from '../registry/change.ts';
 import { noOperators, type OperatorsState } from '../registry/operators.ts';
 import { type Leases, Registry } from '../registry/registry.ts';
+import { tallyOf } from '../registry/shrink.ts';
 import { type Reading, readHeartbeat, readHello, readLeave, readRegister, readReport } from '../registry/requests.ts';
 import type { Admission } from './admission.ts';
 import { Beacon } from './beacon.ts';
@@ -22,7 +23,7 @@ import { type Changed, everything, inputMessages, pushedMessages } from './deriv
 import type { Fleet } from './fleet.ts';
 import type { Mirror } from './mirror.ts';
 import type { Prober } from './prober.ts';
-import { ShrinkGuard } from './shrink.ts';
+import { ShrinkGuard } from './shrink-guard.ts';
 import { readConfig } from './streams.ts';
 import { type Change as Message, type ConfigStream, Writer, type Written } from './writer.ts';
 
@@ -36,7 +37,6 @@ export interface LeadingParts {
   readonly leases: Leases;
   readonly prober: Prober;
   readonly admission: Admission;
-  readonly shrinkRatio: number;
   readonly pendingMax: number;
   readonly epoch: string;
   readonly term: number;
@@ -52,7 +52,7 @@ const BEACON_MS = 1_000;
 const BEACON_SOON_MS = 20;
 const RECOVER_MS = 500;
 /** How long an answer waits for its write. Sidecars ask again after that. */
-const WRITE_MS = 5_000;
+const WRITE_MS = 2_500;
 
 export class Leading {
   /** Another one after an import. */
@@ -63,7 +63,7 @@ export class Leading {
   readonly sinceMs: number;
   readonly #parts: LeadingParts;
   readonly #beacon: Beacon;
-  readonly #shrink: ShrinkGuard;
+  readonly #shrink = new ShrinkGuard();
   readonly #subscriptions: { close(): void }[] = [];
   /** Of each sidecar the request that is being worked on. */
   readonly #turns = new Map<string, Promise<Change>>();
@@ -95,7 +95,6 @@ export class Leading {
     this.term = parts.term;
     this.sinceMs = parts.clock.now();
     this.#beacon = new Beacon(parts.mirror.lastSeq);
-    this.#shrink = new ShrinkGuard(parts.shrinkRatio);
     this.writer = new Writer(configStream(parts.bus, parts.subjects), parts.mirror, parts.pendingMax);
     this.writer.onConflict = (why) => this.#lost(`another replica has written: ${why}`);
     this.writer.onPause = () => this.#recoverIn(0);
@@ -187,15 +186,21 @@ export class Leading {
 
   #takeOver(): void {
     const { logger, mirror } = this.#parts;
-    const known = new Set(this.registry.providers().map(({ agent }) => agent));
-    const stored = storedProviders(mirror);
-    const reason = this.#shrink.judge(stored, known, this.#parts.clock.now());
+    const reason = this.#judged();
     if (reason !== null) logger.error({ held: reason }, `held back: ${reason}; confirm it with: reachctl confirm`);
     const messages = reason === null ? this.#everything() : [];
     void this.writer.write(messages).then((written) => {
-      if (!written.ok) return;
-      logger.info({ term: this.term, last_seq: mirror.lastSeq, messages: messages.length }, 'leading');
+      if (written.ok) logger.info({ term: this.term, last_seq: mirror.lastSeq, compared: messages.length }, 'leading');
     });
+  }
+
+  /** Why what is pushed is not overwritten with what is derived; null = it may be. */
+  #judged(): string | null {
+    const { registry } = this;
+    const { mirror, clock } = this.#parts;
+    const stored = tallyOf(mirror.tails('cap.').flatMap((tail) => mirror.state<CapabilityState>(tail) ?? []));
+    const derived = tallyOf(registry.capabilityNames().flatMap((name) => registry.capabilityStates(name)));
+    return this.#shrink.judge(stored, derived, (agent) => registry.knowsAgent(agent), clock.now());
   }
 
   #everything(): Message[] {
@@ -222,7 +227,7 @@ export class Leading {
       // Silence means nothing while nobody can be heard.
       if (this.#parts.bus.connected && this.writer.state === 'open') {
         void this.commit(this.registry.sweep());
-        this.#reconsider();
+        if (this.#shrink.held !== null) this.#reconsider();
         for (const order of this.registry.probesDue())
           void this.#parts.prober.run(order).then((isWell) => {
             if (!this.#ended) void this.commit(this.registry.probe(order.agent, isWell));
@@ -234,9 +239,7 @@ export class Leading {
 
   /** What was missing may have registered again. */
   #reconsider(): void {
-    if (this.#shrink.held === null) return;
-    const known = new Set(this.registry.providers().map(({ agent }) => agent));
-    if (this.#shrink.judge(storedProviders(this.#parts.mirror), known, this.#parts.clock.now()) !== null) return;
+    if (this.#judged() !== null) return;
     this.#parts.logger.info('what was held back is no longer missing');
     void this.writer.write(this.#everything());
   }
@@ -346,7 +349,7 @@ export class Leading {
     const { admitted, refused: unwanted } = await admission.judge(hello.sidecar, hello.agents);
     const mesh = admission.mesh(hello.mesh);
     const all = [...refused, ...unwanted, ...(mesh === null ? [] : [{ agent: '', code: Code.forbidden, problems: [`mesh: ${mesh}`] }])];
-    return this.registry.hello({ ...hello, agents: admitted, mesh: mesh === null ? hello.mesh : null }, all);
+    return this.registry.hello({ ...hello, agents: admitted }, all);
   }
 
   async #register(register: Register, refused: readonly Refusal[]): Promise<Change> {
@@ -389,7 +392,7 @@ export function loadRegistry(registry: Registry, mirror: Mirror, epoch: string):
     providers: mirror.state<OperatorsState['providers']>(Tail.providers) ?? none.providers,
     canary: mirror.state<OperatorsState['canary']>(Tail.canary) ?? none.canary,
   };
-  return troubles.length > 0 ? troubles : registry.load(epoch, registrations, operators);
+  return troubles.length > 0 ? troubles : registry.load(epoch, registrations, operators, (sidecar) => mirror.get(Tail.registration(sidecar))?.seq ?? 0);
 }
 
 function configStream(bus: Bus, subjects: Subjects): ConfigStream {
@@ -401,12 +404,6 @@ function configStream(bus: Bus, subjects: Subjects): ConfigStream {
       return { kind: 'unavailable', why: appended.failed };
     },
   };
-}
-
-function storedProviders(mirror: Mirror): Set<string> {
-  const stored = new Set<string>();
-  for (const tail of mirror.tails('cap.')) for (const { record } of mirror.state<CapabilityState>(tail)?.providers ?? []) stored.add(record.agentId);
-  return stored;
 }
 
 function keepsAll(before: string, after: string): boolean {

@@ -77,7 +77,7 @@ export class Desk {
   /** A document that was judged when it was applied: only its form is read again. */
   #reread(entry: AppliedDocument | null, troubles: string[]): OperatorsDocument {
     if (entry === null) return EMPTY_DOCUMENT;
-    const reading = readOperatorsDocument(entry.text, `version ${entry.version}`, NO_WORLD);
+    const reading = readOperatorsDocument(entry.text, `version ${entry.version}`, null);
     if (reading.document === null)
       troubles.push(`version ${entry.version} of the operators' document, which is in force, cannot be read: ${reading.problems[0]?.message ?? ''}`);
     return reading.document ?? EMPTY_DOCUMENT;
@@ -92,16 +92,16 @@ export class Desk {
   apply(text: string, options: ApplyOptions): DeskOutcome {
     const file = options.file ?? DEFAULT_FILE;
     const reading = this.#read(text, file);
-    const { document } = reading;
-    const refuse = (message: string, diff = NO_DIFF): DeskOutcome => ({ ...reading, problems: [...reading.problems, wholeFile(file, message)], ok: false, diff, entry: null });
-    if (document === null) return { ...reading, ok: false, diff: NO_DIFF, entry: null };
+    const { document, problems } = reading;
+    const refuse = (message: string, diff = NO_DIFF): DeskOutcome => ({ ok: false, problems: [...problems, wholeFile(file, message)], warnings: reading.warnings, diff, entry: null });
+    if (document === null) return { ok: false, problems, warnings: reading.warnings, diff: NO_DIFF, entry: null };
     const { policies } = this.#operators;
     const share = options.share ?? 1;
     if (!(share > 0 && share <= 1)) return refuse(`the share ${share} is not above 0 and up to 1`);
     if (policies.staged !== null && policies.staged.halted === '')
       return refuse(`version ${policies.staged.version} is being rolled out by ${policies.staged.author}: promote or abort it first`);
     const diff = diffDocuments(this.#state.active, document);
-    if (policies.active?.text === text && policies.staged === null) return { ...reading, ok: true, diff, entry: null };
+    if (policies.active?.text === text && policies.staged === null) return { ok: true, problems, warnings: reading.warnings, diff, entry: null };
     const entry: AppliedDocument = {
       version: policies.last + 1,
       author: options.author,
@@ -382,5 +382,3 @@ export class Desk {
 function wholeFile(file: string, message: string): Problem {
   return { file, line: 0, column: 0, path: '', message };
 }
-
-const NO_WORLD: World = { contracts: () => [], providers: () => [], contractProblems: () => [] };

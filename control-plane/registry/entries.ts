@@ -2,7 +2,7 @@
  * What is known of one sidecar and of one agent that it registered. Plain state: who may change it and what follows from
  * that stands in `state.ts`. Times without a unit word in their comment are monotonic milliseconds.
  */
-import type { ProviderRecord } from '../../proto/language/types.ts';
+import type { Contract, ProviderRecord } from '../../proto/language/types.ts';
 import type { Hello, OfflineWhy } from '../../proto/wire/registry.ts';
 
 export interface Offline {
@@ -18,6 +18,8 @@ export interface Probing {
   nextAt: number;
   failures: number;
 }
+
+const NONE: ReadonlyMap<string, Contract> = new Map();
 
 export class AgentEntry {
   readonly sidecar: SidecarEntry;
@@ -38,6 +40,8 @@ export class AgentEntry {
   /** A third party whose sidecar said goodbye: it goes with its lease, and probes do not keep it. */
   isOrphan = false;
   probing: Probing | null = null;
+  /** `name@version` → the contract as it would have it, where others that are online have it otherwise. */
+  contested: ReadonlyMap<string, Contract> = NONE;
 
   constructor(sidecar: SidecarEntry, record: ProviderRecord, labels: readonly string[], now: number, deadline: number) {
     this.sidecar = sidecar;

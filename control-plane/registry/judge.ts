@@ -20,17 +20,43 @@ const MAX_SIDECAR_BYTES = 786_432;
 /** The contracts of one capability travel in one message. */
 const MAX_CAPABILITY_BYTES = 393_216;
 
-/** What stands against it; null = nothing. */
-export function judgeAgent(state: RegistryState, sidecar: SidecarEntry, registration: AgentRegistration): Refusal | null {
+export interface Judgement {
+  /** What stands against it; null = nothing. */
+  readonly refusal: Refusal | null;
+  /** True when it is registered all the same, without the contracts that are contested. */
+  readonly isAdmitted: boolean;
+  /** Contracts that others have otherwise in parts that make no difference to what the agent does. */
+  readonly contested: readonly Contract[];
+}
+
+/**
+ * One version is the same everywhere. An agent that does the same work under another description, ACL or timeout is not
+ * turned away for that (in a rolling change the first one always differs): it serves under the contract that is known,
+ * its own is refused, and is taken when nobody insists on the old one any more.
+ */
+export function judgeAgent(state: RegistryState, sidecar: SidecarEntry, registration: AgentRegistration): Judgement {
   const { record, contracts } = registration;
+  const barred = (problems: readonly string[], code: number = Code.invalid_request): Judgement => ({
+    refusal: refusal(record.agentId, problems, code),
+    isAdmitted: false,
+    contested: [],
+  });
   if (record.via !== null && record.via !== sidecar.name)
-    return refusal(
-      record.agentId,
+    return barred(
       [`via is ${record.via}, and the sidecar ${sidecar.name} registers only what it hosts itself (via: ${sidecar.name}) or third parties (no via)`],
       Code.forbidden,
     );
   const problems = ownerProblems(state, sidecar, registration);
-  for (const contract of contracts) problems.push(...contractProblems(state, sidecar, contract));
+  const contested: Contract[] = [];
+  const contests: string[] = [];
+  for (const contract of contracts) {
+    const contest = contestOf(state, sidecar, contract);
+    if (contest === null || !contest.isHarmless) problems.push(...contractProblems(state, contract, contest?.words ?? null));
+    else {
+      contested.push(contract);
+      contests.push(`${contest.words}; until then the registered one is in force, for this agent too`);
+    }
+  }
   for (const offer of record.offers) {
     const isListed = contracts.some((contract) => contract.name === offer.name && contract.version === offer.version);
     if (!isListed && !isKnown(state, offer.name, offer.version))
@@ -40,7 +66,8 @@ export function judgeAgent(state: RegistryState, sidecar: SidecarEntry, registra
     if (name !== '*' && !record.offers.some((offer) => offer.name === name)) problems.push(`a mapping for ${name}, which this provider does not offer`);
   problems.push(...sizeProblems(state, sidecar, registration));
   if (problems.length === 0) problems.push(...circleProblems(state, contracts));
-  return problems.length === 0 ? null : refusal(record.agentId, problems);
+  if (problems.length > 0) return barred([...problems, ...contests]);
+  return { refusal: contests.length === 0 ? null : refusal(record.agentId, contests), isAdmitted: true, contested };
 }
 
 function isKnown(state: RegistryState, name: string, version: string): boolean {
@@ -78,8 +105,26 @@ function differingFields(a: object, b: object): string[] {
   return Object.keys(one).filter((key) => !sameValue(one[key], other[key]));
 }
 
+/** Another sidecar that is online has the same version with other content. */
+function contestOf(state: RegistryState, sidecar: SidecarEntry, contract: Contract): { readonly words: string; readonly isHarmless: boolean } | null {
+  const label = labelOf(contract);
+  const known = state.book.get(contract.name, contract.version);
+  if (known === undefined || sameValue(known.contract, contract)) return null;
+  const insists = (entry: AgentEntry): boolean => {
+    const wish = entry.contested.get(label);
+    return entry.isOnline && entry.sidecar !== sidecar && (wish === undefined || !sameValue(wish, contract));
+  };
+  const holder = [...known.holders].find(insists);
+  if (holder === undefined) return null;
+  const parts = differingParts(known.contract, contract).join(', ');
+  return {
+    words: `${label} is registered by the sidecar ${holder.sidecar.name} with other content (${parts}): one version is the same everywhere. Give the changed one a new version, or change it everywhere`,
+    isHarmless: differingInterface(known.contract, contract).length === 0,
+  };
+}
+
 /** What stands against one contract beside everything that is known. */
-export function contractProblems(state: RegistryState, sidecar: SidecarEntry, contract: Contract): string[] {
+function contractProblems(state: RegistryState, contract: Contract, contest: string | null): string[] {
   const problems: string[] = [];
   const label = labelOf(contract);
   const laidDown = [...state.active.contracts, ...(state.staged?.contracts ?? [])].find((each) => labelOf(each) === label);
@@ -89,17 +134,11 @@ export function contractProblems(state: RegistryState, sidecar: SidecarEntry, co
       problems.push(`${label} is laid down by the operators with other content (${parts.join(', ')}): register the same, or a new version`);
   }
   const known = state.book.get(contract.name, contract.version);
-  if (known !== undefined && !sameValue(known.contract, contract)) {
-    const holder = [...known.holders].find((entry) => entry.isOnline && entry.sidecar !== sidecar);
-    if (holder !== undefined)
-      problems.push(
-        `${label} is registered by the sidecar ${holder.sidecar.name} with other content (${differingParts(known.contract, contract).join(', ')}): one version is the same everywhere. Give the changed one a new version`,
-      );
-    else {
-      const broken = sameVersionBreaks(known.contract, contract);
-      if (broken.length > 0)
-        problems.push(`${label} breaks what was registered as ${label} before: ${broken.join('; ')}. Give it a new major, or take these back`);
-    }
+  if (contest !== null) problems.push(contest);
+  else if (known !== undefined && !sameValue(known.contract, contract)) {
+    const broken = sameVersionBreaks(known.contract, contract);
+    if (broken.length > 0)
+      problems.push(`${label} breaks what was registered as ${label} before: ${broken.join('; ')}. Give it a new major, or take these back`);
   }
   const said = [...contractsSaid(contract.name, state.book, state.active), ...(state.staged?.contracts ?? []).filter((each) => each.name === contract.name)];
   problems.push(...new Set(versionProblems(contract, said)));
@@ -108,7 +147,7 @@ export function contractProblems(state: RegistryState, sidecar: SidecarEntry, co
 }
 
 /** An alias must not stand for two things, nor a name be another's alias. */
-export function aliasProblems(state: RegistryState, contract: Contract): string[] {
+function aliasProblems(state: RegistryState, contract: Contract): string[] {
   const problems: string[] = [];
   for (const alias of contract.aliases) {
     if (state.knows(alias)) problems.push(`the alias ${alias} is the name of another capability`);

@@ -69,14 +69,16 @@ export class LeaseKeeper {
       return false;
     }
     if (sidecar.leftAt !== null) return now - sidecar.leftAt > LATE_BEAT_MS;
+    // the first one that a new leader hears: what its predecessor had not yet written comes with the hello
+    let isAsked = sidecar.beatAt === null;
     sidecar.beatAt = now;
-    let isStrange = false;
     for (const [agentId, life] of Object.entries(beat.agents)) {
       const entry = sidecar.agents.get(agentId);
-      if (entry === undefined) isStrange = true;
-      else this.#renew(entry, life.idleMs, life.inFlight, now);
+      if (entry !== undefined) this.#renew(entry, life.idleMs, life.inFlight, now);
+      // it hosts what was refused or said goodbye here, or has a contract that was not taken: perhaps it is taken now
+      if (entry === undefined || entry.offline?.why === 'left' || entry.contested.size > 0) isAsked = true;
     }
-    return isStrange;
+    return isAsked;
   }
 
   #renew(entry: AgentEntry, idleMs: number, inFlight: number, now: number): void {

@@ -106,6 +106,12 @@ export class Marks {
     }
   }
 
+  /** Nothing has changed after all: it is as it was stored. */
+  discard(): void {
+    this.#buckets.clear();
+    this.take();
+  }
+
   take(): Change {
     const touched = this.#touched;
     const change: Change = {

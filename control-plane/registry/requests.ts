@@ -20,6 +20,7 @@ import {
   type Leave,
   type Refusal,
   type Register,
+  type RegistrationState,
   REGISTRY_WIRE,
   type Report,
 } from '../../proto/wire/registry.ts';
@@ -102,6 +103,34 @@ export function readHeartbeat(json: unknown): Heartbeat | null {
   }
   return { ...from.head, agents };
 }
+
+/**
+ * What one sidecar has registered, out of an export that somebody may have edited: judged like a hello. `problems` says
+ * what was left out; null when the sidecar itself cannot be read.
+ */
+export function readRegistration(json: unknown): { readonly state: RegistrationState | null; readonly problems: readonly string[] } {
+  const map = isMap(json) ? json : {};
+  const { request, refused } = readHello(map['hello']);
+  const problems = refused.flatMap((each) => each.problems.map((problem) => (each.agent === '' ? problem : `${each.agent}: ${problem}`)));
+  if (map['wire'] !== REGISTRY_WIRE) return { state: null, problems: ['a registration is a map with wire, epoch, hello and offline', ...problems] };
+  if (request === null) return { state: null, problems };
+  const offline: Record<string, RegistrationState['offline'][string]> = {};
+  for (const { record } of request.agents) {
+    const said = isMap(map['offline']) && Object.hasOwn(map['offline'], record.agentId) ? map['offline'][record.agentId] : undefined;
+    if (!isMap(said)) continue;
+    const why = OFFLINE_WHYS.find((each) => each === said['why']) ?? 'lease';
+    offline[record.agentId] = { sinceMs: atLeastZero(said['sinceMs']), why };
+  }
+  const retired: { contract: Contract; sinceMs: number }[] = [];
+  for (const [i, each] of (Array.isArray(map['retired']) ? (map['retired'] as readonly unknown[]) : []).entries()) {
+    if (!isMap(each) || isDeeper(each, MAX_DEPTH)) continue;
+    const contract = readPart(contractShape, writeContract(each['contract']), `retired/${i}`, problems) as Contract | null;
+    if (contract !== null) retired.push({ contract: deepFreeze(contract), sinceMs: atLeastZero(each['sinceMs']) });
+  }
+  return { state: { wire: REGISTRY_WIRE, epoch: word(map['epoch']), hello: request, offline, retired }, problems };
+}
+
+const OFFLINE_WHYS = ['lease', 'left', 'probe'] as const;
 
 const MAX_REFUSED_MESSAGES = 20;
 

@@ -100,11 +100,11 @@ export class RegistryState {
   }
 
   /** An agent as registered, online from now on. It has been judged. */
-  install(sidecar: SidecarEntry, registration: AgentRegistration): void {
+  install(sidecar: SidecarEntry, registration: AgentRegistration, contested: readonly Contract[] = []): void {
     const { record } = registration;
     const now = this.clock.now();
     const touch = new Touch();
-    const changed = this.#learn(registration.contracts, touch);
+    const changed = this.#learn(registration.contracts.filter((contract) => !contested.includes(contract)), touch);
     const labels = this.labelsFor(registration);
     const existing = sidecar.agents.get(record.agentId);
     const isSame = existing !== undefined && changed.size === 0 && sameValue(existing.record, record) && sameLabels(existing.labels, labels);
@@ -115,9 +115,10 @@ export class RegistryState {
     entry.deadline = now + this.times.offlineMs;
     entry.isOverdue = false;
     entry.isOrphan = false;
+    entry.contested = new Map(contested.map((contract) => [labelOf(contract), contract]));
     // a sidecar that says again what it said does not speak for a third party that a probe found dead
     if (isSame && (wasOnline || existing.offline?.why === 'probe')) return;
-    if (existing === undefined) this.#enter(entry);
+    if (existing === undefined) this.enter(entry);
     if (!isSame) this.#rewrite(entry, record, labels, touch);
     entry.offline = null;
     if (entry.probing !== null) entry.probing.failures = 0;
@@ -154,7 +155,7 @@ export class RegistryState {
   }
 
   /** Enters an entry into the indices, without its record's offers. */
-  #enter(entry: AgentEntry): void {
+  enter(entry: AgentEntry): void {
     entry.sidecar.agents.set(entry.agentId, entry);
     this.byAgent.set(entry.agentId, [...(this.byAgent.get(entry.agentId) ?? []), entry]);
     this.#index(entry);

@@ -64,7 +64,8 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
 
 const NO_SECTION: Section<never> = { entries: none, raw: none };
 
-export function readOperatorsDocument(text: string, file: string, world: World): DocumentReading {
+/** @param world null: the document was judged when it was applied, and only its form is read again. */
+export function readOperatorsDocument(text: string, file: string, world: World | null): DocumentReading {
   const { source, value } = openSource(text, file);
   if (value === undefined) return { document: null, problems: source.problems, warnings: [] };
   const place = new Place(source);
@@ -80,12 +81,14 @@ export function readOperatorsDocument(text: string, file: string, world: World):
   refuseUnknown(known, operatorsFields, place);
   const sections = { contracts: section(map, 'contracts', contract, place), policies: section(map, 'policies', policy, place) };
   const own: Sections = { ...sections, providers: NO_SECTION, overrides: NO_SECTION, sidecars: NO_SECTION };
-  checkContracts(own, place, new Known(own));
-  for (const [i, each] of good(own.contracts)) for (const problem of world.contractProblems(each)) place.at('contracts', i, 'version').bad(problem);
-  checkRepeats(own, place);
   const warner = openSource(text, file).source;
-  checkNames(own, world, new Place(warner));
-  checkCircles(own, world, place);
+  if (world !== null) {
+    checkContracts(own, place, new Known(own));
+    for (const [i, each] of good(own.contracts)) for (const problem of world.contractProblems(each)) place.at('contracts', i, 'version').bad(problem);
+    checkRepeats(own, place);
+    checkNames(own, world, new Place(warner));
+    checkCircles(own, world, place);
+  }
   if (source.problems.length > 0) return { document: null, problems: source.problems, warnings: warner.problems };
   const document: OperatorsDocument = { contracts: own.contracts.entries as Contract[], policies: own.policies.entries as Policy[] };
   return { document: deepFreeze(JSON.parse(JSON.stringify(document)) as OperatorsDocument), problems: [], warnings: warner.problems };

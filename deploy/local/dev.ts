@@ -1,11 +1,12 @@
 /** `make dev`: the same team as in the demo, registered at a control plane, up until Ctrl-C, with all that is needed to try it by hand. */
+import { teamText } from './files.ts';
 import { getNats } from './nats-server.ts';
 import { RegisteredTeam } from './registered-team.ts';
 import { ORDER_B1 } from './roster.ts';
 import { stay } from './stay.ts';
 
 await stay(
-  new RegisteredTeam((_folder, say) => getNats(say)),
+  new RegisteredTeam(teamText(), (_folder, say) => getNats(say)),
   (team) => `Speak to the control plane (NATS: ${team.registry.nats.url}); reachctl is at node_modules/.bin/reachctl:
 
   export REACH_SERVER=${team.registry.url} REACH_TOKEN=${team.registry.token}

@@ -28,8 +28,9 @@ export interface PolicyText {
   readonly [key: string]: unknown;
 }
 
-interface Written {
-  readonly contracts: readonly { readonly name: string; readonly version: string }[];
+/** What people write down about a team: what its capabilities promise, and how calls of them are handled. */
+export interface TeamText {
+  readonly contracts: readonly { readonly name: string; readonly version: string; readonly [key: string]: unknown }[];
   readonly policies: readonly PolicyText[];
 }
 
@@ -42,7 +43,7 @@ const WRITTEN_BY_PEOPLE = readFileSync(join(dirname(fileURLToPath(import.meta.ur
 
 /** Contracts and policies as they stand in `team.yaml`, then who serves them and where. `policies` are added to the list there. */
 export function tableText(places: readonly Place[], policies: readonly PolicyText[]): string {
-  const providers = places.filter((place) => place.agent !== '').map((place) => ({ ...providerOf(place), via: place.member.sidecar }));
+  const providers = places.filter((place) => place.agent !== '').map(providerOf);
   const sidecars = places.map((place) => ({ name: place.member.sidecar, mesh: `http://${place.mesh}` }));
   // `policies` is the last key of the file: more entries may simply follow.
   const more = policies.length === 0 ? '' : `\n${indented(stringify(policies))}`;
@@ -60,6 +61,7 @@ function providerOf(place: Place): Record<string, unknown> {
     offers: [...member.offers],
     endpoint: { type: 'http', address: agent },
     locality: { region: REGION, zone: member.zone },
+    via: member.sidecar,
   };
 }
 
@@ -81,20 +83,21 @@ function sidecarSection(place: Place, meshToken: string, source: Readonly<Record
 }
 
 /** The same with a registry: what its agent offers stands in its own file, and nothing of anybody else. */
-export function registeringText(place: Place, meshToken: string, registry: Readonly<Record<string, unknown>>): string {
+export function registeringText(place: Place, meshToken: string, registry: Readonly<Record<string, unknown>>, team: TeamText): string {
   const { member } = place;
-  const own = written().contracts.filter(({ name, version }) => member.offers.includes(`${name}@${version}`));
+  const own = team.contracts.filter(({ name, version }) => member.offers.includes(`${name}@${version}`));
   const agents = place.agent === '' ? {} : { contracts: own, providers: [providerOf(place)] };
   return stringify({ sidecar: sidecarSection(place, meshToken, { registry }), ...agents });
 }
 
-/** The operators' document: the policies of `team.yaml`, and more of them. */
-export function policiesText(more: readonly PolicyText[]): string {
-  return stringify({ policies: [...written().policies, ...more] });
+/** The operators' document. */
+export function policiesText(policies: readonly PolicyText[]): string {
+  return stringify({ policies });
 }
 
-function written(): Written {
-  return parse(WRITTEN_BY_PEOPLE) as Written;
+/** What stands in `team.yaml`. */
+export function teamText(): TeamText {
+  return parse(WRITTEN_BY_PEOPLE) as TeamText;
 }
 
 /** A reader sees the old text or the new one, never half of it. */

@@ -16,7 +16,9 @@ const INSTALL_MOST_MS = 300_000;
 /** What a person without any of the means is told. */
 export const HOW_TO_GET_ONE =
   `No nats-server was found. Get one with "apt-get install nats-server", "brew install nats-server" or "${GO_COMMAND}", ` +
-  'or name one that runs with REACH_NATS_URL=nats://host:4222, or a program with REACH_NATS_SERVER=/path/to/nats-server.';
+  'or name the program: REACH_NATS_SERVER=/path/to/nats-server.';
+/** Where one that already runs would do. */
+export const OR_NAME_ONE = 'Or name one that runs: REACH_NATS_URL=nats://host:4222.';
 
 interface Way {
   readonly program: string;

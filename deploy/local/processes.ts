@@ -12,11 +12,18 @@ const KEPT_CHARS = 65_536;
 /** Time to end in peace after SIGTERM. */
 const PATIENCE_MS = 5_000;
 
+/** What people run is bundled. Both are named from this folder. */
+const BUNDLES: ReadonlyMap<string, string> = new Map([
+  ['../../sidecar/main.ts', '../../bundle/main.js'],
+  ['../../control-plane/main.ts', '../../bundle-control/reach-control.js'],
+  ['../../control-plane/cli/main.ts', '../../bundle-control/reachctl.js'],
+]);
+
 /** Arguments for Node to run a program of this tree, compiled or not as we are ourselves. `source` is named from this folder. */
-export function nodeArgs(source: string): string[] {
+function nodeArgs(source: string): string[] {
   if (EXTENSION === '.ts') return ['--import', 'tsx', join(HERE, source)];
-  // The sidecar as people run it: bundled.
-  if (source.endsWith('sidecar/main.ts')) return [join(HERE, source.replace('sidecar/main.ts', 'bundle/main.js'))];
+  const bundle = BUNDLES.get(source);
+  if (bundle !== undefined) return [join(HERE, bundle)];
   return ['--enable-source-maps', join(HERE, source.replace(/\.ts$/, EXTENSION))];
 }
 
@@ -91,6 +98,11 @@ export class Processes {
     await errand.end;
     this.#errands.delete(errand);
     return errand;
+  }
+
+  /** Those that were started to stay, in order; also those that have ended. */
+  all(): readonly Process[] {
+    return this.#all;
   }
 
   /** How many were started to stay. */

@@ -4,7 +4,7 @@
  */
 import { join } from 'node:path';
 import { ENVIRONMENT, LocalRegistry, ownNats } from './registry.ts';
-import { type Place, policiesText, type PolicyText, put, registeringText } from './files.ts';
+import { type Place, policiesText, type PolicyText, put, registeringText, type TeamText, teamText } from './files.ts';
 import type { LocalNats } from './nats-server.ts';
 import type { Process } from './processes.ts';
 import type { Member } from './roster.ts';
@@ -28,14 +28,18 @@ export interface ProviderLine {
   readonly drain: boolean;
 }
 
+type NatsOf = (folder: string, say: (line: string) => void) => Promise<LocalNats>;
+
 export class RegisteredTeam extends Team {
   #nats: LocalNats | null = null;
   #registry: LocalRegistry | null = null;
-  readonly #natsOf: (folder: string, say: (line: string) => void) => Promise<LocalNats>;
+  readonly #text: TeamText;
+  readonly #natsOf: NatsOf;
 
   /** @param natsOf where its NATS comes from: one of its own that can be killed, unless told otherwise. */
-  constructor(natsOf: (folder: string, say: (line: string) => void) => Promise<LocalNats> = ownNats) {
+  constructor(text: TeamText = teamText(), natsOf: NatsOf = ownNats) {
     super();
+    this.#text = text;
     this.#natsOf = natsOf;
   }
 
@@ -47,6 +51,11 @@ export class RegisteredTeam extends Team {
   /** With the nats-server, which is a process too. */
   override get processes(): number {
     return super.processes + (this.#nats?.process == null ? 0 : 1);
+  }
+
+  /** What its nats-server has said, the end of it. */
+  registryLog(): string {
+    return this.#nats?.process?.said ?? '';
   }
 
   get policiesFile(): string {
@@ -82,7 +91,7 @@ export class RegisteredTeam extends Team {
 
   /** Applies the team's policies and these as well, as a new version of the operators' document. */
   async applyPolicies(more: readonly PolicyText[]): Promise<void> {
-    put(this.policiesFile, policiesText(more));
+    put(this.policiesFile, policiesText([...this.#text.policies, ...more]));
     await this.obeyed('apply', this.policiesFile);
     await this.everywhere();
   }
@@ -135,7 +144,7 @@ export class RegisteredTeam extends Team {
   }
 
   protected override settingsOf(place: Place): string {
-    return registeringText(place, this.meshToken, { nats: this.#nats?.url ?? '', env: ENVIRONMENT });
+    return registeringText(place, this.meshToken, { nats: this.#nats?.url ?? '', env: ENVIRONMENT }, this.#text);
   }
 
   protected override async stopRest(): Promise<string[]> {

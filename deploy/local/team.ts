@@ -147,6 +147,11 @@ export abstract class Team {
       : [];
   }
 
+  /** What every process has said, the end of it. */
+  logs(): { readonly name: string; readonly pid: number; readonly said: string }[] {
+    return this.children.all().map(({ name, pid, said }) => ({ name, pid, said }));
+  }
+
   /** Words about processes that have ended and should not have; null when all is well. */
   casualties(): string | null {
     const dead = this.children.casualties();

@@ -83,20 +83,26 @@ export class Health extends Schedule {
 
   /** Forgets what is not named: agent ids, and cells by `cellKey`. */
   retain(agentIds: ReadonlySet<string>, cellKeys: ReadonlySet<string>): void {
-    for (const [key, cell] of this.#cells) {
-      if (agentIds.has(cell.agentId) && cellKeys.has(key)) continue;
-      cell.forget();
-      this.#cells.delete(key);
-      this.bump();
-    }
-    for (const [agentId, provider] of this.#busyGone) if (provider.inFlight === 0) this.#busyGone.delete(agentId);
-    for (const [agentId, provider] of this.#providers) {
-      if (agentIds.has(agentId)) continue;
-      this.forget(provider);
-      this.#providers.delete(agentId);
-      if (provider.inFlight > 0) this.#busyGone.set(agentId, provider);
-      this.bump();
-    }
+    for (const [key, cell] of this.#cells) if (!agentIds.has(cell.agentId) || !cellKeys.has(key)) this.dropCell(cell);
+    for (const agentId of this.#providers.keys()) if (!agentIds.has(agentId)) this.dropProvider(agentId);
+  }
+
+  /** The provider no longer offers the capability. */
+  dropCell(cell: HealthCell): void {
+    if (!this.#cells.delete(cellKey(cell.agentId, cell.capability))) return;
+    cell.forget();
+    this.bump();
+  }
+
+  /** The table no longer names it; its cells have been dropped before. */
+  dropProvider(agentId: string): void {
+    for (const [gone, { inFlight }] of this.#busyGone) if (inFlight === 0) this.#busyGone.delete(gone);
+    const provider = this.#providers.get(agentId);
+    if (provider === undefined) return;
+    this.forget(provider);
+    this.#providers.delete(agentId);
+    if (provider.inFlight > 0) this.#busyGone.set(agentId, provider);
+    this.bump();
   }
 
   /** Everybody known so far counts as warm: nobody is new to a sidecar that has only just learned of them all. */

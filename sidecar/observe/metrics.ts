@@ -332,8 +332,9 @@ export class Metrics {
 
   async #renderer(): Promise<Registry> {
     if (this.#registry !== null) return this.#registry;
-    const { Registry: Made } = await import('prom-client');
-    const registry = new Made();
+    // CommonJS, whose names stand under `default` alone when it is bundled.
+    const { default: client } = await import('prom-client');
+    const registry = new client.Registry();
     // The Registry asks a metric for its name and for `get`; its type names the four classes of its own.
     for (const metric of this.#all) registry.registerMetric(metric as unknown as Parameters<Registry['registerMetric']>[0]);
     this.#registry ??= registry;

@@ -8,8 +8,9 @@ import { compileSchema, type Validator } from '../../base/json-schema.ts';
 import { mergeSettings, policiesFor, providerPolicyFor } from '../../proto/language/merge.ts';
 import type { Settings } from '../../proto/language/settings.ts';
 import type { Contract, JsonSchema, Override, Policy, ProviderRecord, TableDocument } from '../../proto/language/types.ts';
-import { cellKey, type Health, type ProviderHealth } from '../health/health.ts';
+import type { Health } from '../health/health.ts';
 import { Candidate, Capability, Provider, type Reach, Snapshot, Version } from './snapshot.ts';
+import { fromNothing, type Moved, retainOnly, stepFrom } from './step.ts';
 
 /** Where this sidecar stands. */
 export interface Standpoint {
@@ -73,28 +74,22 @@ function grouped<T>(all: readonly T[], keysOf: (one: T) => readonly string[]): M
 
 function assembled(parts: CapabilityParts, document: TableDocument, previous: Snapshot | null, health: Health, here: Standpoint, version: number): Snapshot {
   const capabilities = new Map<string, Capability>();
-  const providers = new Map<string, Provider>();
-  const cells = new Set<string>();
-  const limits = new Map<ProviderHealth, number>();
+  const moved: Moved[] = [];
   for (const [name, part] of parts) {
-    const known = previous?.capabilities.get(name);
-    const capability = known !== undefined && known.part === part ? known : capabilityOf(part, health, here);
-    if (capability.versions.length === 0) continue;
-    capabilities.set(name, capability);
-    for (const line of capability.versions) {
-      for (const candidate of line.candidates) {
-        providers.set(candidate.provider.agentId, candidate.provider);
-        cells.add(cellKey(candidate.provider.agentId, name));
-        const limit = limitOf(candidate, part.policies);
-        limits.set(candidate.provider.health, Math.min(limit, limits.get(candidate.provider.health) ?? limit));
-      }
-    }
+    const before = previous?.capabilities.get(name) ?? null;
+    const after = before !== null && before.part === part ? before : capabilityOf(part, health, here);
+    const isThere = after.versions.length > 0;
+    if (isThere) capabilities.set(name, after);
+    if (after !== before) moved.push({ before, after: isThere ? after : null });
   }
-  for (const [provider, limit] of limits) provider.limit = limit;
+  for (const [name, before] of previous?.capabilities ?? []) if (!parts.has(name)) moved.push({ before, after: null });
+  const uses = previous?.uses ?? null;
+  const step = previous !== null && uses !== null ? stepFrom(previous.providers, uses, moved, capabilities, health) : fromNothing(capabilities);
   // A provider that offers nothing known is kept in sight: a pin to it can then be answered truly.
-  for (const record of document.providers) if (!providers.has(record.agentId)) providers.set(record.agentId, providerOf(record, '', health, here));
-  health.retain(new Set(providers.keys()), cells);
-  return new Snapshot(version, document, capabilities, aliasesOf(capabilities), providers);
+  for (const record of document.providers) if (!step.providers.has(record.agentId)) step.providers.set(record.agentId, providerOf(record, '', health, here));
+  if (uses === null) retainOnly(capabilities, step.providers, health);
+  // A document names providers that stand in no capability: the step from it to another table cannot be counted.
+  return new Snapshot(version, document, capabilities, aliasesOf(capabilities), step.providers, document.providers.length === 0 ? step.uses : null);
 }
 
 /** The operator's word for this provider, else its record's, else what its capabilities say (the smallest counts). */
@@ -115,7 +110,11 @@ function capabilityOf(part: CapabilityPart, health: Health, here: Standpoint): C
     const provider = providerOf(record, mesh, health, here);
     for (const offer of record.offers) {
       const line = offer.name === part.name ? capability.versions.find((each) => each.text === offer.version) : undefined;
-      line?.candidates.push(candidateOf(provider, line, policies, health));
+      if (line === undefined) continue;
+      const candidate = candidateOf(provider, line, policies, health);
+      line.candidates.push(candidate);
+      const limit = Math.min(limitOf(candidate, policies), capability.members.get(record.agentId)?.limit ?? Number.POSITIVE_INFINITY);
+      capability.members.set(record.agentId, { provider, cell: candidate.health, limit });
     }
   }
   return capability;

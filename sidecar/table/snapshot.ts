@@ -82,6 +82,14 @@ export class Version {
   }
 }
 
+/** A provider as it stands in one capability. */
+export interface Member {
+  readonly provider: Provider;
+  readonly cell: HealthCell;
+  /** Calls at once that it is given here. */
+  readonly limit: number;
+}
+
 export class Capability {
   readonly name: string;
   /** Newest first. */
@@ -92,6 +100,8 @@ export class Capability {
   readonly canary: ReadonlyMap<string, number> | null;
   /** True when every version has the same ACL: one check answers for all. Set by the compiler. */
   sameAcl = true;
+  /** By agent id, over all versions. Filled by the compiler. */
+  readonly members = new Map<string, Member>();
   /** Cache of `resolve`, keyed by range and tags. Owned by resolve; bounded there. */
   readonly resolved = new Map<string, unknown>();
 
@@ -117,6 +127,8 @@ export class Snapshot {
   readonly aliases: ReadonlyMap<string, Capability>;
   readonly providers: ReadonlyMap<string, Provider>;
   readonly overrides: readonly Override[];
+  /** In how many capabilities each agent stands, for the step to the next table; null = not counted. Owned by the compiler. */
+  readonly uses: ReadonlyMap<string, number> | null;
 
   constructor(
     version: number,
@@ -124,6 +136,7 @@ export class Snapshot {
     capabilities: ReadonlyMap<string, Capability>,
     aliases: ReadonlyMap<string, Capability>,
     providers: ReadonlyMap<string, Provider>,
+    uses: ReadonlyMap<string, number> | null = null,
   ) {
     this.version = version;
     this.document = document;
@@ -131,6 +144,7 @@ export class Snapshot {
     this.aliases = aliases;
     this.providers = providers;
     this.overrides = document.overrides;
+    this.uses = uses;
   }
 }
 

@@ -31,7 +31,7 @@ import { ensureNatsServer } from '../../deploy/local/nats-binary.ts';
 import { NatsProcess } from '../../deploy/local/nats-server.ts';
 import type { Answer } from '../../proto/wire/registry.ts';
 import { Subjects } from '../../proto/wire/subjects.ts';
-import { COMPILED } from '../support/paths.ts';
+import { COMPILED, REPO } from '../support/paths.ts';
 import { askLeader, helloOf, leaveOf, registerOf, type Speaker } from '../support/registry-kit.ts';
 import { waitUntil } from '../support/settle.ts';
 import { median, quantile } from './figures.ts';
@@ -61,6 +61,7 @@ const LIMIT_MS = 240_000;
 
 /** One change and what became of it. */
 interface Change {
+  readonly agentId: string;
   readonly mark: string;
   /** The capability in which it shows. */
   readonly capability: string;
@@ -222,7 +223,7 @@ class Stage {
       measured: false,
       asModules: false,
       outputFile: join(this.folder, `${name}.out`),
-      cwd: this.folder,
+      cwd: REPO,
     });
     this.#servers.push(server);
     return server;
@@ -287,22 +288,26 @@ async function change(stage: Stage, plan: Plan): Promise<{ changes: Change[]; re
   return { changes, real: noted, late };
 }
 
-/** In turn: an agent comes, changes, changes in a group only, another changes, the first goes. */
+/**
+ * In turn: an agent comes, one of the round before changes, one of a group comes, another comes, the first one goes. Every
+ * agent is used for a few changes only: a registration that flaps is slowed down on purpose.
+ */
 function send(stage: Stage, mover: Speaker, n: number): { change: Change; answer: Promise<Answer> } {
   const round = Math.floor(n / 5);
   const kind = n % 5;
   const group = kind === 2 ? round % REAL : null;
-  // Every agent is used for a few changes only: a registration that flaps is slowed down on purpose.
-  const agentId = kind === 3 ? `pub.mover.b${round}` : group === null ? `pub.mover.a${round}` : `${teamOf(group)}.mover.g${round}`;
+  const inTurn = [`pub.mover.a${round}`, `pub.mover.b${Math.max(0, round - 1)}`, `${teamOf(group ?? 0)}.mover.g${round}`, `pub.mover.b${round}`];
+  const agentId = inTurn[kind] ?? `pub.mover.a${round}`;
+  const at = kind === 1 ? Math.max(0, round - 1) : round;
   const weight = 1_000 + n;
   const isGoing = kind === 4;
   const sentAtMs = sharedNowMs();
   const answer = isGoing
     ? askLeader(stage.bus, stage.subjects, 'leave', leaveOf(mover, agentId))
-    : askLeader(stage.bus, stage.subjects, 'register', registerOf(mover, extra(mover.sidecar, agentId, group, round, weight)));
+    : askLeader(stage.bus, stage.subjects, 'register', registerOf(mover, extra(mover.sidecar, agentId, group, at, weight)));
   const mark = isGoing ? Mark.gone(agentId) : Mark.has(agentId, weight);
-  const capability = group === null ? publicName(round) : groupName(group, round);
-  return { change: { mark, capability, group, sentAtMs, answeredAtMs: Number.NaN }, answer };
+  const capability = group === null ? publicName(at) : groupName(group, at);
+  return { change: { agentId, mark, capability, group, sentAtMs, answeredAtMs: Number.NaN }, answer };
 }
 
 function sees(group: number, change: Change): boolean {
@@ -331,16 +336,19 @@ interface Spread {
 
 function spreadOf(changes: readonly Change[], who: readonly { readonly name: string; readonly group: number }[], noted: Noted): Spread {
   const at = new Map<string, number>();
-  // What comes twice (a provider in two shards for a moment) counts from when it was first there.
   for (const [client, mark, atMs] of noted) if (!at.has(`${client} ${mark}`)) at.set(`${client} ${mark}`, atMs);
   const fromSent: number[] = [];
   const fromAnswer: number[] = [];
   const lost: string[] = [];
-  for (const one of changes) {
-    for (const { name, group } of who) {
+  for (const { name, group } of who) {
+    // Newest first: who goes over a state because a newer one is there already has applied both with that one.
+    const newer = new Map<string, number>();
+    for (const one of [...changes].reverse()) {
       if (!sees(group, one)) continue;
-      const appliedAtMs = at.get(`${name} ${one.mark}`);
-      if (appliedAtMs === undefined || appliedAtMs - one.sentAtMs > LOST_AFTER_MS) lost.push(`${name} ${one.mark}`);
+      const own = at.get(`${name} ${one.mark}`) ?? Number.POSITIVE_INFINITY;
+      const appliedAtMs = Math.min(own, newer.get(one.agentId) ?? Number.POSITIVE_INFINITY);
+      newer.set(one.agentId, appliedAtMs);
+      if (appliedAtMs - one.sentAtMs > LOST_AFTER_MS) lost.push(`${name} ${one.mark}`);
       else {
         fromSent.push(appliedAtMs - one.sentAtMs);
         fromAnswer.push(appliedAtMs - one.answeredAtMs);

@@ -13,7 +13,7 @@ interface Layer {
 /** Lowest first. A higher rank may import every lower one of its own side, and `base` and `proto`. */
 const SIDECAR: readonly (readonly string[])[] = [
   ['sidecar/config.ts'],
-  ['sidecar/health/', 'sidecar/secrets.ts'],
+  ['sidecar/health/', 'sidecar/secrets.ts', 'sidecar/version.ts'],
   ['sidecar/table/'],
   ['sidecar/call/'],
   ['sidecar/ledger/', 'sidecar/transports/'],
@@ -38,7 +38,7 @@ const SIDECAR: readonly (readonly string[])[] = [
   ['sidecar/engine.ts'],
   ['sidecar/observe/', 'sidecar/send/', 'sidecar/deliver/', 'sidecar/settle.ts', 'sidecar/assemble.ts'],
   ['sidecar/pipeline.ts', 'sidecar/explain.ts'],
-  ['sidecar/accept/'],
+  ['sidecar/accept/', 'sidecar/join.ts'],
   ['sidecar/sidecar.ts'],
   ['sidecar/lab/'],
   ['sidecar/main.ts'],

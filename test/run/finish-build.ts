@@ -1,10 +1,10 @@
 /**
  * After tsc: takes out of `dist/` what has no source any more (a deleted test must not run on), copies what programs read
- * beside their code, and bundles the sidecar: one program without `node_modules`, which starts in half the time and idles
+ * beside their code, and bundles the programs that people run: the sidecar is one program without `node_modules`, which starts in half the time and idles
  * in some 8 MB less than its two hundred modules do. `npx reach-sidecar` runs the bundle; tests run the modules.
  */
 import { chmodSync, copyFileSync, existsSync, mkdirSync, readdirSync, rmSync, symlinkSync } from 'node:fs';
-import { dirname, extname, join } from 'node:path';
+import { basename, dirname, extname, join } from 'node:path';
 import { buildSync } from 'esbuild';
 import { REPO } from '../support/paths.ts';
 
@@ -42,12 +42,23 @@ for (const built of filesBelow(DIST)) {
   if (!built.startsWith(BUNDLE) && !existsSync(originOf(built))) rmSync(built);
 }
 
-const program = join(DIST, 'sidecar', 'main.js');
-if (existsSync(program)) {
-  rmSync(BUNDLE, { recursive: true, force: true });
+/** Programs that share a bundle share what is loaded by both; the sidecar has its own, so that it loads nothing of others. */
+const BUNDLES: readonly { readonly folder: string; readonly programs: Readonly<Record<string, string>>; readonly links: Readonly<Record<string, string>> }[] = [
+  { folder: BUNDLE, programs: { main: 'sidecar/main.js' }, links: { 'reach-sidecar': 'main.js' } },
+  {
+    folder: `${BUNDLE}-control`,
+    programs: { 'reach-control': 'control-plane/main.js', reachctl: 'control-plane/cli/main.js' },
+    links: { 'reach-control': 'reach-control.js', reachctl: 'reachctl.js' },
+  },
+];
+
+for (const { folder, programs, links } of BUNDLES) {
+  const entries = Object.entries(programs).map(([name, built]) => ({ out: name, in: join(DIST, built) }));
+  if (!entries.every((entry) => existsSync(entry.in))) continue;
+  rmSync(folder, { recursive: true, force: true });
   buildSync({
-    entryPoints: [program],
-    outdir: BUNDLE,
+    entryPoints: entries,
+    outdir: folder,
     bundle: true,
     splitting: true,
     minify: true,
@@ -61,9 +72,10 @@ if (existsSync(program)) {
     // Packages in CommonJS ask for Node's own modules with `require`, which a module does not have.
     banner: { js: "import { createRequire as requireFrom } from 'node:module'; const require = requireFrom(import.meta.url);" },
   });
-  const bundled = join(BUNDLE, 'main.js');
-  chmodSync(bundled, 0o755);
-  const link = join(REPO, 'node_modules', '.bin', 'reach-sidecar');
-  rmSync(link, { force: true });
-  symlinkSync(join('..', '..', 'dist', 'bundle', 'main.js'), link);
+  for (const [name, bundled] of Object.entries(links)) {
+    chmodSync(join(folder, bundled), 0o755);
+    const link = join(REPO, 'node_modules', '.bin', name);
+    rmSync(link, { force: true });
+    symlinkSync(join('..', '..', 'dist', basename(folder), bundled), link);
+  }
 }

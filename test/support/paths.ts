@@ -19,6 +19,12 @@ export function repoFile(...parts: string[]): string {
   return join(REPO, ...parts);
 }
 
+const BUNDLED: Readonly<Record<string, string>> = {
+  'sidecar/main.ts': 'bundle/main.js',
+  'control-plane/main.ts': 'bundle-control/reach-control.js',
+  'control-plane/cli/main.ts': 'bundle-control/reachctl.js',
+};
+
 /**
  * How to start a program of this tree: the arguments for `process.execPath`. `program` is its source,
  * `sidecar/main.ts`; a compiled test starts the compiled program, one under tsx starts the source through tsx.
@@ -26,7 +32,8 @@ export function repoFile(...parts: string[]): string {
 export function nodeArgs(program: string): string[] {
   if (!COMPILED) return ['--import', 'tsx', join(REPO, program)];
   // What people run: the bundle, without the source maps that cost it memory.
-  if (program === 'sidecar/main.ts') return [join(REPO, 'dist', 'bundle', 'main.js')];
+  const bundled = BUNDLED[program];
+  if (bundled !== undefined) return [join(REPO, 'dist', bundled)];
   return ['--enable-source-maps', join(REPO, 'dist', program.replace(/\.ts$/, '.js'))];
 }
 

@@ -11,9 +11,9 @@ import {
 } from '../../proto/wire/registry.ts';
 import type { Subjects } from '../../proto/wire/subjects.ts';
 
-/** The agents of a table, each with the contracts of what it offers. Throws with the table's problems. */
-export function agentsOf(table: string): AgentRegistration[] {
-  const reading = readTable(table, 'table.yaml');
+/** The agents in a sidecar's own file, each with the contracts of what it offers. Throws with the file's problems. */
+export function agentsOf(text: string, sidecar: string | null = null): AgentRegistration[] {
+  const reading = readTable(text, 'agents.yaml', sidecar, false);
   if ('problems' in reading)
     throw new Error(reading.problems.map((each) => `${each.line}:${each.column} ${each.path} ${each.message}`).join('\n'));
   const { contracts, providers } = reading.document;
@@ -23,10 +23,10 @@ export function agentsOf(table: string): AgentRegistration[] {
   });
 }
 
-/** The only agent of a table. */
-export function agentOf(table: string): AgentRegistration {
-  const [agent, ...more] = agentsOf(table);
-  if (agent === undefined || more.length > 0) throw new Error('a table with exactly one provider was expected');
+/** The only agent of a file. */
+export function agentOf(text: string, sidecar: string | null = null): AgentRegistration {
+  const [agent, ...more] = agentsOf(text, sidecar);
+  if (agent === undefined || more.length > 0) throw new Error('a file with exactly one provider was expected');
   return agent;
 }
 

@@ -139,7 +139,7 @@ export class VirtualSidecar {
 
   /** The agents of its file, from now on. */
   offer(table: string): void {
-    const reading = readTable(table === '' ? 'contracts: []\n' : table, 'agents.yaml', this.name);
+    const reading = readTable(table === '' ? 'contracts: []\n' : table, 'agents.yaml', this.name, false);
     if ('problems' in reading) throw new Error(reading.problems.map((each) => `${each.line}:${each.column} ${each.path} ${each.message}`).join('\n'));
     this.registry.announcer.setFile(reading.document);
   }
@@ -212,7 +212,6 @@ export class VirtualReplica {
       leases: this.#leases,
       prober: new Prober(policy, clock),
       admission: new Admission(policy, clock),
-      shrinkRatio: 0.5,
       pendingMax: 100_000,
       epoch: ready.epoch,
       term,

@@ -4,7 +4,7 @@
  */
 import { inParallel } from '../client.ts';
 import type { RegisteredTeam } from '../registered-team.ts';
-import { ORDER_A3 } from '../roster.ts';
+import { ORDER_A1, ORDER_A3 } from '../roster.ts';
 import type { Storyteller } from '../story.ts';
 import { ownersOf, Traffic } from '../traffic.ts';
 import { callFrom, type Counts, names, outcome, spread } from './scene.ts';
@@ -39,6 +39,9 @@ export async function joined(team: RegisteredTeam, tell: Storyteller): Promise<C
   const executed = (await team.counts(ORDER_A3))['crm.order.query'] ?? 0;
   tell.say(`${traffic.calls} calls of ${TALKS} conversations ran on meanwhile: ${traffic.failed.length} failed, ${moved.length} conversations moved`);
   tell.say(`${NEWCOMERS} new conversations: ${spread(newcomers)}`);
+  await team.obeyed('providers', 'drain', ORDER_A1.agentId, '--reason', `dead; ${ORDER_A3.agentId} stands in its place`);
+  await team.everywhere();
+  tell.say(`$ reachctl providers drain ${ORDER_A1.agentId}     (its sidecar lives, so it is still listed)`);
   const listed = await team.obeyed('providers', 'list', '--capability', 'crm.order.query');
   for (const line of listed.stdout.trimEnd().split('\n')) tell.say(`  ${line}`);
 

@@ -8,10 +8,12 @@ import { SeededRandom } from '../../../base/random.ts';
 import { DEFAULT_PACE, waitBeforeDial } from '../../../base/reconnect.ts';
 import { readServerAddress } from '../../../base/server-address.ts';
 import { headerProblem, MAX_SUBJECT_CHARS, patternProblem, subjectProblem } from '../../../base/subject.ts';
+import { NatsProxy } from '../../support/nats-proxy.ts';
 import { NatsServer } from '../../support/nats.ts';
 import { waitUntil } from '../../support/settle.ts';
 
 const bytes = (text: string): Buffer => Buffer.from(text, 'utf8');
+const aTurn = (): Promise<void> => new Promise((done) => setImmediate(done));
 const words = (message: BusMessage): string => message.data.toString('utf8');
 
 const HOSTILE_SUBJECTS: readonly string[] = [
@@ -178,7 +180,7 @@ t.test('messages and requests', async (t) => {
       throw new Error('at once');
     });
     bus.subscribe('h.1', async () => {
-      await null;
+      await aTurn();
       throw new Error('later');
     });
     bus.subscribe('h.1', (message) => void got.push(words(message)));
@@ -247,7 +249,7 @@ t.test('messages and requests', async (t) => {
     t.match(await bus.last('AR CFG', 'a'), { failed: /subject/ });
     t.match(await bus.stream('A.*'), { failed: /subject/ });
     const after = await server.connections();
-    t.strictSame(after.map((each) => each.cid).sort(), before.map((each) => each.cid).sort(), 'nobody had to connect anew');
+    t.strictSame(new Set(after.map((each) => each.cid)), new Set(before.map((each) => each.cid)), 'nobody had to connect anew');
     t.type(sentBefore, 'number');
     t.equal(mine(after)?.in_msgs, sentBefore, 'and nothing was sent');
     t.match(await bus.request('r.echo', bytes('still'), 1_000), { kind: 'ok' });
@@ -509,6 +511,32 @@ t.test('when the server goes and comes', async (t) => {
     await some.close();
     await waitUntil('all of it', () => got.filter((each) => each === 'last').length === 100);
   });
+});
+
+t.test('twenty clients that are dropped again and again come back spread out, and leave nothing behind at the server', async (t) => {
+  const server = await NatsServer.start(t);
+  const proxy = await NatsProxy.start(t, server.process.port);
+  let backAt: number[] = [];
+  const buses = Array.from({ length: 20 }, (_, i) => {
+    const bus = server.open({ servers: [proxy.url], name: `storm-${i}`, pace: DEFAULT_PACE, random: new SeededRandom(100 + i) });
+    bus.onState((state) => {
+      if (state.connected) backAt.push(performance.now());
+    });
+    bus.subscribe('ar.x.push.>', () => {});
+    return bus;
+  });
+  await waitUntil('all are there', () => backAt.length === 20);
+  for (let drop = 1; drop <= 3; drop++) {
+    backAt = [];
+    proxy.cut();
+    await waitUntil('all are back', () => backAt.length === 20 && buses.every((bus) => bus.connected), 6_000);
+    const most = Math.max(...backAt.map((from) => backAt.filter((at) => at >= from && at < from + 100).length));
+    t.ok(most <= 6, `drop ${drop}: at most ${most} of 20 within a tenth of a second`);
+    t.ok(buses.every((bus) => bus.state.reconnects === drop));
+  }
+  await waitUntil('the server has one connection each', async () => (await server.connections()).length === 20);
+  t.equal(await server.consumers(), 0);
+  t.ok(proxy.accepted <= 20 * 2 * 4, `${proxy.accepted} connections were made in all`);
 });
 
 t.test('what the server does not allow', async (t) => {

@@ -71,7 +71,7 @@ class Wire implements LeaseStore {
 
   subscribe(_pattern: string, handler: (message: BusMessage) => void): { refused: null; close(): void } {
     const watch = (): void => {
-      if (!this.#isLost()) this.#clock.after(this.#delay(), () => void handler(NOTHING));
+      if (!this.#isLost()) this.#clock.after(this.#delay(), () => handler(NOTHING));
     };
     this.#world.watchers.add(watch);
     return { refused: null, close: () => void this.#world.watchers.delete(watch) };
@@ -212,13 +212,15 @@ t.test('on a simulated network', async (t) => {
     const cutAt = clock.now();
     let stoppedAt = 0;
     let takenAt = 0;
+    let most = 0;
     while (takenAt === 0 && clock.now() < cutAt + 10_000) {
       await clock.advance(5);
       const now = leadersOf(members);
-      t.ok(now.length <= 1);
+      most = Math.max(most, now.length);
       if (stoppedAt === 0 && !now.includes(old)) stoppedAt = clock.now();
       if (now.length === 1 && now[0] !== old) takenAt = clock.now();
     }
+    t.equal(most, 1);
     t.ok(stoppedAt - cutAt <= 3_200, `stopped after ${stoppedAt - cutAt} ms`);
     t.ok(takenAt > stoppedAt && takenAt - cutAt <= 5_000, `taken after ${takenAt - cutAt} ms`);
     t.strictSame(old.roles, ['leader', 'follower']);
@@ -312,11 +314,13 @@ t.test('on a simulated network', async (t) => {
     await clock.advance(20_000);
     world.wipe();
     let isLed = 0;
+    let most = 0;
     for (let i = 0; i < 2_000; i++) {
       await clock.advance(5);
-      t.ok(leadersOf(members).length <= 1 || t.fail('two lead'));
       isLed = leadersOf(members).length;
+      most = Math.max(most, isLed);
     }
+    t.equal(most, 1);
     t.equal(isLed, 1);
     t.ok((leadersOf(members)[0]?.it.term ?? 0) > 1, 'terms go on counting');
     await stopAll(members, clock);

@@ -22,6 +22,8 @@ t.test('every default of the sidecar is stated here', async (t) => {
     region: null,
     zone: null,
     callers: [],
+    operatorToken: null,
+    registry: null,
     stateDir: '.reach',
     anonymous: null,
     allowedHosts: [],

@@ -1,0 +1,83 @@
+/**
+ * The addresses that a registration brings (C117): whoever registers one makes others connect to it. Judged here is what
+ * is written and every address that a name leads to *now*; whoever connects judges again, since names flip. A name that
+ * cannot be resolved here may be one that its sidecar can resolve: it is let in, and judged when it is connected to.
+ */
+import { type AddressPolicy, type Host, judgeAddress, judgeHost, parseHost } from '../../base/address-guard.ts';
+import type { ProviderRecord } from '../../proto/language/types.ts';
+
+/** Every address of a host name; empty = it leads nowhere. */
+export type Resolve = (name: string) => Promise<readonly string[]>;
+
+export interface EndpointGuard {
+  /** For third parties, which every sidecar connects to. */
+  readonly direct: AddressPolicy;
+  /** For what a sidecar hosts itself: only that sidecar connects to it. */
+  readonly hosted: AddressPolicy;
+  /** `host:port` of the control plane and of the sidecars' mesh ports: never a target, or a call would run in a circle. */
+  readonly ownPorts: ReadonlySet<string>;
+}
+
+/** Schemes that a transport understands; of one that is not named here the form is judged, whatever its scheme. */
+const SCHEMES: Readonly<Record<string, readonly string[]>> = {
+  http: ['http:', 'https:'],
+  jsonrpc: ['http:', 'https:'],
+  'json-rpc': ['http:', 'https:'],
+  grpc: ['grpc:', 'grpcs:', 'http:', 'https:'],
+};
+
+const DEFAULT_PORTS: Readonly<Record<string, string>> = { 'http:': '80', 'https:': '443' };
+
+/** Why an endpoint may not be registered; null = it may. */
+export async function judgeEndpoint(record: ProviderRecord, guard: EndpointGuard, resolve: Resolve): Promise<string | null> {
+  const { type, address } = record.endpoint;
+  const schemes = SCHEMES[type];
+  if (schemes === undefined && !address.includes('://')) return null;
+  let url: URL;
+  try {
+    url = new URL(address);
+  } catch {
+    return `the address of ${record.agentId} cannot be read`;
+  }
+  if (schemes !== undefined && !schemes.includes(url.protocol))
+    return `the address of ${record.agentId} begins with ${url.protocol}//, and the transport ${type} takes ${schemes.map((each) => `${each}//`).join(' or ')}`;
+  if (url.username !== '' || url.password !== '') return `the address of ${record.agentId} holds a user name or password: name the secret under credential`;
+  const host = parseHost(url.hostname);
+  if (host === null) return `the host in the address of ${record.agentId} cannot be read`;
+  const policy = record.via === null ? guard.direct : guard.hosted;
+  return ownPortProblem(record, host, url, guard) ?? judgeHost(host, policy) ?? (await judgeName(host, policy, url, guard, record, resolve));
+}
+
+async function judgeName(host: Host, policy: AddressPolicy, url: URL, guard: EndpointGuard, record: ProviderRecord, resolve: Resolve): Promise<string | null> {
+  if (host.kind === 'ip') return null;
+  for (const address of await resolve(host.text)) {
+    const problem = judgeAddress(address, policy, host.text);
+    if (problem !== null) return problem;
+    const reached = parseHost(address);
+    const own = reached === null ? null : ownPortProblem(record, reached, url, guard);
+    if (own !== null) return own;
+  }
+  return null;
+}
+
+function ownPortProblem(record: ProviderRecord, host: Host, url: URL, guard: EndpointGuard): string | null {
+  const place = placeOf(host, url);
+  return guard.ownPorts.has(place) ? `the address of ${record.agentId} (${place}) is a port of Agent-Reach itself: a call would come back to where it was sent` : null;
+}
+
+function placeOf(host: Host, url: URL): string {
+  // all spellings of this machine are one
+  const text = host.text === 'localhost' || host.text === '::1' || host.text.startsWith('127.') ? 'loopback' : host.text;
+  return `${text}:${url.port === '' ? (DEFAULT_PORTS[url.protocol] ?? '') : url.port}`;
+}
+
+/** `host:port` of an http(s) address as `ownPorts` has it; null when it cannot be read. */
+export function ownPort(address: string): string | null {
+  try {
+    const url = new URL(address);
+    const host = parseHost(url.hostname);
+    return host === null ? null : placeOf(host, url);
+  } catch {
+    return null;
+  }
+}

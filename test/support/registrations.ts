@@ -1,0 +1,109 @@
+/** Registrations for tests of the registry: contracts and records by their short forms, sidecars that speak, a store that is written to. */
+import type { VirtualClock } from '../../base/virtual-clock.ts';
+import type { Contract, ProviderRecord } from '../../proto/language/types.ts';
+import { readTable } from '../../proto/language/document.ts';
+import type { AgentRegistration, CapabilityState, Hello, RegistrationState, ScopeState } from '../../proto/wire/registry.ts';
+import type { Change } from '../../control-plane/registry/change.ts';
+import { noCanary, noOperators, noPolicies, noProviderSettings, type OperatorsState } from '../../control-plane/registry/operators.ts';
+import { planWrites, type Write } from '../../control-plane/registry/plan.ts';
+import { Registry } from '../../control-plane/registry/registry.ts';
+import { readHello } from '../../control-plane/registry/requests.ts';
+
+/** A contract out of YAML flow text: `contract('crm.order.query', '2.0.0', 'execution: idempotent')`. */
+export function contract(name: string, version = '1.0.0', more = ''): Contract {
+  const acl = /\bacl:/.test(more) ? '' : ', acl: public';
+  return read(`contracts: [{ name: ${name}, version: "${version}"${acl}${more === '' ? '' : `, ${more}`} }]`).contracts[0] as Contract;
+}
+
+/** A record: `record('crm.order.a1', ['crm.order.query@2.0.0'])`. */
+export function record(agentId: string, offers: readonly string[], via: string | null = 's1', more = ''): ProviderRecord {
+  const endpoint = /\bendpoint:/.test(more) ? '' : ', endpoint: { type: http, address: "http://127.0.0.1:8080" }';
+  const text = `{ agent_id: ${agentId}, offers: [${offers.map((offer) => `"${offer}"`).join(', ')}]${via === null ? '' : `, via: ${via}`}${endpoint}${more === '' ? '' : `, ${more}`} }`;
+  const contracts = [...new Set(offers)].map((offer) => `{ name: ${offer.split('@')[0]}, version: "${offer.split('@')[1]}", acl: public }`);
+  return read(`contracts: [${contracts.join(', ')}]\nproviders: [${text}]`, via).providers[0] as ProviderRecord;
+}
+
+function read(text: string, own: string | null = null) {
+  const reading = readTable(text, 'test', own);
+  if ('problems' in reading) throw new Error(reading.problems.map((problem) => problem.message).join('; '));
+  return reading.document;
+}
+
+/** An agent with public contracts for everything that it offers. */
+export function agent(agentId: string, offers: readonly string[], via: string | null = 's1', more = ''): AgentRegistration {
+  return { contracts: offers.map((offer) => contract(...(offer.split('@') as [string, string]))), record: record(agentId, offers, via, more) };
+}
+
+export function hello(sidecar: string, agents: readonly AgentRegistration[], more: Partial<Hello> = {}): Hello {
+  return { wire: 1, sidecar, instance: 'i1', mesh: `http://10.0.0.1:7701`, region: null, zone: null, callers: [], agents, ...more };
+}
+
+/** As it arrives: through JSON and the reader. */
+export function arrive(registry: Registry, message: Hello): Change {
+  const reading = readHello(JSON.parse(JSON.stringify(message)));
+  if (reading.request === null) throw new Error(reading.refused.flatMap((each) => each.problems).join('; '));
+  return registry.hello(reading.request, reading.refused);
+}
+
+/** What AR_CFG would hold, written in the planned order. */
+export class Store {
+  readonly texts = new Map<string, string>();
+  writes = 0;
+
+  get(tail: string): unknown {
+    const text = this.texts.get(tail);
+    return text === undefined ? undefined : JSON.parse(text);
+  }
+
+  write(change: Change, registry: Registry, afterEach: (write: Write) => void = () => undefined): Write[] {
+    const writes = planWrites(change, registry, (tail) => this.get(tail));
+    for (const write of writes) {
+      this.writes++;
+      this.texts.set(write.tail, JSON.stringify(write.body));
+      afterEach(write);
+    }
+    for (const tail of change.forgotten) this.texts.delete(tail);
+    return writes;
+  }
+
+  registrations(): RegistrationState[] {
+    return [...this.texts.keys()].filter((tail) => tail.startsWith('reg.')).map((tail) => this.get(tail) as RegistrationState);
+  }
+
+  operators(): OperatorsState {
+    return {
+      policies: (this.get('op.policies') ?? noPolicies('e1')) as OperatorsState['policies'],
+      providers: (this.get('op.providers') ?? noProviderSettings('e1')) as OperatorsState['providers'],
+      canary: (this.get('op.canary') ?? noCanary('e1')) as OperatorsState['canary'],
+    };
+  }
+
+  /** Agents that a reader of the stored shards of a capability knows. */
+  readers(name: string): Set<string> {
+    const head = this.get(`cap.${name}`) as CapabilityState | undefined;
+    const agents = new Set<string>();
+    for (let shard = 0; shard < (head?.shards ?? 0); shard++) {
+      const part = (shard === 0 ? head : this.get(`cap.${name}.${shard}`)) as CapabilityState | undefined;
+      for (const provider of part?.providers ?? []) agents.add(provider.record.agentId);
+    }
+    return agents;
+  }
+
+  scope(sidecar: string): readonly string[] {
+    return (this.get(`scope.${sidecar}`) as ScopeState | undefined)?.capabilities ?? [];
+  }
+}
+
+export function fresh(clock: VirtualClock): Registry {
+  const registry = new Registry(clock);
+  registry.load('e1', [], noOperators('e1'));
+  return registry;
+}
+
+/** Agents of a capability as it would be pushed now. */
+export function pushed(registry: Registry, name: string): string[] {
+  return registry
+    .capabilityStates(name)
+    .flatMap((state) => state.providers.map((provider) => provider.record.agentId))
+    .sort();
+}
