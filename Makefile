@@ -109,6 +109,10 @@ bench-call: build ## What a call costs, beside a bare pass-through and a direct 
 bench-decide: build ## What a decision costs among 1,000 providers
 	@$(DIST)/test/bench/decide.js
 
+.PHONY: bench-push
+bench-push: build own-nats ## How soon a change of the registry is in force on 203 sidecars, with 10,000 providers
+	@$(DIST)/test/bench/push.js
+
 .PHONY: drill-control
 drill-control: build own-nats ## Kill control plane, NATS and a sidecar under 500 calls a second: no call may fail
 	@$(DIST)/test/drills/control.js

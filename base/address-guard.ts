@@ -20,6 +20,9 @@ export type Host = { readonly kind: 'ip'; readonly text: string; readonly ip: Ip
 
 const HOST_NAME = /^(?=.{1,253}$)[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?)*$/;
 
+/** The URL parser would read these as the end of the host, as part of something else, or not at all. */
+const NOT_OF_A_HOST = /[\s:/\\@?#]/;
+
 /**
  * A host in its one form: numbers in any spelling (`2130706433`, `0x7f.1`, `0177.0.0.1`) become the address that they
  * mean, names become lower case without a dot at the end. Null when it is neither.
@@ -28,7 +31,7 @@ export function parseHost(text: string): Host | null {
   const bare = text.startsWith('[') && text.endsWith(']') ? text.slice(1, -1) : text;
   const direct = parseIp(bare);
   if (direct !== null) return { kind: 'ip', text: bare, ip: direct };
-  if (bare.includes(':')) return null;
+  if (NOT_OF_A_HOST.test(bare)) return null;
   let canonical: string;
   try {
     // the WHATWG rules for http hosts: what fetch and undici would make of it

@@ -24,9 +24,9 @@ export interface Refusal {
 export const refusal = (status: 400 | 403, reason: Refusal['reason'], detail: string): Refusal => Object.freeze({ status, reason, detail });
 
 const BAD_CODING = refusal(400, 'framing', 'the only transfer coding taken is `chunked`, and only in HTTP/1.1');
-const BAD_TARGET = refusal(400, 'target', 'the request target must be a path');
+export const BAD_TARGET = refusal(400, 'target', 'the request target must be a path');
 const FOREIGN_ORIGIN = refusal(403, 'origin', 'requests of web pages of another origin are refused');
-const SIMPLE_POST = refusal(
+export const SIMPLE_POST = refusal(
   403,
   'simple_post',
   'a POST without credential must say what it sends: use Content-Type: application/json (form and text/plain bodies, and those that name no type, can be sent by any web page)',

@@ -89,6 +89,7 @@ export class Link {
   #connection: NatsConnection | null = null;
   #unconfirmedBytes = 0;
   #isConfirming = false;
+  #isSilent = false;
   #isClosed = false;
   /** Ends the wait that is under way. */
   #wake: () => void = () => {};
@@ -180,7 +181,8 @@ export class Link {
       this.#up(connection);
       const end = await connection.closed();
       this.#connection = null;
-      this.#events.down(end instanceof Error && end.message !== '' ? end.message : 'the server hung up');
+      const why = this.#isSilent ? 'no sign of life from the server' : 'the server hung up';
+      this.#events.down(end instanceof Error && end.message !== '' ? end.message : why);
       hadConnection = true;
       failures = this.#clock.now() - since >= pace.stableMs ? 0 : failures + 1;
     }
@@ -255,6 +257,7 @@ export class Link {
     this.#connection = connection;
     this.#unconfirmedBytes = 0;
     this.#isConfirming = false;
+    this.#isSilent = false;
     if (info !== undefined) this.server = { version: info.version, hasJetStream: info.jetstream === true, maxPayload: info.max_payload };
     void this.#follow(connection);
     this.#events.up();
@@ -265,8 +268,10 @@ export class Link {
     try {
       for await (const { type, data, permissionContext } of connection.status()) {
         const kind: string = type;
-        if (kind === 'staleConnection') await connection.close();
-        else if (kind !== 'error') continue;
+        if (kind === 'staleConnection') {
+          this.#isSilent = true;
+          await connection.close();
+        } else if (kind !== 'error') continue;
         else if (permissionContext === undefined) this.#events.said(typeof data === 'string' ? data : kind);
         // a refused subscription is told to its callback
         else if (permissionContext.operation === 'publish') this.#events.denied(permissionContext.subject);

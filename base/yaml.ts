@@ -289,5 +289,13 @@ export function pointerOf(path: Path): string {
 function sentence(message: string): string {
   const line = (message.split('\n')[0] as string).replace(/ at line \d+, column \d+:?$/, '').replace(/\.$/, '');
   if (line.includes('multiple documents')) return 'the file holds several documents (---): one is read, so write one';
-  return quote(line, 300).slice(1, -1);
+  const hint = HINTS.find(([words]) => line.includes(words));
+  return quote(line, 300).slice(1, -1) + (hint === undefined ? '' : `: ${hint[1]}`);
 }
+
+/** What most often stands behind the parser's words. */
+const HINTS: readonly (readonly [words: string, hint: string])[] = [
+  ['Nested mappings are not allowed', 'text that holds ": " must be quoted'],
+  ['Sequence item without - indicator', 'this line is indented less than the keys before it, or more than its list'],
+  ['cannot start with reserved character', 'quote the text'],
+];

@@ -208,7 +208,12 @@ const addressesShape = object('map', {
     'none',
   ),
   loopback: optional(flag, 'This machine: for a laptop, where every agent is on it.', false, 'false'),
-  private: optional(flag, 'All networks that are not routed on the Internet (10/8, 172.16/12, 192.168/16, 100.64/10, fc00::/7).', false, 'false'),
+  private: optional(
+    flag,
+    'All networks that are not routed on the Internet (10/8, 172.16/12, 192.168/16, 100.64/10, fc00::/7).',
+    false,
+    'false',
+  ),
 });
 
 /** What stands under `control_plane`. */
@@ -242,11 +247,18 @@ export const controlPlaneFields = {
     null,
     'none',
   ),
-  log: optional(object('map', { level: optional(logLevel, 'Least severe lines that are written.', 'info' as const, 'info') }), 'What is written to the log.', Object.freeze({ level: 'info' as const })),
+  log: optional(
+    object('map', { level: optional(logLevel, 'Least severe lines that are written.', 'info' as const, 'info') }),
+    'What is written to the log.',
+    Object.freeze({ level: 'info' as const }),
+  ),
 };
 
-const section: Shape<ControlPlaneConfig> = mapped(object('control_plane', controlPlaneFields), (read) =>
-  deepFreeze({
+const section: Shape<ControlPlaneConfig> = mapped(object('control_plane', controlPlaneFields), (read, place) => {
+  const { host } = read.api.listen;
+  if ((host === '0.0.0.0' || host === '::') && read.api.public_url === null)
+    return place.at('api', 'listen').bad(`${host} is every address of this machine: say in public_url under which one the others reach it`);
+  return deepFreeze({
     name: read.name,
     env: read.env,
     nats: read.nats,
@@ -265,8 +277,8 @@ const section: Shape<ControlPlaneConfig> = mapped(object('control_plane', contro
     addresses: read.addresses,
     restore: read.restore,
     logLevel: read.log.level,
-  }),
-);
+  });
+});
 
 const fileFields = { control_plane: required(section, "the control plane's own settings: at least {name: ..., nats: {url: ...}}") };
 
@@ -276,7 +288,9 @@ export function readControlPlaneConfig(content: string, fileName: string): Contr
   if (value === undefined) return { problems: source.problems };
   const place = new Place(source);
   if (!isPlainMap(value)) {
-    place.bad(value === null ? 'the file is empty: it needs control_plane' : `the file must be a map with control_plane, not ${describe(value)}`);
+    place.bad(
+      value === null ? 'the file is empty: it needs control_plane' : `the file must be a map with control_plane, not ${describe(value)}`,
+    );
     return { problems: source.problems };
   }
   const map = value as Readonly<Record<string, unknown>>;

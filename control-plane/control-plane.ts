@@ -43,7 +43,7 @@ export class StartRefused extends Error {
 
 const RETRY_MS = 1_000;
 /** How often it is looked whether the stream is still the same one. */
-const WATCH_MS = 5_000;
+const WATCH_MS = 2_000;
 /** A follower that missed something reads again, but not for every message of a burst. */
 const REREAD_MS = 200;
 const ASK_MS = 3_000;
@@ -88,7 +88,14 @@ export class ControlPlane implements Plane {
   readonly #offsets: number[] = [];
 
   /** @param restoreFile absolute path of the export that is taken in when the stream is empty; null = none. */
-  constructor(config: ControlPlaneConfig, log: Log, version: string, restoreFile: string | null, clock: Clock = realClock, random: Random = systemRandom) {
+  constructor(
+    config: ControlPlaneConfig,
+    log: Log,
+    version: string,
+    restoreFile: string | null,
+    clock: Clock = realClock,
+    random: Random = systemRandom,
+  ) {
     this.name = config.name;
     this.env = config.env;
     this.version = version;
@@ -156,11 +163,17 @@ export class ControlPlane implements Plane {
       throw new StartRefused([(error as Error).message]);
     }
     const { ttlMs, renewMs } = this.#config.leader;
-    this.#leadership = new Leadership(this.#bus, this.clock, this.env, { id: this.name, url: this.url }, {
-      random: this.#random,
-      times: { renewMs, holdMs: Math.round(ttlMs * 0.75), expiryMs: ttlMs },
-      notice: (level, words) => this.#logger[level](words),
-    });
+    this.#leadership = new Leadership(
+      this.#bus,
+      this.clock,
+      this.env,
+      { id: this.name, url: this.url },
+      {
+        random: this.#random,
+        times: { renewMs, holdMs: Math.round(ttlMs * 0.75), expiryMs: ttlMs },
+        notice: (level, words) => this.#logger[level](words),
+      },
+    );
     this.#leadership.onChange((role) => {
       if (role === 'leader') void this.#take();
       else this.#leave('it does not hold the lease any more');
@@ -193,7 +206,12 @@ export class ControlPlane implements Plane {
   leader(): LeaderFacts | null {
     const leader = this.#leadership?.leader() ?? null;
     if (leader === null) return null;
-    return { holder: leader.id, url: leader.url, term: this.#leadership?.term ?? 0, isSelf: this.leading !== null && leader.id === this.name };
+    return {
+      holder: leader.id,
+      url: leader.url,
+      term: this.#leadership?.term ?? 0,
+      isSelf: this.leading !== null && leader.id === this.name,
+    };
   }
 
   warnings(): readonly string[] {
@@ -278,7 +296,8 @@ export class ControlPlane implements Plane {
       const wasLeading = this.leading !== null;
       this.#leave('the stream has been made anew');
       if (wasLeading) void this.#take();
-    } else this.#logger.info({ epoch, new_stream: isNew }, isNew ? 'a new, empty configuration stream' : 'the configuration stream is there');
+    } else
+      this.#logger.info({ epoch, new_stream: isNew }, isNew ? 'a new, empty configuration stream' : 'the configuration stream is there');
   }
 
   async #read(): Promise<string | null> {
@@ -391,6 +410,7 @@ export class ControlPlane implements Plane {
     if (leading === null) return;
     this.leading = null;
     leading.end(why);
+    this.api.endStreams();
     if (!this.#isStopping) this.#logger.warn({ term: leading.term }, `leads no longer: ${why}`);
     this.#rereadSoon();
   }

@@ -31,7 +31,9 @@ function settingsIn(file: string | undefined) {
   }
   const reading = readControlPlaneConfig(text, file);
   if ('problems' in reading)
-    throw new StartRefused(reading.problems.map(({ line, column, message }) => `${file}${line > 0 ? `:${line}:${column}` : ''}: ${message}`));
+    throw new StartRefused(
+      reading.problems.map(({ line, column, message }) => `${file}${line > 0 ? `:${line}:${column}` : ''}: ${message}`),
+    );
   return reading.config;
 }
 

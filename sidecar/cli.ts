@@ -5,6 +5,7 @@ import { realClock } from '../base/clock.ts';
 import { nearest } from '../base/suggest.ts';
 import { createLog, type LogOptions } from '../base/log.ts';
 import { documentSchema } from '../proto/language/document.ts';
+import { configSchema } from './config.ts';
 import { problemsIn, readSettings, type Started, StartRefused, startSidecar } from './sidecar.ts';
 import { wordsOfProblem } from './table/file.ts';
 import { packageVersion } from './version.ts';
@@ -40,13 +41,17 @@ const VERBS: Readonly<Record<string, Verb>> = {
   },
   check: {
     usage: 'check <file.yaml>',
-    does: 'validate a settings or table file and say what is wrong, with line and column',
+    does: 'validate a settings file with its table, or a table file, and say what is wrong, with line and column',
     run: ([file]) => check(needed(file, 'check', 'a file')),
   },
   schema: {
-    usage: 'schema',
-    does: 'print the JSON Schema of the table file, for editors',
-    run: () => void process.stdout.write(`${JSON.stringify(documentSchema(), null, 2)}\n`),
+    usage: 'schema [settings|table]',
+    does: 'print the JSON Schema of a settings file (with or without its table) or of a table file, for editors',
+    run: ([kind = 'settings']) => {
+      if (kind !== 'settings' && kind !== 'table')
+        throw new StartRefused([`there is no schema of ${JSON.stringify(kind.slice(0, 40))}: settings or table`]);
+      process.stdout.write(`${JSON.stringify(kind === 'table' ? documentSchema() : configSchema(), null, 2)}\n`);
+    },
   },
   sandbox: {
     usage: 'sandbox <scenario.yaml> … [--json]',

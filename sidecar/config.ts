@@ -3,10 +3,21 @@
  * default stands here once, in the field that has it. Reading files and secrets is left to `main`.
  */
 import { describe, quote } from '../base/duration.ts';
+import type { SecretSource } from '../base/secret.ts';
 import { explainStrays, readSections, tableFields, deepFreeze } from '../proto/language/document.ts';
-import { secretRef } from '../proto/language/endpoint.ts';
 import { addressProblem, tidyAddress } from '../proto/language/http-text.ts';
-import { environmentName, natsCredential, natsUrl } from '../proto/language/process-shapes.ts';
+import {
+  defaultsOf,
+  environmentName,
+  hostName,
+  type Listen,
+  listenAt,
+  type LogLevel,
+  logLevel,
+  natsCredential,
+  natsUrl,
+  secret,
+} from '../proto/language/process-shapes.ts';
 import { locality, sidecarName } from '../proto/language/provider.ts';
 import {
   BAD,
@@ -26,17 +37,6 @@ import { agentId } from '../proto/language/settings-fields.ts';
 import { choice, count, duration, isPlainMap, isText, list, number, oneOf, ratio, size, text } from '../proto/language/shapes.ts';
 import type { Problem, SecretRef, TableDocument } from '../proto/language/types.ts';
 import { agentsOnly } from '../proto/language/registration.ts';
-
-/** A secret: by reference, or written in the file itself (fine for a laptop, not for production). */
-export type SecretSource = SecretRef | { readonly literal: string };
-
-/** Host and port to bind. */
-export interface Listen {
-  /** Without brackets. */
-  readonly host: string;
-  /** 0 = any free one. */
-  readonly port: number;
-}
 
 export interface CallerToken {
   /** `team.role.id`. */
@@ -91,8 +91,6 @@ export type NatsCredential =
   /** Relative to the config file. */
   | { readonly credsFile: string };
 
-export type LogLevel = 'trace' | 'debug' | 'info' | 'warn' | 'error' | 'silent';
-
 export type SidecarReading =
   | {
       readonly config: SidecarConfig;
@@ -107,14 +105,7 @@ export type SidecarReading =
       readonly own: SidecarConfig | null;
     };
 
-/** `127.0.0.1:7700`, `[::1]:7700` or `localhost:7700`. */
-const listen: Shape<Listen> = mapped(text('a host and a port such as 127.0.0.1:7700'), (source, place) => {
-  const match = /^(?:\[([0-9a-fA-F:.]+)\]|([A-Za-z0-9][A-Za-z0-9.-]*)):(\d{1,5})$/.exec(source.trim());
-  const port = Number(match?.[3]);
-  if (match === null || port > 65_535)
-    return place.bad(`${place.name} must be a host and a port such as 127.0.0.1:7700 (or [::1]:7700), not ${quote(source)}`);
-  return { host: (match[1] ?? match[2]) as string, port };
-});
+const listen = listenAt('127.0.0.1:7700');
 
 function isEveryAddress(host: string): boolean {
   return host === '0.0.0.0' || host === '::';
@@ -123,31 +114,6 @@ function isEveryAddress(host: string): boolean {
 function isLoopback(host: string): boolean {
   return host === 'localhost' || host === '::1' || host.startsWith('127.');
 }
-
-const TOKEN = /^[!-~]{8,512}$/;
-
-const secret: Shape<SecretSource> = choice<SecretSource>(
-  'a token in quotes, {env: NAME} or {file: path}',
-  [
-    {
-      accepts: isText,
-      shape: mapped(text('a token'), (literal, place): SecretSource | Bad =>
-        TOKEN.test(literal) ? { literal } : place.bad(`${place.name} must have 8 to 512 printable characters without spaces`),
-      ),
-    },
-    { accepts: isPlainMap, shape: secretRef },
-  ],
-  true,
-);
-
-const host: Shape<string> = mapped(
-  text('a host name', (value) =>
-    /^(?:\[[0-9a-fA-F:.]+\]|[A-Za-z0-9][A-Za-z0-9.-]{0,252})$/.test(value)
-      ? null
-      : `${quote(value)} is not a host name: write it without scheme and port`,
-  ),
-  (value) => value.toLowerCase(),
-);
 
 const callers: Shape<readonly CallerToken[]> = mapped(
   list(
@@ -167,14 +133,6 @@ const callers: Shape<readonly CallerToken[]> = mapped(
     return read;
   },
 );
-
-/** Fields whose absence leaves every default inside in force. */
-function group<T>(shape: Shape<T>): T {
-  const nowhere = openSource('{}', 'defaults');
-  const read = shape.read({}, new Place(nowhere.source));
-  if (read === BAD) throw new Error(`a default is missing: ${nowhere.source.problems[0]?.message ?? ''}`);
-  return Object.freeze(read);
-}
 
 const limitsShape = object('map', {
   body: optional(
@@ -224,7 +182,7 @@ const affinityShape = object('map', {
 
 const logShape = object('map', {
   level: optional(
-    oneOf(['trace', 'debug', 'info', 'warn', 'error', 'silent']),
+    logLevel,
     'Least severe lines that are written.',
     'info' as const,
     'info',
@@ -375,12 +333,12 @@ export const sidecarFields = {
     '.reach',
   ),
   allowed_hosts: optional(
-    list(host, 100),
+    list(hostName, 100),
     'Host names that requests may carry beside localhost, 127.0.0.1 and [::1]; others are refused, since a web page could use them.',
     Object.freeze([]) as readonly string[],
     'none',
   ),
-  limits: optional(limitsShape, 'How much is taken in.', group(limitsShape)),
+  limits: optional(limitsShape, 'How much is taken in.', defaultsOf(limitsShape)),
   max_deadline: optional(
     duration(100),
     'Longest total time of a task, whoever asks for it: what runs longer belongs in a message.',
@@ -388,8 +346,8 @@ export const sidecarFields = {
     '10m',
   ),
   max_hops: optional(count(1, 64), 'Longest chain of agents calling agents. Real ones have a handful; more is a loop.', 16, '16'),
-  retry_budget: optional(retryBudgetShape, 'Bounds the retries of the whole sidecar.', group(retryBudgetShape)),
-  affinity: optional(affinityShape, 'What is remembered of conversations.', group(affinityShape)),
+  retry_budget: optional(retryBudgetShape, 'Bounds the retries of the whole sidecar.', defaultsOf(retryBudgetShape)),
+  affinity: optional(affinityShape, 'What is remembered of conversations.', defaultsOf(affinityShape)),
   connect_timeout: optional(
     duration(10, 60_000),
     'Longest wait for a connection. In one data centre it takes a millisecond; a second covers a lost packet.',
@@ -397,8 +355,8 @@ export const sidecarFields = {
     '1s',
   ),
   connections_per_origin: optional(count(1, 10_000), 'Connections to one address; as many calls can be under way there.', 128, '128'),
-  log: optional(logShape, 'What is written to the log.', group(logShape)),
-  ejection: optional(ejectionShape, 'When this sidecar leaves a provider alone by its own experience.', group(ejectionShape)),
+  log: optional(logShape, 'What is written to the log.', defaultsOf(logShape)),
+  ejection: optional(ejectionShape, 'When this sidecar leaves a provider alone by its own experience.', defaultsOf(ejectionShape)),
 };
 
 const section = object('sidecar', sidecarFields);

@@ -11,7 +11,7 @@ import { affinityKeyOf } from './contract/affinity-key.ts';
 import { contract } from './contract/contract.ts';
 import { deadline } from './deadline/deadline.ts';
 import type { Engine } from './engine.ts';
-import { codeEntry } from '../proto/wire/codes.ts';
+import { Code, codeEntry } from '../proto/wire/codes.ts';
 import { identify } from './identify/identify.ts';
 import { name } from './name/name.ts';
 import { overrides } from './overrides/overrides.ts';
@@ -62,7 +62,9 @@ function mayAsk(engine: Engine, call: Call): boolean {
 
 function weigh(engine: Engine, call: Call, withPayload: boolean): readonly CandidateView[] {
   call.affinityKey = affinityKeyOf(call);
-  if (!record(call, resolve(call, engine.random))) return [];
+  // Who exists and does not match is the very answer to "why not"; a caller whom no ACL admits learns nothing of them.
+  if (!record(call, resolve(call, engine.random)))
+    return call.refusal?.reason.code === Code.forbidden ? [] : explainChoice(engine.chooser, call, engine.clock.now());
   const line = call.lines[0] as Version;
   if (withPayload && !(record(call, contract(call, line)) && record(call, deadline(call, line, engine.config.maxDeadlineMs)))) return [];
   return explainChoice(engine.chooser, call, engine.clock.now());

@@ -92,9 +92,10 @@ export function joinRegistry(parts: JoinParts): Joined {
   return {
     client,
     serve: (answer) => {
-      serving = bus.serve(subjects.ask(config.name), ({ data }) => {
+      // Some questions want no answer, and have no place for one. Only inboxes are answered.
+      serving = bus.subscribe(subjects.ask(config.name), ({ data, reply }) => {
         const answered = answer(data);
-        return answered === null ? null : Buffer.from(JSON.stringify(answered), 'utf8');
+        if (answered !== null && reply.startsWith('_INBOX')) bus.publish(reply, Buffer.from(JSON.stringify(answered), 'utf8'));
       });
     },
     leave: async (withinMs) => {

@@ -1,11 +1,12 @@
 /** The composition root of a live sidecar: what is made, in which order it starts, and in which order it stops. */
 import { timingSafeEqual } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { dirname, isAbsolute, resolve } from 'node:path';
+import { dirname, isAbsolute, join, resolve } from 'node:path';
 import { type Clock, realClock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { type Random, systemRandom } from '../base/random.ts';
 import { readTable } from '../proto/language/document.ts';
+import { openSource } from '../proto/language/reader.ts';
 import { agentsOnlyProblems } from '../proto/language/registration.ts';
 import type { Problem, TableDocument } from '../proto/language/types.ts';
 import { answerAsk } from './accept/ask.ts';
@@ -182,15 +183,29 @@ function lastGoodOf(file: string, config: SidecarConfig): LastGood | null {
   return config.stateDir === null ? null : new LastGood(resolve(dirname(file), config.stateDir), config.name);
 }
 
-/** Everything that is wrong with a file, settings or table, as it would be judged when it is loaded. */
+/** Everything that is wrong with a file, settings or table, and with the table that settings name, as it would be judged when it is loaded. */
 export function problemsIn(text: string, file: string): readonly Problem[] {
   const read: TableReader = (content, name) => {
-    if (!/^sidecar:/m.test(content)) return readTable(content, name);
+    if (!holdsSettings(content, name)) return readTable(content, name);
     const reading = readSidecarConfig(content, name);
-    return 'problems' in reading ? reading : { document: reading.document ?? NO_TABLE };
+    if ('problems' in reading) return reading;
+    if (reading.tableFile === null) return { document: reading.document ?? NO_TABLE };
+    const path = isAbsolute(reading.tableFile) ? reading.tableFile : join(dirname(name), reading.tableFile);
+    try {
+      return besideTable(reading.config)(readFileSync(path, 'utf8'), path);
+    } catch (error) {
+      const message = `${path} cannot be read (${(error as NodeJS.ErrnoException).code ?? 'error'})`;
+      return { problems: [{ file: name, line: 1, column: 1, path: '/sidecar/table', message }] };
+    }
   };
   const reading = withReachable(read, endpointTypes(registerTransports(null)), null)(text, file);
   return 'problems' in reading ? reading.problems : [];
+}
+
+/** However it is written: YAML or JSON, quoted or not. */
+function holdsSettings(text: string, file: string): boolean {
+  const { value } = openSource(text, file);
+  return typeof value === 'object' && value !== null && 'sidecar' in value;
 }
 
 const NO_TABLE: TableDocument = Object.freeze({ contracts: [], providers: [], policies: [], overrides: [], sidecars: [] });

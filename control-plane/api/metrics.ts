@@ -31,7 +31,11 @@ export async function metricsText(plane: Plane, counts: RequestCounts): Promise<
   gauge('reach_control_pending_writes', 'Changes that wait to be written.', leading?.writer.pending ?? 0);
   gauge('reach_control_held', 'Losses that are held back until an operator confirms them.', leading?.held.length ?? 0);
   const sidecars = new Gauge({ name: 'reach_control_sidecars', help: 'Sidecars by standing.', labelNames: ['standing'], registers });
-  const refusing = new Gauge({ name: 'reach_control_sidecars_refusing', help: 'Sidecars that refuse something that was pushed.', registers });
+  const refusing = new Gauge({
+    name: 'reach_control_sidecars_refusing',
+    help: 'Sidecars that refuse something that was pushed.',
+    registers,
+  });
   for (const standing of ['current', 'behind', 'stale', 'missing']) sidecars.set({ standing }, 0);
   for (const row of plane.fleet.rows(plane.clock.now())) {
     sidecars.inc({ standing: row.standing });
@@ -40,10 +44,17 @@ export async function metricsText(plane: Plane, counts: RequestCounts): Promise<
   const providers = new Gauge({ name: 'reach_control_providers', help: 'Providers by status.', labelNames: ['status'], registers });
   for (const status of ['online', 'offline', 'overdue']) providers.set({ status }, 0);
   if (plane.epoch !== '') for (const { status } of plane.registry().providers()) providers.inc({ status });
-  const requests = new Counter({ name: 'reach_control_requests_total', help: 'Requests of the API, by route and status.', labelNames: ['route', 'status'], registers });
+  const requests = new Counter({
+    name: 'reach_control_requests_total',
+    help: 'Requests of the API, by route and status.',
+    labelNames: ['route', 'status'],
+    registers,
+  });
   for (const { route, status, count } of counts.all()) requests.inc({ route, status }, count);
   const usage = process.cpuUsage();
-  new Counter({ name: 'process_cpu_seconds_total', help: 'User and system time of the process.', registers }).inc((usage.user + usage.system) / 1e6);
+  new Counter({ name: 'process_cpu_seconds_total', help: 'User and system time of the process.', registers }).inc(
+    (usage.user + usage.system) / 1e6,
+  );
   gauge('process_resident_memory_bytes', 'Resident memory.', process.memoryUsage.rss());
   return { text: await metrics.metrics(), contentType: metrics.contentType };
 }

@@ -41,7 +41,12 @@ function operation(route: Route): Json {
   ];
   const contentType = route.answer.contentType ?? 'application/json';
   const responses: Record<string, Json> = {
-    [route.answer.status]: { description: route.answer.doc, content: { [contentType]: { schema: route.answer.schema ?? (contentType === 'application/json' ? { type: 'object' } : { type: 'string' }) } } },
+    [route.answer.status]: {
+      description: route.answer.doc,
+      content: {
+        [contentType]: { schema: route.answer.schema ?? (contentType === 'application/json' ? { type: 'object' } : { type: 'string' }) },
+      },
+    },
     default: { $ref: '#/components/responses/Problem' },
   };
   if (route.onLeader) responses['307'] = { description: 'This replica does not lead: ask the one named in Location.' };
@@ -50,13 +55,22 @@ function operation(route: Route): Json {
     summary: route.summary,
     ...(route.role === 'open' ? { security: [] } : { security: [{ operator: [] }], description: `Needs the role ${route.role}.` }),
     ...(parameters.length > 0 ? { parameters } : {}),
-    ...(route.body === undefined ? {} : { requestBody: { description: route.body.doc, content: { [route.body.contentType]: { schema: route.body.schema } } } }),
+    ...(route.body === undefined
+      ? {}
+      : { requestBody: { description: route.body.doc, content: { [route.body.contentType]: { schema: route.body.schema } } } }),
     responses,
   };
 }
 
 function parameter({ name, doc, example }: Described, where: 'path' | 'query'): Json {
-  return { name, in: where, required: where === 'path', description: doc, schema: { type: 'string' }, ...(example === undefined ? {} : { example }) };
+  return {
+    name,
+    in: where,
+    required: where === 'path',
+    description: doc,
+    schema: { type: 'string' },
+    ...(example === undefined ? {} : { example }),
+  };
 }
 
 function problemSchema(): Json {

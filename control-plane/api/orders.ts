@@ -25,7 +25,13 @@ export interface Order {
 }
 
 /** Writes an outcome and the audit entry; gives the sequence, or why it is not in force. */
-export async function carryOut(plane: Plane, asked: Asked, order: Order, outcome: OrderOutcome, after: () => unknown): Promise<number | Refused> {
+export async function carryOut(
+  plane: Plane,
+  asked: Asked,
+  order: Order,
+  outcome: OrderOutcome,
+  after: () => unknown,
+): Promise<number | Refused> {
   const leading = plane.leading;
   if (leading === null) return unavailable('this replica has just stopped leading; ask again');
   if (outcome.problem !== null) return conflict(outcome.problem);
@@ -47,7 +53,11 @@ export function orderRoutes(plane: Plane): readonly Route[] {
   const order = { role: 'operator', onLeader: true } as const;
   const id = [{ name: 'id', doc: 'Agent id.', example: 'crm.order.a' }];
   const body = (properties: Readonly<Record<string, unknown>>) =>
-    ({ contentType: 'application/json', doc: 'What is ordered, and why.', schema: { type: 'object', properties: { ...properties, reason: REASON } } }) as const;
+    ({
+      contentType: 'application/json',
+      doc: 'What is ordered, and why.',
+      schema: { type: 'object', properties: { ...properties, reason: REASON } },
+    }) as const;
   return [
     {
       ...order,
@@ -95,7 +105,12 @@ export function orderRoutes(plane: Plane): readonly Route[] {
       body: body({
         shares: {
           type: ['object', 'null'],
-          additionalProperties: { anyOf: [{ type: 'number', minimum: 0, maximum: 1 }, { type: 'string', pattern: '%$' }] },
+          additionalProperties: {
+            anyOf: [
+              { type: 'number', minimum: 0, maximum: 1 },
+              { type: 'string', pattern: '%$' },
+            ],
+          },
           description: 'Share by exact version; what is not named shares the rest. null: no split.',
         },
       }),
@@ -167,7 +182,13 @@ async function canary(plane: Plane, asked: Asked): Promise<Reply> {
   }
   const now = (): Readonly<Record<string, number>> | null => registry.operators().canary.canary[name] ?? null;
   const before = now();
-  const seq = await carryOut(plane, asked, { what: 'capability.canary', target: name, reason, before }, registry.shiftCanary(name, shares), now);
+  const seq = await carryOut(
+    plane,
+    asked,
+    { what: 'capability.canary', target: name, reason, before },
+    registry.shiftCanary(name, shares),
+    now,
+  );
   if (seq instanceof Refused) return seq;
   const answer: CanaryChange = { capability: name, shares: now(), seq };
   return json(answer);

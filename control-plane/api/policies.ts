@@ -10,7 +10,11 @@ import { absent, conflict, invalid, Refused, unavailable } from './problem.ts';
 import { type Asked, bodyMap, json, type Reply, type Route, strayKey } from './route.ts';
 import { type HistoryAnswer, type PoliciesAnswer, type PolicyChangeAnswer, snake } from './shapes.ts';
 
-const YAML = { contentType: 'application/yaml', doc: 'The document: contracts and policies, YAML or JSON.', schema: { type: 'string' } } as const;
+const YAML = {
+  contentType: 'application/yaml',
+  doc: 'The document: contracts and policies, YAML or JSON.',
+  schema: { type: 'string' },
+} as const;
 const FILE = { name: 'file', doc: 'Name of the file, for the places of mistakes.', example: 'policies.yaml' };
 const NOTE = { name: 'note', doc: 'Why; stands in the history.' };
 
@@ -77,7 +81,12 @@ export function policyRoutes(plane: Plane): readonly Route[] {
       role: 'operator',
       onLeader: true,
       summary: 'Applies a document: whole, or not at all.',
-      query: [FILE, NOTE, { name: 'dry_run', doc: '`true`: judge it and say what it would change.' }, { name: 'share', doc: 'A staged roll-out: only this share of the sidecars uses it at first.', example: '10%' }],
+      query: [
+        FILE,
+        NOTE,
+        { name: 'dry_run', doc: '`true`: judge it and say what it would change.' },
+        { name: 'share', doc: 'A staged roll-out: only this share of the sidecars uses it at first.', example: '10%' },
+      ],
       body: YAML,
       answer: { status: 200, doc: 'The version, what it changes, what looks like a slip.' },
       handle: (asked) => apply(plane, asked),
@@ -88,7 +97,11 @@ export function policyRoutes(plane: Plane): readonly Route[] {
       role: 'operator',
       onLeader: true,
       summary: 'Applies an old version as a new one.',
-      body: { contentType: 'application/json', doc: 'Which.', schema: { type: 'object', properties: { version: { type: 'integer', minimum: 1 } }, required: ['version'] } },
+      body: {
+        contentType: 'application/json',
+        doc: 'Which.',
+        schema: { type: 'object', properties: { version: { type: 'integer', minimum: 1 } }, required: ['version'] },
+      },
       answer: { status: 200, doc: 'The new version.' },
       handle: (asked) => rollback(plane, asked),
     },
@@ -104,7 +117,8 @@ export function policyRoutes(plane: Plane): readonly Route[] {
         schema: { type: 'object', properties: { force: { type: 'boolean' } } },
       },
       answer: { status: 200, doc: 'In force at this sequence.' },
-      handle: (asked) => step(plane, asked, 'policies.promote', ['force'], (leading, map) => leading.registry.promote({ force: map['force'] === true })),
+      handle: (asked) =>
+        step(plane, asked, 'policies.promote', ['force'], (leading, map) => leading.registry.promote({ force: map['force'] === true })),
     },
     {
       method: 'POST',
@@ -121,7 +135,11 @@ export function policyRoutes(plane: Plane): readonly Route[] {
       role: 'operator',
       onLeader: true,
       summary: 'Gives a staged roll-out a larger share.',
-      body: { contentType: 'application/json', doc: 'The new share.', schema: { type: 'object', properties: { share: { type: ['string', 'number'] } }, required: ['share'] } },
+      body: {
+        contentType: 'application/json',
+        doc: 'The new share.',
+        schema: { type: 'object', properties: { share: { type: ['string', 'number'] } }, required: ['share'] },
+      },
       answer: { status: 200, doc: 'In force at this sequence.' },
       handle: (asked) =>
         step(plane, asked, 'policies.widen', ['share'], (leading, map) => {
@@ -164,7 +182,9 @@ async function versionOf(plane: Plane, text: string | undefined): Promise<Policy
   const found = versions.findLast((entry) => entry.version === version);
   if (found !== undefined) return found;
   const known = versions.map((entry) => entry.version);
-  return absent(`there is no version ${version}; ${known.length === 0 ? 'none has been applied yet' : `there are ${Math.min(...known)} to ${Math.max(...known)}`}`);
+  return absent(
+    `there is no version ${version}; ${known.length === 0 ? 'none has been applied yet' : `there are ${Math.min(...known)} to ${Math.max(...known)}`}`,
+  );
 }
 
 function preview(plane: Plane, text: string, file: string | undefined): Reply {
@@ -200,7 +220,13 @@ async function apply(plane: Plane, asked: Asked): Promise<Reply> {
   const { registry } = plane.leading as Leading;
   const author = asked.operator?.name ?? '';
   const before = registry.operators().policies.active?.version ?? 0;
-  const outcome = registry.applyPolicies(asked.body, { author, note: note ?? '', share, lastSeq: plane.mirror.lastSeq, file: file ?? 'policies' });
+  const outcome = registry.applyPolicies(asked.body, {
+    author,
+    note: note ?? '',
+    share,
+    lastSeq: plane.mirror.lastSeq,
+    file: file ?? 'policies',
+  });
   return settle(plane, asked, outcome, share === null || share >= 1 ? 'apply' : 'stage', before, note ?? '');
 }
 
@@ -218,16 +244,32 @@ async function rollback(plane: Plane, asked: Asked): Promise<Reply> {
   return settle(plane, asked, outcome, 'rollback', before, `back to version ${entry.version}`);
 }
 
-async function settle(plane: Plane, asked: Asked, outcome: PolicyOutcome, action: PolicyEntry['action'], before: number, reason: string): Promise<Reply> {
+async function settle(
+  plane: Plane,
+  asked: Asked,
+  outcome: PolicyOutcome,
+  action: PolicyEntry['action'],
+  before: number,
+  reason: string,
+): Promise<Reply> {
   if (!outcome.ok) return refused(outcome.problems);
   if (outcome.entry === null) return json(changeOf(plane, outcome, false, 0));
   const unkept = await plane.journal.policies({ ...outcome.entry, action });
   const order = { what: `policies.${action}`, target: String(outcome.entry.version), reason, before };
-  const seq = await carryOut(plane, asked, order, { problem: null, change: outcome.change }, () => ({ version: outcome.entry?.version, diff: outcome.diff.lines }));
+  const seq = await carryOut(plane, asked, order, { problem: null, change: outcome.change }, () => ({
+    version: outcome.entry?.version,
+    diff: outcome.diff.lines,
+  }));
   if (seq instanceof Refused) return seq;
   const answer = changeOf(plane, outcome, false, seq);
   if (unkept === null) return json(answer);
-  const warning = { file: '', line: 0, column: 0, path: '', message: `the version is in force but could not be kept in the history: ${unkept}` };
+  const warning = {
+    file: '',
+    line: 0,
+    column: 0,
+    path: '',
+    message: `the version is in force but could not be kept in the history: ${unkept}`,
+  };
   return json({ ...answer, warnings: [...answer.warnings, warning] });
 }
 
@@ -247,7 +289,12 @@ async function step(
   if (before === null) return conflict('no roll-out is under way');
   const outcome = act(leading, map);
   if (outcome instanceof Refused) return outcome;
-  const order = { what, target: String(before.version), reason: '', before: { version: before.version, share: before.share, halted: before.halted } };
+  const order = {
+    what,
+    target: String(before.version),
+    reason: '',
+    before: { version: before.version, share: before.share, halted: before.halted },
+  };
   const seq = await carryOut(plane, asked, order, outcome, () => {
     const now = leading.registry.rollout();
     return now === null ? null : { version: now.version, share: now.share };

@@ -14,7 +14,13 @@ export class Refused {
   /** Things that stand beside the detail, such as the versions that exist. */
   readonly extra: Readonly<Record<string, unknown>>;
 
-  constructor(status: number, code: Code, detail: string, problems: readonly Problem[] = [], extra: Readonly<Record<string, unknown>> = {}) {
+  constructor(
+    status: number,
+    code: Code,
+    detail: string,
+    problems: readonly Problem[] = [],
+    extra: Readonly<Record<string, unknown>> = {},
+  ) {
     this.status = status;
     this.code = code;
     this.detail = detail;

@@ -131,7 +131,14 @@ export function fleet(plane: Plane): FleetAnswer {
       missing: count('missing'),
       refusing: rows.filter((row) => row.refused.length > 0).length,
     },
-    held: plane.leading === null ? null : plane.leading.held.map(({ id, reason, sinceMs }) => ({ id, reason, for_ms: sinceMs === null ? null : Math.round(now - sinceMs) })),
+    held:
+      plane.leading === null
+        ? null
+        : plane.leading.held.map(({ id, reason, sinceMs }) => ({
+            id,
+            reason,
+            for_ms: sinceMs === null ? null : Math.round(now - sinceMs),
+          })),
     rollout: rollout === null ? null : snake(rollout),
   };
 }

@@ -15,7 +15,9 @@ export interface Asked {
   readonly operator: Operator | null;
 }
 
-export type Answered = { readonly status: number; readonly json: unknown } | { readonly status: number; readonly text: string; readonly contentType: string };
+export type Answered =
+  | { readonly status: number; readonly json: unknown }
+  | { readonly status: number; readonly text: string; readonly contentType: string };
 
 /** An answer that goes on: lines are written until the asker goes away or `end` is called. */
 export interface Streaming {
@@ -66,7 +68,8 @@ export function bodyMap(asked: Asked): Readonly<Record<string, unknown>> | strin
 
 /** The first key that is not known, as a sentence; null when all are. */
 export function strayKey(map: Readonly<Record<string, unknown>>, known: readonly string[]): string | null {
-  for (const key of Object.keys(map)) if (!known.includes(key)) return `unknown key ${JSON.stringify(key.slice(0, 80))}: known are ${known.join(', ')}`;
+  for (const key of Object.keys(map))
+    if (!known.includes(key)) return `unknown key ${JSON.stringify(key.slice(0, 80))}: known are ${known.join(', ')}`;
   return null;
 }
 

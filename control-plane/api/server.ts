@@ -92,13 +92,23 @@ export class ApiPort {
       socket.once('close', () => this.#sockets.delete(socket));
     });
     this.app.removeAllContentTypeParsers();
-    this.app.addContentTypeParser('*', { parseAs: 'string' }, (_request: FastifyRequest, body: string | Buffer, done: (error: Error | null, body?: unknown) => void) =>
-      done(null, String(body)),
+    this.app.addContentTypeParser(
+      '*',
+      { parseAs: 'string' },
+      (_request: FastifyRequest, body: string | Buffer, done: (error: Error | null, body?: unknown) => void) => done(null, String(body)),
     );
     this.app.setErrorHandler((error: FastifyError, request: FastifyRequest, reply: FastifyReply) => this.#failed(error, request, reply));
     this.app.setNotFoundHandler((request: FastifyRequest, reply: FastifyReply) => {
       reply.hijack();
-      refuse(reply.raw, new Refused(404, Code.invalid_request, `there is nothing at ${request.method} ${printable(request.url, 200)}; see GET /v1/openapi.json`), false);
+      refuse(
+        reply.raw,
+        new Refused(
+          404,
+          Code.invalid_request,
+          `there is nothing at ${request.method} ${printable(request.url, 200)}; see GET /v1/openapi.json`,
+        ),
+        false,
+      );
     });
     for (const route of routes) this.#mount(route);
   }
@@ -109,7 +119,9 @@ export class ApiPort {
     try {
       await this.app.listen({ host, port, listenTextResolver: () => '' });
     } catch (error) {
-      throw new Error(`the API cannot listen on ${host.includes(':') ? `[${host}]` : host}:${port} (${(error as NodeJS.ErrnoException).code ?? 'error'})`);
+      throw new Error(
+        `the API cannot listen on ${host.includes(':') ? `[${host}]` : host}:${port} (${(error as NodeJS.ErrnoException).code ?? 'error'})`,
+      );
     }
     const bound = this.#server.address() as AddressInfo;
     this.#address = { host: bound.address, port: bound.port };
@@ -120,9 +132,14 @@ export class ApiPort {
     return `http://${host.includes(':') ? `[${host}]` : host}:${port}`;
   }
 
+  /** Who watches has to look for the leader anew. */
+  endStreams(): void {
+    for (const end of this.#streams) end();
+  }
+
   /** Ends event streams, lets what is under way end, at most `graceMs`. */
   async close(graceMs: number): Promise<void> {
-    for (const end of [...this.#streams]) end();
+    this.endStreams();
     const cut = this.#options.clock.after(graceMs, () => {
       for (const socket of this.#sockets) socket.destroy();
     });
@@ -149,7 +166,11 @@ export class ApiPort {
           if (route.role !== 'open') {
             if (operator === null) return refuse(response, new Refused(401, Code.unauthenticated, WHO_ARE_YOU), false);
             if (!mayAct(operator, route.role))
-              return refuse(response, new Refused(403, Code.forbidden, `${operator.name} may look but not change: this needs the role operator`), false);
+              return refuse(
+                response,
+                new Refused(403, Code.forbidden, `${operator.name} may look but not change: this needs the role operator`),
+                false,
+              );
           }
           const query = oneEach(request.query as Record<string, string | string[]>);
           const stray = strayQuery(route, query);
@@ -178,7 +199,12 @@ export class ApiPort {
 
   #sendToLeader(request: FastifyRequest, response: ServerResponse): void {
     const { url } = this.#options.leader();
-    if (url === null) return refuse(response, unavailable('no replica leads at present: NATS is away, or an election is under way; ask again in a few seconds'), false);
+    if (url === null)
+      return refuse(
+        response,
+        unavailable('no replica leads at present: NATS is away, or an election is under way; ask again in a few seconds'),
+        false,
+      );
     response.setHeader('location', `${url}${request.url}`);
     send(response, 307, 'application/json; charset=utf-8', JSON.stringify({ leader: url }));
   }
@@ -220,7 +246,11 @@ export class ApiPort {
     const response = reply.raw;
     if (response.headersSent || response.destroyed) return;
     if (error.statusCode === 413)
-      return refuse(response, new Refused(413, Code.payload_too_large, `the body is above the limit of ${this.#options.bodyBytes} bytes`), true);
+      return refuse(
+        response,
+        new Refused(413, Code.payload_too_large, `the body is above the limit of ${this.#options.bodyBytes} bytes`),
+        true,
+      );
     if (error.statusCode !== undefined && error.statusCode >= 400 && error.statusCode < 500)
       return refuse(response, new Refused(error.statusCode, Code.invalid_request, error.message), true);
     this.#options.logger.error({ err: errorWords(error), path: printable(request.url, 200) }, 'a fault in the API');
@@ -242,7 +272,11 @@ function refuse(response: ServerResponse, refused: Refused, isLast: boolean): vo
 }
 
 function send(response: ServerResponse, status: number, contentType: string, text: string): void {
-  response.writeHead(status, { 'content-type': contentType, 'content-length': String(Buffer.byteLength(text)), 'cache-control': 'no-store' });
+  response.writeHead(status, {
+    'content-type': contentType,
+    'content-length': String(Buffer.byteLength(text)),
+    'cache-control': 'no-store',
+  });
   response.end(text);
 }
 

@@ -90,7 +90,13 @@ export interface PolicyChangeAnswer {
   readonly version: number | null;
   readonly dry_run: boolean;
   readonly diff: readonly string[];
-  readonly warnings: readonly { readonly file: string; readonly line: number; readonly column: number; readonly path: string; readonly message: string }[];
+  readonly warnings: readonly {
+    readonly file: string;
+    readonly line: number;
+    readonly column: number;
+    readonly path: string;
+    readonly message: string;
+  }[];
   readonly rollout: Snake<RolloutView> | null;
   readonly seq: number;
 }

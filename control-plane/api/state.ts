@@ -43,7 +43,11 @@ export function stateRoutes(plane: Plane): readonly Route[] {
       role: 'operator',
       onLeader: true,
       summary: "Takes an export in: sidecars that are not registered, and the operators' state in place of the one there is.",
-      body: { contentType: 'application/json', doc: 'An export.', schema: { type: 'object', required: ['kind', 'wire', 'registrations', 'operators'] } },
+      body: {
+        contentType: 'application/json',
+        doc: 'An export.',
+        schema: { type: 'object', required: ['kind', 'wire', 'registrations', 'operators'] },
+      },
       answer: { status: 200, doc: 'What was taken in.' },
       handle: (asked) => imported(plane, asked),
     },
@@ -66,7 +70,8 @@ export function stateRoutes(plane: Plane): readonly Route[] {
       answer: { status: 200, doc: 'Entries.' },
       handle: async ({ query }) => {
         const limit = Number(query['limit'] ?? 100);
-        if (!Number.isInteger(limit) || limit < 1 || limit > MAX_AUDITS) return invalid(`limit must be a whole number from 1 to ${MAX_AUDITS}`);
+        if (!Number.isInteger(limit) || limit < 1 || limit > MAX_AUDITS)
+          return invalid(`limit must be a whole number from 1 to ${MAX_AUDITS}`);
         const entries = await plane.journal.audits(limit);
         if ('failed' in entries) return unavailable(`the audit log cannot be read: ${entries.failed}`);
         const answer: AuditAnswer = { entries: entries.map(({ atMs, ...rest }) => ({ at_ms: atMs, ...rest })) };
@@ -102,10 +107,13 @@ export function readExport(text: string): ExportDocument | string {
   } catch {
     return 'this is not JSON';
   }
-  if (typeof value !== 'object' || value === null || (value as ExportDocument).kind !== KIND) return `this is not an export: its kind is not ${KIND}`;
+  if (typeof value !== 'object' || value === null || (value as ExportDocument).kind !== KIND)
+    return `this is not an export: its kind is not ${KIND}`;
   const document = value as Partial<ExportDocument>;
-  if (document.wire !== REGISTRY_WIRE) return `this export is of version ${String(document.wire)}, and this control plane reads version ${REGISTRY_WIRE}`;
-  if (!Array.isArray(document.registrations) || !document.registrations.every(isRegistration)) return 'registrations must be a list of what sidecars registered';
+  if (document.wire !== REGISTRY_WIRE)
+    return `this export is of version ${String(document.wire)}, and this control plane reads version ${REGISTRY_WIRE}`;
+  if (!Array.isArray(document.registrations) || !document.registrations.every(isRegistration))
+    return 'registrations must be a list of what sidecars registered';
   const { operators } = document;
   if (typeof operators !== 'object' || operators === null) return 'operators is missing';
   return {
@@ -127,13 +135,20 @@ export function readExport(text: string): ExportDocument | string {
 
 function isRegistration(value: unknown): value is RegistrationState {
   const state = value as Partial<RegistrationState> | null;
-  return typeof state === 'object' && state !== null && state.wire === REGISTRY_WIRE && typeof state.hello?.sidecar === 'string' && Array.isArray(state.hello.agents);
+  return (
+    typeof state === 'object' &&
+    state !== null &&
+    state.wire === REGISTRY_WIRE &&
+    typeof state.hello?.sidecar === 'string' &&
+    Array.isArray(state.hello.agents)
+  );
 }
 
 async function imported(plane: Plane, asked: Asked): Promise<Reply> {
   const document = readExport(asked.body);
   if (typeof document === 'string') return invalid(document);
-  if (document.env !== plane.env) return conflict(`this is an export of the environment ${JSON.stringify(document.env)}, and this one is ${JSON.stringify(plane.env)}`);
+  if (document.env !== plane.env)
+    return conflict(`this is an export of the environment ${JSON.stringify(document.env)}, and this one is ${JSON.stringify(plane.env)}`);
   const leading = plane.leading as Leading;
   const kept = await plane.journal.versions();
   const before = { sidecars: leading.registry.sidecarNames().length, version: leading.registry.operators().policies.active?.version ?? 0 };
@@ -156,12 +171,13 @@ async function imported(plane: Plane, asked: Asked): Promise<Reply> {
 
 function watch(plane: Plane): Reply {
   return {
-    start: ({ event, end }) => {
-      event('hello', { replica: plane.name, epoch: plane.epoch, last_seq: plane.mirror.lastSeq });
-      const events = plane.watch(({ kind, agent, sidecar, why, words, atMs }) => void event('event', { kind, agent, sidecar, why, words, at_ms: atMs }));
+    start: (out) => {
+      out.event('hello', { replica: plane.name, epoch: plane.epoch, last_seq: plane.mirror.lastSeq });
+      const events = plane.watch(
+        ({ kind, agent, sidecar, why, words, atMs }) => void out.event('event', { kind, agent, sidecar, why, words, at_ms: atMs }),
+      );
       const stored = plane.mirror.listen((tail, seq) => {
-        if (plane.leading === null) return end();
-        event('stored', { tail, seq, at_ms: plane.clock.wallMs() });
+        out.event('stored', { tail, seq, at_ms: plane.clock.wallMs() });
       });
       return () => {
         events();

@@ -68,7 +68,8 @@ export class Client {
 
   /** Server-sent events, until the server ends them or `onEvent` says false. */
   async events(request: Request, onEvent: (name: string, data: unknown) => boolean): Promise<void> {
-    const response = await this.#send(request, false);
+    const abort = new AbortController();
+    const response = await this.#send(request, abort);
     if (response.body === null) return;
     const decoder = new TextDecoder();
     let rest = '';
@@ -79,7 +80,10 @@ export class Client {
           const block = rest.slice(0, end);
           rest = rest.slice(end + 2);
           const event = eventOf(block);
-          if (event !== null && !onEvent(event.name, event.data)) return void (await response.body.cancel().catch(() => undefined));
+          if (event !== null && !onEvent(event.name, event.data)) {
+            abort.abort();
+            return;
+          }
         }
       }
     } catch {
@@ -87,10 +91,10 @@ export class Client {
     }
   }
 
-  async #send(request: Request, isTimed = true): Promise<Response> {
+  async #send(request: Request, endless: AbortController | null = null): Promise<Response> {
     let url = `${this.#server}${request.path}${queryOf(request.query ?? {})}`;
     for (let hop = 0; hop <= MAX_REDIRECTS; hop++) {
-      const response = await this.#fetch(url, request, isTimed);
+      const response = await this.#fetch(url, request, endless);
       const location = response.headers.get('location');
       if (response.status === 307 && location !== null) {
         await response.arrayBuffer().catch(() => undefined);
@@ -100,10 +104,12 @@ export class Client {
       if (response.ok) return response;
       throw failure(response.status, await response.text().catch(() => ''), url);
     }
-    throw new Failed(Exit.unreachable, ['the replicas send one another round in a circle: an election is under way; try again in a few seconds']);
+    throw new Failed(Exit.unreachable, [
+      'the replicas send one another round in a circle: an election is under way; try again in a few seconds',
+    ]);
   }
 
-  async #fetch(url: string, request: Request, isTimed: boolean): Promise<Response> {
+  async #fetch(url: string, request: Request, endless: AbortController | null): Promise<Response> {
     const headers: Record<string, string> = { accept: 'application/json' };
     if (this.#token !== null) headers['authorization'] = `Bearer ${this.#token}`;
     let body: string | undefined;
@@ -114,14 +120,12 @@ export class Client {
       headers['content-type'] = 'application/yaml';
       body = request.text;
     }
-    const abort = new AbortController();
+    const abort = endless ?? new AbortController();
     let isLate = false;
-    const timer = isTimed
-      ? this.#clock.after(this.#timeoutMs, () => {
-          isLate = true;
-          abort.abort();
-        })
-      : null;
+    const timer = this.#clock.after(this.#timeoutMs, () => {
+      isLate = true;
+      abort.abort();
+    });
     try {
       return await fetch(url, {
         method: request.method ?? 'GET',
@@ -132,9 +136,11 @@ export class Client {
       });
     } catch (error) {
       if (isLate) throw new Failed(Exit.unreachable, [`${originOf(url)} does not answer within ${this.#timeoutMs / 1_000} s`]);
-      throw new Failed(Exit.unreachable, [`${originOf(url)} cannot be reached (${causeOf(error)}); name another with --server or REACH_SERVER`]);
+      throw new Failed(Exit.unreachable, [
+        `${originOf(url)} cannot be reached (${causeOf(error)}); name another with --server or REACH_SERVER`,
+      ]);
     } finally {
-      timer?.cancel();
+      timer.cancel();
     }
   }
 }
@@ -154,7 +160,8 @@ function failure(status: number, text: string, url: string): Failed {
     // Said below in our own words.
   }
   const detail = typeof body?.detail === 'string' ? printable(body.detail) : `${originOf(url)} answered ${status}`;
-  if (status === 401) return new Failed(Exit.refused, ['the control plane does not know this token: give it with --token or REACH_TOKEN'], body);
+  if (status === 401)
+    return new Failed(Exit.refused, ['the control plane does not know this token: give it with --token or REACH_TOKEN'], body);
   if (Array.isArray(body?.problems)) return new Failed(Exit.refused, [...(body.problems as Problem[]).map(problemWords), detail], body);
   return new Failed(status === 503 || status === 502 || status === 504 ? Exit.unreachable : Exit.refused, [detail], body);
 }
@@ -183,6 +190,7 @@ function originOf(url: string): string {
 function causeOf(error: unknown): string {
   const cause = (error as { cause?: { code?: unknown; message?: unknown } }).cause;
   if (typeof cause?.code === 'string') return cause.code;
+  if (typeof cause?.message === 'string') return cause.message;
   return error instanceof Error ? error.message : String(error);
 }
 

@@ -5,7 +5,7 @@
 import type { Command } from 'commander';
 import type { CapabilitiesAnswer, FleetAnswer, HistoryAnswer, ProvidersAnswer } from '../api/shapes.ts';
 import { CLI_SCHEMAS } from './schemas.ts';
-import { Client } from './client.ts';
+import type { Client } from './client.ts';
 import type { Context } from './context.ts';
 
 export const SHELLS = ['bash', 'zsh', 'fish'] as const;
@@ -63,13 +63,15 @@ export async function complete(program: Command, words: readonly string[], conte
     if (next !== undefined && position === 0) command = next;
     else position++;
   }
-  const candidates = wantsValueOf !== null ? await valuesOf(wantsValueOf, context) : await wordsFor(program, command, position, last, context);
+  const candidates =
+    wantsValueOf !== null ? await valuesOf(wantsValueOf, context) : await wordsFor(program, command, position, last, context);
   return candidates.filter((candidate) => candidate.startsWith(last));
 }
 
 async function wordsFor(program: Command, command: Command, position: number, last: string, context: Context): Promise<readonly string[]> {
   if (last.startsWith('-')) return [...command.options, ...(command === program ? [] : program.options)].flatMap(({ long }) => long ?? []);
-  if (command.commands.length > 0) return position > 0 ? [] : command.commands.filter((each) => each.name() !== 'complete').map((each) => each.name());
+  if (command.commands.length > 0)
+    return position > 0 ? [] : command.commands.filter((each) => each.name() !== 'complete').map((each) => each.name());
   const argument = command.registeredArguments[Math.min(position, command.registeredArguments.length - 1)];
   return argument === undefined ? [] : valuesOf(argument.name(), context);
 }

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import type { Command } from 'commander';
 import type { Clock } from '../../base/clock.ts';
-import { parseDuration } from '../../base/duration.ts';
+import { formatRatio, parseDuration, parseRatio } from '../../base/duration.ts';
 import { Client, Exit, Failed } from './client.ts';
 
 export interface Io {
@@ -79,12 +79,11 @@ function addressOf(text: string): string {
   throw new Failed(Exit.usage, [`--server ${JSON.stringify(text.slice(0, 80))} is not an address: write one such as ${DEFAULT_SERVER}`]);
 }
 
-/** A share as people write it: `5%` or `0.05`. */
+/** A share as people write it, `5%` or `0.05`, in the form that the API takes. */
 export function shareOf(text: string, what: string): string {
-  const isRatio = /^(?:0(?:\.\d+)?|1(?:\.0+)?|\.\d+)$/.test(text);
-  const percent = /^(\d{1,3}(?:\.\d+)?) ?%$/.exec(text);
-  if (isRatio || (percent !== null && Number(percent[1]) <= 100)) return text;
-  throw new Failed(Exit.usage, [`${what} must be a share such as 5% or 0.05, not ${JSON.stringify(text.slice(0, 40))}`]);
+  const ratio = parseRatio(/^\d*\.?\d+$/.test(text) ? Number(text) : text);
+  if (typeof ratio === 'string') throw new Failed(Exit.usage, [`${what} must be a share: ${ratio}`]);
+  return formatRatio(ratio);
 }
 
 export function wholeOf(text: string, what: string): number {

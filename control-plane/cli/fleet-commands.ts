@@ -107,7 +107,9 @@ async function fleet(context: Context, _args: readonly string[], options: Option
   const { total, current, refusing } = answer.summary;
   const held = answer.held?.length ?? 0;
   if (current === total && refusing === 0 && held === 0) return;
-  throw new Failed(Exit.refused, [`${current} of ${total} sidecars are current, ${refusing} refuse something, ${held} losses are held back`]);
+  throw new Failed(Exit.refused, [
+    `${current} of ${total} sidecars are current, ${refusing} refuse something, ${held} losses are held back`,
+  ]);
 }
 
 function fleetWords(view: FleetAnswer): string {
@@ -132,7 +134,8 @@ function fleetWords(view: FleetAnswer): string {
     '',
     `${summary.current} of ${summary.total} current at sequence ${view.last_seq}; behind ${summary.behind}, stale ${summary.stale}, missing ${summary.missing}, refusing ${summary.refusing}`,
   ];
-  for (const one of view.sidecars) for (const { tail, seq, why } of one.refused) lines.push(`${one.sidecar} refuses ${tail} (sequence ${seq}): ${printable(why)}`);
+  for (const one of view.sidecars)
+    for (const { tail, seq, why } of one.refused) lines.push(`${one.sidecar} refuses ${tail} (sequence ${seq}): ${printable(why)}`);
   for (const { id, reason, for_ms: forMs } of view.held ?? [])
     lines.push(`HELD BACK (${id}${forMs === null ? '' : `, for ${ago(forMs)}`}): ${printable(reason)}; confirm it with: reachctl confirm`);
   if (view.rollout !== null) lines.push(rolloutWords(view.rollout));
@@ -153,12 +156,26 @@ async function watch(context: Context, _args: readonly string[], options: Option
   const most = typeof options['count'] === 'string' ? Number(options['count']) : Number.POSITIVE_INFINITY;
   if (!(most >= 1)) throw new Failed(Exit.usage, ['--count must be a whole number of 1 or more']);
   let seen = 0;
-  await context.client.events({ path: '/v1/watch' }, (name, data) => {
-    if (name === 'hello') return true;
-    context.io.out(context.json ? JSON.stringify({ event: name, ...(data as object) }) : happenedWords(name, data as Happened));
-    return ++seen < most;
-  });
+  for (let failures = 0; seen < most; ) {
+    try {
+      await context.client.events({ path: '/v1/watch' }, (name, data) => {
+        failures = 0;
+        if (name === 'hello') return true;
+        context.io.out(context.json ? JSON.stringify({ event: name, ...(data as object) }) : happenedWords(name, data as Happened));
+        return ++seen < most;
+      });
+    } catch (error) {
+      if (!(error instanceof Failed) || error.exit !== Exit.unreachable || ++failures > WATCH_RETRIES) throw error;
+    }
+    if (seen >= most) return;
+    // Another replica leads now, or will in a moment.
+    context.io.err('reachctl: the stream has ended; looking for the leader');
+    await new Promise<void>((done) => void context.io.clock.after(WATCH_PAUSE_MS, done));
+  }
 }
+
+const WATCH_RETRIES = 15;
+const WATCH_PAUSE_MS = 1_000;
 
 function happenedWords(name: string, one: Happened): string {
   const time = when(one.at_ms).slice(11, 19);

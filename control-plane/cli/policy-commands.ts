@@ -29,7 +29,14 @@ export function policyCommands(program: Command, act: Act): void {
         context.show<HistoryAnswer>(answer, (view) =>
           table(
             ['VERSION', 'WHEN', 'WHO', 'WHAT', 'ACTIVE', 'NOTE'],
-            view.versions.map((one) => [one.version, when(one.at_ms), one.author, one.action, one.version === view.active ? '*' : null, one.note]),
+            view.versions.map((one) => [
+              one.version,
+              when(one.at_ms),
+              one.author,
+              one.action,
+              one.version === view.active ? '*' : null,
+              one.note,
+            ]),
           ),
         );
       }),
@@ -42,7 +49,9 @@ export function policyCommands(program: Command, act: Act): void {
         const path = version === undefined ? '/v1/policies' : `/v1/policies/history/${wholeOf(version, 'the version')}`;
         const answer = await context.client.call({ path });
         context.show<PoliciesAnswer>(answer, (view) =>
-          view.text === '' ? '# nothing has been applied yet' : `# version ${view.version}, ${view.author}, ${when(view.at_ms)}\n${view.text.trimEnd()}`,
+          view.text === ''
+            ? '# nothing has been applied yet'
+            : `# version ${view.version}, ${view.author}, ${when(view.at_ms)}\n${view.text.trimEnd()}`,
         );
       }),
     );
@@ -81,7 +90,11 @@ export function policyCommands(program: Command, act: Act): void {
     .description('give a staged document to a larger share of the sidecars')
     .action(
       act(async (context, [share]) => {
-        const answer = await context.client.call({ method: 'POST', path: '/v1/policies/widen', json: { share: shareOf(share as string, 'the share') } });
+        const answer = await context.client.call({
+          method: 'POST',
+          path: '/v1/policies/widen',
+          json: { share: shareOf(share as string, 'the share') },
+        });
         context.show<PoliciesAnswer>(answer, ({ rollout }) => (rollout === null ? 'no roll-out is under way' : rolloutWords(rollout)));
       }),
     );
@@ -111,7 +124,8 @@ async function apply(context: Context, file: string, options: Options): Promise<
 export function rolloutWords(rollout: NonNullable<PoliciesAnswer['rollout']>): string {
   const share = percent(rollout.share);
   if (rollout.halted !== '') return `version ${rollout.version} was stopped at ${share}: ${rollout.halted}`;
-  const missing = rollout.missing.length === 0 ? '' : `, missing: ${rollout.missing.slice(0, 10).join(', ')}${rollout.missing.length > 10 ? ' …' : ''}`;
+  const missing =
+    rollout.missing.length === 0 ? '' : `, missing: ${rollout.missing.slice(0, 10).join(', ')}${rollout.missing.length > 10 ? ' …' : ''}`;
   return `version ${rollout.version} is rolled out to ${share}: in force on ${rollout.in_force.length} of ${rollout.expected.length}${missing}`;
 }
 

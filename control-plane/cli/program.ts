@@ -26,13 +26,18 @@ export function buildProgram(io: Io, version: string): Command {
     .option('--json', 'for programs: the answer as JSON')
     .option('--timeout <duration>', 'how long to wait for an answer', DEFAULT_TIMEOUT)
     .addHelpText('after', EXIT_CODES)
-    .configureOutput({ writeOut: (text) => io.out(text.trimEnd()), writeErr: (text) => io.err(text.trimEnd().replace(/^error: /, 'reachctl: ')) })
+    .configureOutput({
+      writeOut: (text) => io.out(text.trimEnd()),
+      writeErr: (text) => io.err(text.trimEnd().replace(/^error: /, 'reachctl: ')),
+    })
     .showSuggestionAfterError(true)
     .helpCommand(false);
-  const act: Act = (action) => async (...given) => {
-    const command = given.at(-1) as Command;
-    await action(new Context(io, command), command.args, command.opts());
-  };
+  const act: Act =
+    (action) =>
+    async (...given) => {
+      const command = given.at(-1) as Command;
+      await action(new Context(io, command), command.args, command.opts());
+    };
   registryCommands(program, act);
   policyCommands(program, act);
   fleetCommands(program, act);
@@ -42,7 +47,10 @@ export function buildProgram(io: Io, version: string): Command {
     .action(
       act(async (context, [what = 'policies']) => {
         const schema = CLI_SCHEMAS[what];
-        if (schema === undefined) throw new Failed(Exit.usage, [`there is a schema for ${Object.keys(CLI_SCHEMAS).join(' and ')}, not for ${JSON.stringify(what.slice(0, 40))}`]);
+        if (schema === undefined)
+          throw new Failed(Exit.usage, [
+            `there is a schema for ${Object.keys(CLI_SCHEMAS).join(' and ')}, not for ${JSON.stringify(what.slice(0, 40))}`,
+          ]);
         context.io.out(JSON.stringify(schema(), null, 2));
       }),
     );
@@ -53,7 +61,10 @@ export function buildProgram(io: Io, version: string): Command {
     .action(
       act(async (context, [shell]) => {
         const script = completionScript(shell as string);
-        if (script === null) throw new Failed(Exit.usage, [`completion is for ${SHELLS.join(', ')}, not for ${JSON.stringify((shell as string).slice(0, 40))}`]);
+        if (script === null)
+          throw new Failed(Exit.usage, [
+            `completion is for ${SHELLS.join(', ')}, not for ${JSON.stringify((shell as string).slice(0, 40))}`,
+          ]);
         context.io.out(script);
       }),
     );

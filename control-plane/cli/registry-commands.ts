@@ -135,7 +135,10 @@ const inForce = (seq: number): string => (seq > 0 ? `in force at sequence ${seq}
 function changeWords({ agent, operator, seq }: ProviderChange): string {
   const drain = operator?.drain ?? null;
   const weight = operator?.weight ?? null;
-  const words = [drain === true ? 'draining' : 'not drained by an operator', weight === null ? 'weight as in its record' : `weight ${weight}`];
+  const words = [
+    drain === true ? 'draining' : 'not drained by an operator',
+    weight === null ? 'weight as in its record' : `weight ${weight}`,
+  ];
   return `${agent}: ${words.join(', ')}; ${inForce(seq)}`;
 }
 
@@ -193,7 +196,15 @@ function capabilityTable(capabilities: CapabilitiesAnswer['capabilities']): stri
 function capabilityWords(one: CapabilityAnswer): string {
   const versions = table(
     ['VERSION', 'EXECUTION', 'STREAMS', 'ONLINE', 'PROVIDERS', 'FROM', 'WHO MAY CALL'],
-    one.versions.map((each) => [each.version, each.execution, each.streaming, each.online, each.providers, each.source, each.acl.join(' ')]),
+    one.versions.map((each) => [
+      each.version,
+      each.execution,
+      each.streaming,
+      each.online,
+      each.providers,
+      each.source,
+      each.acl.join(' '),
+    ]),
   );
   const head = [
     one.capability,
@@ -211,14 +222,29 @@ interface Explained {
   readonly would_serve?: { readonly provider: string; readonly version: string } | null;
   readonly refusal?: { readonly code: number; readonly name: string; readonly detail: string } | null;
   readonly decision?: readonly { readonly stage: string; readonly words: string }[];
-  readonly candidates?: readonly { readonly agent_id: string; readonly version: string; readonly verdict: string; readonly because: string }[];
+  readonly candidates?: readonly {
+    readonly agent_id: string;
+    readonly version: string;
+    readonly verdict: string;
+    readonly because: string;
+  }[];
 }
 
 function explainWords(view: Explained): string {
   const { would_serve: serves, refusal } = view;
   const verdict =
-    serves != null ? `${serves.provider} would serve version ${serves.version}` : `refused: ${refusal?.code ?? '?'} ${refusal?.name ?? ''}: ${refusal?.detail ?? ''}`;
-  const steps = table(['STAGE', 'DECISION'], (view.decision ?? []).map(({ stage, words }) => [stage, words]));
-  const others = (view.candidates ?? []).map(({ agent_id: agent, version, verdict: decided, because }) => [agent, version, decided === 'serves' ? 'serves' : 'left out', because]);
+    serves != null
+      ? `${serves.provider} would serve version ${serves.version}`
+      : `refused: ${refusal?.code ?? '?'} ${refusal?.name ?? ''}: ${refusal?.detail ?? ''}`;
+  const steps = table(
+    ['STAGE', 'DECISION'],
+    (view.decision ?? []).map(({ stage, words }) => [stage, words]),
+  );
+  const others = (view.candidates ?? []).map(({ agent_id: agent, version, verdict: decided, because }) => [
+    agent,
+    version,
+    decided === 'serves' ? 'serves' : 'left out',
+    because,
+  ]);
   return [verdict, '', steps, ...(others.length > 0 ? ['', table(['CANDIDATE', 'VERSION', 'VERDICT', 'BECAUSE'], others)] : [])].join('\n');
 }

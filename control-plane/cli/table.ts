@@ -7,7 +7,14 @@ export type Cell = string | number | boolean | null | undefined;
 export function table(head: readonly string[], rows: readonly (readonly Cell[])[]): string {
   const lines = [head, ...rows.map((row) => row.map(shown))];
   const widths = head.map((_, column) => Math.max(...lines.map((line) => widthOf(line[column] ?? ''))));
-  return lines.map((line) => line.map((cell, column) => cell + ' '.repeat((widths[column] as number) - widthOf(cell))).join('  ').trimEnd()).join('\n');
+  return lines
+    .map((line) =>
+      line
+        .map((cell, column) => cell + ' '.repeat((widths[column] as number) - widthOf(cell)))
+        .join('  ')
+        .trimEnd(),
+    )
+    .join('\n');
 }
 
 function shown(cell: Cell): string {
@@ -18,7 +25,7 @@ function shown(cell: Cell): string {
 
 /** Characters, not UTF-16 units. */
 function widthOf(text: string): number {
-  return [...text].length;
+  return Array.from(text).length;
 }
 
 /** `3s`, `2m 5s`, `4h`: the two largest parts that matter. */

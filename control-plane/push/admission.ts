@@ -30,11 +30,15 @@ export class Admission {
   }
 
   /** Those that may be registered by this sidecar, and a refusal for each of the others. */
-  async judge(sidecar: string, agents: readonly AgentRegistration[]): Promise<{ readonly admitted: readonly AgentRegistration[]; readonly refused: readonly Refusal[] }> {
+  async judge(
+    sidecar: string,
+    agents: readonly AgentRegistration[],
+  ): Promise<{ readonly admitted: readonly AgentRegistration[]; readonly refused: readonly Refusal[] }> {
     const reasons = await Promise.all(agents.map((agent) => this.#problem(sidecar, agent)));
     const refused: Refusal[] = [];
     for (const [i, reason] of reasons.entries())
-      if (reason !== null) refused.push({ agent: (agents[i] as AgentRegistration).record.agentId, code: Code.forbidden, problems: [reason] });
+      if (reason !== null)
+        refused.push({ agent: (agents[i] as AgentRegistration).record.agentId, code: Code.forbidden, problems: [reason] });
     return { admitted: refused.length === 0 ? agents : agents.filter((_, i) => reasons[i] === null), refused };
   }
 

@@ -86,7 +86,17 @@ export function everything(states: States, mirror: Mirror, epoch: string): { cha
     const state = mirror.state<CapabilityState>(tail);
     const name = state?.name ?? tail.slice('cap.'.length).split('.').slice(0, 3).join('.');
     if (known.has(name) || tail !== Tail.capability(name)) continue;
-    const empty: CapabilityState = { wire: REGISTRY_WIRE, epoch, name, shard: 0, shards: 1, contracts: [], policies: [], staged: null, providers: [] };
+    const empty: CapabilityState = {
+      wire: REGISTRY_WIRE,
+      epoch,
+      name,
+      shard: 0,
+      shards: 1,
+      contracts: [],
+      policies: [],
+      staged: null,
+      providers: [],
+    };
     voids.push(message(tail, empty));
   }
   const sidecars = new Set(scopes);

@@ -78,7 +78,9 @@ export class Journal {
   }
 
   async #append(tail: string, entry: unknown): Promise<string | null> {
-    const appended = await this.#bus.append(this.#subjects.ops(tail), Buffer.from(JSON.stringify(entry), 'utf8'), { stream: OPERATIONS_STREAM });
+    const appended = await this.#bus.append(this.#subjects.ops(tail), Buffer.from(JSON.stringify(entry), 'utf8'), {
+      stream: OPERATIONS_STREAM,
+    });
     if ('seq' in appended) return null;
     const why = 'failed' in appended ? appended.failed : 'refused';
     this.#logger.error({ why, entry: tail }, 'what an operator did could not be kept in the journal');

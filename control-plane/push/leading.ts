@@ -142,12 +142,17 @@ export class Leading {
   /** The write, or after some seconds that it is not confirmed. */
   inTime(writing: Promise<Written>): Promise<Written> {
     return new Promise((done) => {
-      const timer = this.#parts.clock.after(WRITE_MS, () => done({ ok: false, why: 'NATS does not confirm it; it is written as soon as it can be' }));
-      void writing.then((written) => {
-        timer.cancel();
-        done(written);
-      });
+      const timer = this.#parts.clock.after(WRITE_MS, () =>
+        done({ ok: false, why: 'NATS does not confirm it; it is written as soon as it can be' }),
+      );
+      void this.#settled(writing, timer, done);
     });
+  }
+
+  async #settled(writing: Promise<Written>, timer: Timer, done: (written: Written) => void): Promise<void> {
+    const written = await writing;
+    timer.cancel();
+    done(written);
   }
 
   /**
@@ -170,7 +175,12 @@ export class Leading {
     if (troubles.length > 0) return { ok: false, why: troubles.join('; ') };
     this.registry = registry;
     const names = registry.sidecarNames();
-    const inputs = inputMessages(registry, { registrations: names, operators: ['policies', 'providers', 'canary'], capabilities: [], scopes: [] });
+    const inputs = inputMessages(registry, {
+      registrations: names,
+      operators: ['policies', 'providers', 'canary'],
+      capabilities: [],
+      scopes: [],
+    });
     return this.writer.write([...inputs, ...this.#everything()]);
   }
 
@@ -308,8 +318,14 @@ export class Leading {
   #listen(): void {
     const { bus, subjects } = this.#parts;
     const subscribed = (one: BusSubscription): void => void this.#subscriptions.push(one);
-    subscribed(bus.serve(subjects.ctl('hello'), (message) => this.#serve(message, readHello, (hello, refused) => this.#hello(hello, refused))));
-    subscribed(bus.serve(subjects.ctl('register'), (message) => this.#serve(message, readRegister, (register, refused) => this.#register(register, refused))));
+    subscribed(
+      bus.serve(subjects.ctl('hello'), (message) => this.#serve(message, readHello, (hello, refused) => this.#hello(hello, refused))),
+    );
+    subscribed(
+      bus.serve(subjects.ctl('register'), (message) =>
+        this.#serve(message, readRegister, (register, refused) => this.#register(register, refused)),
+      ),
+    );
     subscribed(bus.serve(subjects.ctl('leave'), (message) => this.#serve(message, readLeave, (leave) => this.registry.leave(leave))));
     subscribed(bus.subscribe(subjects.heartbeats, (message) => this.#beatOf(message)));
     subscribed(bus.subscribe(subjects.reports, (message) => this.#reportOf(message)));
@@ -392,7 +408,9 @@ export function loadRegistry(registry: Registry, mirror: Mirror, epoch: string):
     providers: mirror.state<OperatorsState['providers']>(Tail.providers) ?? none.providers,
     canary: mirror.state<OperatorsState['canary']>(Tail.canary) ?? none.canary,
   };
-  return troubles.length > 0 ? troubles : registry.load(epoch, registrations, operators, (sidecar) => mirror.get(Tail.registration(sidecar))?.seq ?? 0);
+  return troubles.length > 0
+    ? troubles
+    : registry.load(epoch, registrations, operators, (sidecar) => mirror.get(Tail.registration(sidecar))?.seq ?? 0);
 }
 
 function configStream(bus: Bus, subjects: Subjects): ConfigStream {
@@ -400,7 +418,8 @@ function configStream(bus: Bus, subjects: Subjects): ConfigStream {
     append: async (tail, text, expectLastSeq) => {
       const appended = await bus.append(subjects.cfg(tail), Buffer.from(text, 'utf8'), { expectLastSeq, stream: CONFIG_STREAM });
       if ('seq' in appended) return { kind: 'stored', seq: appended.seq };
-      if ('conflict' in appended) return { kind: 'conflict', why: `the stream is at ${appended.conflict ?? 'another sequence'}, expected was ${expectLastSeq}` };
+      if ('conflict' in appended)
+        return { kind: 'conflict', why: `the stream is at ${appended.conflict ?? 'another sequence'}, expected was ${expectLastSeq}` };
       return { kind: 'unavailable', why: appended.failed };
     },
   };

@@ -86,7 +86,10 @@ async function readyEpoch(bus: Bus, subjects: Subjects): Promise<{ epoch: string
     if (found !== null && typeof found === 'object') return found;
     if (found !== null) return { epoch: found, minted: false };
     const state: EpochState = { wire: REGISTRY_WIRE, epoch: randomUUID() };
-    const minted = await bus.append(subject, Buffer.from(JSON.stringify(state), 'utf8'), { expectLastSubjectSeq: 0, stream: CONFIG_STREAM });
+    const minted = await bus.append(subject, Buffer.from(JSON.stringify(state), 'utf8'), {
+      expectLastSubjectSeq: 0,
+      stream: CONFIG_STREAM,
+    });
     if ('seq' in minted) return { epoch: state.epoch, minted: true };
     if ('failed' in minted && !minted.ambiguous) return { failed: minted.failed };
   }

@@ -28,8 +28,7 @@ export interface ConfigStream {
 /** What became of a batch. */
 export type Written =
   /** `seq`: the stream sequence at which all of it is in force; 0 when nothing had changed. */
-  | { readonly ok: true; readonly seq: number }
-  | { readonly ok: false; readonly why: string };
+  { readonly ok: true; readonly seq: number } | { readonly ok: false; readonly why: string };
 
 /** Messages on their way at once. Enough to hide a millisecond of round trip; few enough to take back. */
 const WINDOW = 256;

@@ -159,9 +159,9 @@ export class Desk {
 
   /** Everything that a document's change reaches. */
   #touch(keys: ReadonlySet<string>, diff: DocumentDiff): void {
-    const scoping = new Set(
-      [...keysOf({ entries: diff.entries.filter(({ what, fields }) => what.startsWith('contract ') || fields.some(({ field }) => field === 'fallback')), lines: [] })],
-    );
+    const isScoping = ({ what, fields }: DocumentDiff['entries'][number]): boolean =>
+      what.startsWith('contract ') || fields.some(({ field }) => field === 'fallback');
+    const scoping = keysOf({ entries: diff.entries.filter(isScoping), lines: [] });
     const touch = new Touch();
     const rescoped: string[] = [];
     const names = this.#state.names();

@@ -24,7 +24,7 @@ export function loadRegistrations(state: RegistryState, regs: readonly Registrat
   const oldestFirst = readable.toSorted((a, b) => rank(a) - rank(b) || (a.hello.sidecar < b.hello.sidecar ? -1 : 1));
   for (const reg of oldestFirst) learnContracts(state, reg);
   for (const reg of oldestFirst) loadOne(state, reg);
-  for (const entries of [...state.byAgent.values()]) settleClaims(state, entries);
+  for (const entries of state.byAgent.values()) settleClaims(state, entries);
   for (const sidecar of state.sidecars.values()) state.scopes.refresh(sidecar);
   for (const name of state.names()) state.scopes.capabilityChanged(name);
   return troubles;

@@ -67,12 +67,12 @@ function without(map: Loose, keys: readonly string[]): Loose {
 const WHOLE: ReadonlySet<string> = new Set(['input', 'output', 'fallback', 'acl', 'success', 'examples', 'affinity']);
 
 function compare(before: Loose, after: Loose, at: string, fields: FieldChange[]): void {
-  for (const key of [...new Set([...Object.keys(before), ...Object.keys(after)])]) {
+  for (const key of new Set([...Object.keys(before), ...Object.keys(after)])) {
     const [old, now] = [before[key] ?? null, after[key] ?? null];
     if (sameValue(old, now)) continue;
     const field = `${at}${wordOf(key)}`;
     const isMaps = (isMap(old) || isMap(now)) && (isMap(old) || old === null) && (isMap(now) || now === null);
-    if (isMaps && !WHOLE.has(key)) compare((old ?? {}) as Loose, (now ?? {}) as Loose, `${field}.`, fields);
+    if (isMaps && !WHOLE.has(key)) compare(old ?? {}, now ?? {}, `${field}.`, fields);
     else if (!isNothing(old) || !isNothing(now)) fields.push({ field, before: shown(key, at, old), after: shown(key, at, now) });
   }
 }
@@ -99,8 +99,8 @@ function wordOf(key: string): string {
 
 function shown(key: string, at: string, value: unknown): unknown {
   if (typeof value === 'number') {
-    if (/Ms$/.test(key)) return formatDuration(value);
-    if (/Ratio$/.test(key) || at.endsWith('canary.')) return formatRatio(value);
+    if (key.endsWith('Ms')) return formatDuration(value);
+    if (key.endsWith('Ratio') || at.endsWith('canary.')) return formatRatio(value);
   }
   if (key === 'acl' && isMap(value))
     return value['isPublic'] === true ? 'public' : (value['patterns'] as readonly { text: string }[]).map((pattern) => pattern.text);

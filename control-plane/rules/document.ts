@@ -67,13 +67,13 @@ const NO_SECTION: Section<never> = { entries: none, raw: none };
 /** @param world null: the document was judged when it was applied, and only its form is read again. */
 export function readOperatorsDocument(text: string, file: string, world: World | null): DocumentReading {
   const { source, value } = openSource(text, file);
-  if (value === undefined) return { document: null, problems: source.problems, warnings: [] };
+  if (value === undefined) return refused(source.problems);
   const place = new Place(source);
   if (Buffer.byteLength(JSON.stringify(text)) > MAX_DOCUMENT_BYTES) place.bad(`the file is larger than ${MAX_DOCUMENT_BYTES} bytes`);
   if (value === null) place.bad('the file is empty: it names policies and contracts; to clear them all write policies: []');
   else if (typeof value !== 'object' || Array.isArray(value))
     place.bad(`an operators' file is a map with policies and contracts, not ${describe(value)}`);
-  if (source.problems.length > 0) return { document: null, problems: source.problems, warnings: [] };
+  if (source.problems.length > 0) return refused(source.problems);
   const map = value as Readonly<Record<string, unknown>>;
   explainStrays(source);
   const known = Object.fromEntries(Object.entries(map).filter(([key]) => !(key in ELSEWHERE)));
@@ -89,9 +89,18 @@ export function readOperatorsDocument(text: string, file: string, world: World |
     checkNames(own, world, new Place(warner));
     checkCircles(own, world, place);
   }
-  if (source.problems.length > 0) return { document: null, problems: source.problems, warnings: warner.problems };
+  if (source.problems.length > 0) return refused(source.problems, warner.problems);
   const document: OperatorsDocument = { contracts: own.contracts.entries as Contract[], policies: own.policies.entries as Policy[] };
-  return { document: deepFreeze(JSON.parse(JSON.stringify(document)) as OperatorsDocument), problems: [], warnings: warner.problems };
+  return { document: deepFreeze(JSON.parse(JSON.stringify(document)) as OperatorsDocument), problems: [], warnings: inOrder(warner.problems) };
+}
+
+function refused(problems: readonly Problem[], warnings: readonly Problem[] = []): DocumentReading {
+  return { document: null, problems: inOrder(problems), warnings: inOrder(warnings) };
+}
+
+/** From the top of the file to its end, as a person goes through it. */
+function inOrder(problems: readonly Problem[]): Problem[] {
+  return problems.toSorted((a, b) => a.line - b.line || a.column - b.column);
 }
 
 /** JSON Schema of the document for editors. */
@@ -149,7 +158,7 @@ function checkSteps(fallback: FallbackPolicy | null, capability: string | null, 
     if (step.kind !== 'provider') continue;
     const problem = known.agentProblem(step.agentId);
     const offers = capability === null || known.offers(step.agentId, capability);
-    warn(problem ?? (offers ? null : `${step.agentId} does not offer ${quote(capability as string)}`), place.at(i, 'provider'));
+    warn(problem ?? (offers ? null : `${step.agentId} does not offer ${quote(capability)}`), place.at(i, 'provider'));
   }
 }
 
@@ -180,13 +189,12 @@ function checkCircles(own: Sections, world: World, place: Place): void {
       if (targetsOf(fallbackOf(each, policies)).length === 0) continue;
       const circle = circleFrom(each, fallbacks);
       if (circle === null) continue;
-      const members = circle.split(' > ');
-      const key = [...new Set(members)].sort().join(' ');
+      // the versions of one capability make one circle, not several
+      const names = new Set(circle.split(' > ').map((member) => member.slice(0, member.indexOf('@'))));
+      const key = [...names].sort().join(' ');
       if (reported.has(key)) continue;
       reported.add(key);
-      placeOfCircle(own, new Set(members.map((member) => member.slice(0, member.indexOf('@')))), place).bad(
-        `the fallback comes back to where it began: ${circle}`,
-      );
+      placeOfCircle(own, names, place).bad(`the fallback comes back to where it began: ${circle}`);
     }
   }
 }

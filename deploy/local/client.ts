@@ -2,7 +2,7 @@
 import { Pool } from 'undici';
 
 export interface TraceLine {
-  readonly atMs: number;
+  readonly at_ms: number;
   readonly stage: string;
   readonly reason: string;
   readonly words: string;

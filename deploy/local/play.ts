@@ -37,7 +37,9 @@ const MOST_MS = 120_000;
 export async function play<T extends Team>(team: T, kind: string, more: readonly Entry<T>[]): Promise<void> {
   const scenes: readonly Entry<T>[] = [...CALLS, ...more];
   const tell = new Storyteller((line) => process.stdout.write(`${line}\n`));
-  const flags: Record<string, boolean> = Object.fromEntries([...CALLS.map(([flag]) => flag), STORY, ...more.map(([flag]) => flag)].map((flag) => [flag, false]));
+  const flags: Record<string, boolean> = Object.fromEntries(
+    [...CALLS.map(([flag]) => flag), STORY, ...more.map(([flag]) => flag)].map((flag) => [flag, false]),
+  );
   const counts: Record<string, number> = {};
   const fail = (what: string): void => void tell.check(what, 'this', 'otherwise', false);
 

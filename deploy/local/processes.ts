@@ -133,7 +133,10 @@ export class Processes {
 }
 
 function launch(name: string, source: string, args: readonly string[], env: Readonly<Record<string, string>>): Process {
-  const child = spawn(process.execPath, [...nodeArgs(source), ...args], { env: { ...process.env, ...env }, stdio: ['ignore', 'pipe', 'pipe'] });
+  const child = spawn(process.execPath, [...nodeArgs(source), ...args], {
+    env: { ...process.env, ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
   return new Process(name, child);
 }
 

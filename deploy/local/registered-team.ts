@@ -17,7 +17,12 @@ const CONVERGE_MS = 20_000;
 export interface Fleet {
   readonly epoch: string;
   readonly last_seq: number;
-  readonly sidecars: readonly { readonly sidecar: string; readonly standing: string; readonly behind: number; readonly refused: readonly unknown[] }[];
+  readonly sidecars: readonly {
+    readonly sidecar: string;
+    readonly standing: string;
+    readonly behind: number;
+    readonly refused: readonly unknown[];
+  }[];
   readonly summary: { readonly total: number; readonly current: number; readonly refusing: number };
 }
 

@@ -32,7 +32,7 @@ export class Storyteller {
   reasons(result: Result, stages: readonly string[]): void {
     for (const line of result.decision ?? []) {
       if (stages.includes(line.stage))
-        this.#out(`            ${line.atMs.toFixed(1).padStart(7)} ms  ${line.stage.padEnd(9)} ${line.words}`);
+        this.#out(`            ${line.at_ms.toFixed(1).padStart(7)} ms  ${line.stage.padEnd(9)} ${line.words}`);
     }
   }
 

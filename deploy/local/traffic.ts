@@ -68,7 +68,8 @@ export class Traffic {
     const call = this.#ask(session).then(
       (result) => {
         const { code, provider, version, degraded, attempts } = result;
-        if (code === 0 && !degraded) this.served.push({ atMs, tookMs: performance.now() - atMs, session, provider, version, attempts: attempts.length });
+        if (code === 0 && !degraded)
+          this.served.push({ atMs, tookMs: performance.now() - atMs, session, provider, version, attempts: attempts.length });
         else this.failed.push(`${session}: ${code} ${result.error?.detail ?? (degraded ? 'degraded' : '')}`);
       },
       (error: unknown) => void this.failed.push(`${session}: ${String(error)}`),

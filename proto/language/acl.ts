@@ -39,6 +39,7 @@ function exact(source: string, agent: string): AclPattern {
 const isStar = (part: string): boolean => part === '*';
 
 export const agentPattern: Shape<AclPattern> = mapped(text('a pattern of agents'), (source, place) => {
+  if (source === 'public') return place.bad('public stands alone, not in a list: write acl: public');
   const pattern = parseAgentPattern(source);
   return 'problem' in pattern ? place.bad(pattern.problem) : pattern;
 });

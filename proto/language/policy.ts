@@ -5,7 +5,7 @@ import { agentIdProblem, isCapabilityName } from './names.ts';
 import { MAX_WEIGHT } from './provider.ts';
 import { compileRange, exactVersionProblem } from './range.ts';
 import { mapped, object, optional, required, type Shape } from './reader.ts';
-import { breaker, limits, NO_BREAKER, NO_LIMITS, setting, settings, sharedFields, sharedSettings } from './settings-fields.ts';
+import { breaker, limitsAtProvider, NO_BREAKER, NO_LIMITS, setting, settings, sharedFields, sharedSettings } from './settings-fields.ts';
 import { dictionary, duration, flag, number, oneOf, ratio, text } from './shapes.ts';
 import type { Policy } from './types.ts';
 
@@ -46,7 +46,7 @@ const canary: Shape<Readonly<Record<string, number>>> = mapped(
 const ofProvider: Shape<Policy['providers'][string]> = mapped(
   object('map', {
     breaker: settings(breaker, 'As above, for this provider.', NO_BREAKER),
-    limits: settings(limits, 'As above, for this provider.', NO_LIMITS),
+    limits: settings(limitsAtProvider, 'As above, for this provider.', NO_LIMITS),
     timeout: optional(duration(1), 'Time of one attempt at this provider.', null),
     weight: optional(number(0, MAX_WEIGHT), 'Instead of the weight on its record. 0: takes no traffic.', null),
     drain: optional(flag, '`true`: no new calls to this provider.', null),

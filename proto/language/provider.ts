@@ -6,7 +6,7 @@ import { pathProblem } from './http-text.ts';
 import { capabilityNameProblem } from './names.ts';
 import { exactVersionProblem } from './range.ts';
 import { mapped, object, optional, required, type Shape } from './reader.ts';
-import { agentId, limits, NO_LIMITS } from './settings-fields.ts';
+import { agentId, NO_LIMITS, recordLimits } from './settings-fields.ts';
 import { duration, flag, list, number, oneOf, text } from './shapes.ts';
 import type { Offer, ProviderRecord } from './types.ts';
 
@@ -60,7 +60,7 @@ export const providerFields = {
     'The sidecar that hosts it; everybody reaches it through that one. Absent: a third party, reached directly.',
     null,
   ),
-  limits: optional<typeof NO_LIMITS, typeof NO_LIMITS>(limits, 'Limits of this provider, all its capabilities together.', NO_LIMITS),
+  limits: optional<typeof NO_LIMITS, typeof NO_LIMITS>(recordLimits, 'Limits of this provider, all its capabilities together.', NO_LIMITS),
   drain: optional(flag, '`true`: no new calls; those under way end in peace.', false, 'false'),
   health_check: optional(
     mapped(

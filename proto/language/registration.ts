@@ -47,11 +47,11 @@ export function readRegistration(
   const map = value as Readonly<Record<string, unknown>>;
   explainStrays(source);
   refuseUnknown(map, fields, place);
+  const contracts = contractsIn(map, place);
   const record =
     'provider' in map
       ? readPresent(provider, map['provider'], place.at('provider'))
       : place.bad(`provider is missing: ${fields.provider.doc}`);
-  const contracts = contractsIn(map, place);
   if (record !== BAD) checkRecord(record, place.at('provider'), sidecar);
   if (source.problems.length > 0 || record === BAD) return { problems: source.problems };
   return { registration: deepFreeze({ contracts, record: { ...record, via: sidecar } }) };

@@ -95,6 +95,21 @@ export const limits: Shape<LimitsPolicy> = mapped(
   (read) => ({ perCaller: read.per_caller, perProvider: read.per_provider, requestBytes: read.request, responseBytes: read.response }),
 );
 
+/** On a provider's own record: who calls, and what a request or an answer may be, is the capability's. */
+export const recordLimits: Shape<LimitsPolicy> = mapped(
+  object('map', { per_provider: setting('limits.per_provider', count(1, 1_000_000)) }),
+  (read) => ({ ...NO_LIMITS, perProvider: read.per_provider }),
+);
+
+/** What a policy may say of one provider: callers and requests are judged before a provider is chosen. */
+export const limitsAtProvider: Shape<LimitsPolicy> = mapped(
+  object('map', {
+    per_provider: setting('limits.per_provider', count(1, 1_000_000)),
+    response: setting('limits.response', size(1, MAX_BODY)),
+  }),
+  (read) => ({ ...NO_LIMITS, perProvider: read.per_provider, responseBytes: read.response }),
+);
+
 function targetProblem(value: string): string | null {
   const target = parseTarget(value);
   return 'problem' in target ? target.problem : null;

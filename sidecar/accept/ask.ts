@@ -18,7 +18,7 @@ export function answerAsk(front: Front, data: Uint8Array): object | null {
     case 'status':
       return { wire: REGISTRY_WIRE, ok: true, report: front.registry?.client.report() ?? null, health: healthOf(front) };
     case 'hello':
-      front.registry?.client.announcer.leaderIs('unknown here');
+      front.registry?.client.announcer.helloSoon();
       return null;
     case 'explain':
       if (!front.ready) return failure('this sidecar has no route table yet');

@@ -1,43 +1,13 @@
 /**
- * What may not come in at all, whatever the path: decided on the request's head, before routing, for every route and for
- * paths that do not exist.
- *
- * A port on localhost is open to every web page in the user's browser: by DNS rebinding (then `Host` is the page's name),
- * by a request that the browser sends across sites (then `Origin` or `Sec-Fetch-Site` says so), or by one that needs no
- * preflight because its content type is a form's. None of these headers can be set by a page's script, so they can be
- * believed. CORS would only hide the answer; the work would have been done.
- *
- * Framing: a body whose length two readers could see differently hides a second request. The parser refuses most of it;
- * what is left (a transfer coding other than `chunked`, one in HTTP/1.0) is refused here.
- *
+ * What may not come in at a port of the sidecar at all, whatever the path. The port for agents is open to the user's
+ * browser, and guarded by what browsers say of themselves (`base/host-guard.ts`); the port for sidecars has stricter rules.
  * Who is calling, and whether the caller may, is not decided here.
  */
-import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
+import type { IncomingMessage } from 'node:http';
 import { isIP } from 'node:net';
+import { BAD_TARGET, framingProblem, HostGuard, isSimplePost, type Refusal, refusal, SIMPLE_POST, withoutPort } from '../../base/host-guard.ts';
 import type { SidecarAddress } from '../../proto/language/types.ts';
 
-export interface Refusal {
-  readonly status: 400 | 403;
-  /** For the metric: one of a few fixed words. */
-  readonly reason: 'framing' | 'host' | 'origin' | 'simple_post' | 'target';
-  readonly detail: string;
-}
-
-const refusal = (status: 400 | 403, reason: Refusal['reason'], detail: string): Refusal => Object.freeze({ status, reason, detail });
-
-const BAD_CODING = refusal(400, 'framing', 'the only transfer coding taken is `chunked`, and only in HTTP/1.1');
-const BAD_HOST = refusal(
-  403,
-  'host',
-  'the Host header names no host of this sidecar (localhost, 127.0.0.1, [::1], or one of sidecar.allowed_hosts)',
-);
-const BAD_TARGET = refusal(400, 'target', 'the request target must be a path');
-const FOREIGN_ORIGIN = refusal(403, 'origin', 'requests of web pages of another origin are refused');
-const SIMPLE_POST = refusal(
-  403,
-  'simple_post',
-  'a POST without credential must say what it sends: use Content-Type: application/json (form and text/plain bodies, and those that name no type, can be sent by any web page)',
-);
 const BAD_PEER_HOST = refusal(
   403,
   'host',
@@ -45,49 +15,11 @@ const BAD_PEER_HOST = refusal(
 );
 const BROWSER = refusal(403, 'origin', 'this port is for sidecars; requests of browsers are refused');
 
-/** What a request may be smuggled in with; null = nothing wrong. */
-export function framingProblem(request: IncomingMessage): Refusal | null {
-  const coding = request.headers['transfer-encoding'];
-  if (coding === undefined) return null;
-  if (coding.toLowerCase() !== 'chunked' || request.httpVersionMinor < 1 || request.headers['content-length'] !== undefined)
-    return BAD_CODING;
-  return null;
-}
-
-/** Accepted Host values are remembered as written, ports and all; a flood of ports cannot fill it. */
-const KEEP_HOSTS = 64;
-
 /** Guards the port for agents. */
-export class LocalGuard {
-  readonly #names: ReadonlySet<string>;
-  readonly #accepted = new Set<string>();
-
+export class LocalGuard extends HostGuard {
   /** @param extraNames further host names, lower case, without port. */
   constructor(extraNames: readonly string[]) {
-    this.#names = new Set(['localhost', '127.0.0.1', '[::1]', ...extraNames]);
-  }
-
-  /** Null = it may go on to routing. */
-  check(request: IncomingMessage): Refusal | null {
-    const framing = framingProblem(request);
-    if (framing !== null) return framing;
-    const { headers } = request;
-    if (!this.#isOurs(headers.host)) return BAD_HOST;
-    if ((request.url as string).charCodeAt(0) !== 0x2f && request.url !== '*') return BAD_TARGET;
-    if (headers.origin !== undefined && !isSameOrigin(headers.origin, headers.host as string)) return FOREIGN_ORIGIN;
-    const site = headers['sec-fetch-site'];
-    if (site !== undefined && site !== 'same-origin' && site !== 'none') return FOREIGN_ORIGIN;
-    if (headers.authorization === undefined && isSimplePost(request)) return SIMPLE_POST;
-    return null;
-  }
-
-  #isOurs(host: string | undefined): boolean {
-    if (host === undefined) return false;
-    if (this.#accepted.has(host)) return true;
-    if (!this.#names.has(withoutPort(host))) return false;
-    if (this.#accepted.size >= KEEP_HOSTS) this.#accepted.clear();
-    this.#accepted.add(host);
-    return true;
+    super(extraNames, 'the Host header names no host of this sidecar (localhost, 127.0.0.1, [::1], or one of sidecar.allowed_hosts)');
   }
 }
 
@@ -137,41 +69,4 @@ export class MeshGuard {
     if (this.#listed.of !== sidecars) this.#listed = { of: sidecars, names: new Set(sidecars.map(({ mesh }) => new URL(mesh).hostname)) };
     return this.#listed.names;
   }
-}
-
-function withoutPort(host: string): string {
-  const text = host.toLowerCase();
-  const colon = text.lastIndexOf(':');
-  if (colon < 0 || text.endsWith(']')) return text;
-  for (let i = colon + 1; i < text.length; i++) {
-    const c = text.charCodeAt(i);
-    if (c < 0x30 || c > 0x39) return '';
-  }
-  return colon + 1 === text.length ? '' : text.slice(0, colon);
-}
-
-function isSameOrigin(origin: string, host: string): boolean {
-  const text = origin.toLowerCase();
-  const at = text.indexOf('://');
-  return at > 0 && text.slice(at + 3) === host.toLowerCase() && (text.startsWith('http:') || text.startsWith('https:'));
-}
-
-/** What an HTML form, or a script without asking first, can send to another site. */
-function isSimplePost(request: IncomingMessage): boolean {
-  if (request.method !== 'POST') return false;
-  const type = contentType(request.headers);
-  if (type === null) return hasBody(request.headers);
-  return type.startsWith('text/plain') || type.startsWith('application/x-www-form-urlencoded') || type.startsWith('multipart/form-data');
-}
-
-/** Null when there is none. */
-function contentType(headers: IncomingHttpHeaders): string | null {
-  const value = headers['content-type'];
-  if (value === undefined || value === '') return null;
-  return value.startsWith('application/json') ? '' : value.trim().toLowerCase();
-}
-
-function hasBody(headers: IncomingHttpHeaders): boolean {
-  const length = headers['content-length'];
-  return headers['transfer-encoding'] !== undefined || (length !== undefined && length !== '0');
 }

@@ -12,7 +12,7 @@ import { Header } from '../../proto/wire/headers.ts';
 import type { Call } from '../call/call.ts';
 import type { Reply } from '../call/reply.ts';
 import { detailOf } from '../call/result.ts';
-import type { Listen } from '../config.ts';
+import type { Listen } from '../../proto/language/process-shapes.ts';
 import { MESH_PATH, WIRE_VERSION } from '../transports/mesh.ts';
 import { flat, headerText } from './answer.ts';
 import type { Front } from './front.ts';

@@ -332,7 +332,7 @@ function schemas(): Json {
     required,
   });
   const list = (items: Json): Json => ({ type: 'array', items });
-  const traceLine = object({ atMs: ms, stage: text, reason: text, code: { type: 'integer' }, words: text });
+  const traceLine = object({ at_ms: ms, stage: text, reason: text, code: { type: 'integer' }, words: text });
   const resultFields = {
     data: {
       description:

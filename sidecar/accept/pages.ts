@@ -149,7 +149,9 @@ export async function metrics(front: Front, response: ServerResponse): Promise<v
   }
 }
 
+/** Since the table was last known to be the newest, as far as its source can tell. */
 function tableAgeMs(front: Front): number {
+  if (front.registry !== null) return front.registry.client.status().stale_for_ms;
   return front.table.ready ? front.engine.clock.now() - front.table.installedAt : 0;
 }
 

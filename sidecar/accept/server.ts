@@ -9,11 +9,11 @@ import { type FastifyError, type FastifyInstance, type FastifyReply, type Fastif
 import type { Timer } from '../../base/clock.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { plainProblem } from '../call/result.ts';
-import type { Listen } from '../config.ts';
+import type { Listen } from '../../proto/language/process-shapes.ts';
 import { PROBLEM_TYPE, refuse } from './answer.ts';
 import { type BodyDone, readBody } from './body.ts';
 import type { Front } from './front.ts';
-import type { Refusal } from './guard.ts';
+import type { Refusal } from '../../base/host-guard.ts';
 import { type Line, lineOf, openLine } from './line.ts';
 
 /** Longer than the pools of usual HTTP clients keep a connection, so that the client is the one who closes it. */
@@ -28,6 +28,9 @@ const CHECK_EVERY_MS = 1_000;
 const LOOK_EVERY_MS = 20;
 /** A target is at most three segments of 63 and a range; the router's own limit must lie above the name stage's. */
 const MAX_TARGET_CHARS = 8_192;
+
+/** Only the agents' port has it. */
+const GUIDE = '/v1/openapi.json';
 
 export interface PortOptions {
   readonly listen: Listen;
@@ -80,13 +83,7 @@ export class Port {
     this.app.setNotFoundHandler((request: FastifyRequest, reply: FastifyReply) => {
       reply.hijack();
       front.observation.metrics.requestRefused('path');
-      refuse(
-        reply.raw,
-        Code.invalid_request,
-        404,
-        `there is nothing at ${request.method} ${request.raw.url?.slice(0, 200) ?? ''}; see GET /v1/openapi.json`,
-        'keep',
-      );
+      this.#nothingHere(request, reply.raw);
     });
   }
 
@@ -143,6 +140,19 @@ export class Port {
       this.#sockets.delete(socket);
       if (this.#sockets.size === 0) this.#whenEmpty?.();
     });
+  }
+
+  /** A path that is here for another method only is told apart: whoever guesses the API is one word away from it. */
+  #nothingHere(request: FastifyRequest, response: ServerResponse): void {
+    const asked = request.raw.url?.slice(0, 200) ?? '';
+    const methods = methodsAt(this.routes, asked.split('?', 1)[0] as string);
+    if (methods.length > 0) {
+      response.setHeader('allow', methods.join(', '));
+      refuse(response, Code.invalid_request, 405, `${request.method} ${asked}: send it with ${methods.join(' or ')}`, 'keep');
+      return;
+    }
+    const guide = this.routes.includes(`GET ${GUIDE}`) ? `; see GET ${GUIDE}` : '';
+    refuse(response, Code.invalid_request, 404, `there is nothing at ${request.method} ${asked}${guide}`, 'keep');
   }
 
   /** An error before a handler ran: an unreadable URL, a body that is too long or ended too soon. */
@@ -213,6 +223,20 @@ export class Port {
         };
     }
   }
+}
+
+/** Methods of the routes that match a path: `:name` stands for one segment, `*` for the rest. */
+function methodsAt(routes: readonly string[], path: string): string[] {
+  const asked = path.split('/');
+  const methods = new Set<string>();
+  for (const route of routes) {
+    const [method, pattern] = route.split(' ', 2) as [string, string];
+    const parts = pattern.split('/');
+    const isOpen = parts.at(-1) === '*';
+    if (isOpen ? asked.length < parts.length : asked.length !== parts.length) continue;
+    if (parts.every((part, i) => part === '*' || part.startsWith(':') || part === asked[i])) methods.add(method);
+  }
+  return [...methods];
 }
 
 const REASONS: Readonly<Record<number, string>> = { 400: 'Bad Request', 408: 'Request Timeout', 431: 'Request Header Fields Too Large' };

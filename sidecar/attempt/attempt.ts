@@ -58,7 +58,7 @@ export async function attempt(tools: AttemptTools, call: Call, pathHeader: strin
   const permit = call.panicked ? candidate.health.force(now) : candidate.health.admit(now);
   if (permit === 0)
     return notSent(tools, call, made, Code.breaker_open, `its breaker lets no call through (${candidate.health.usable(now)})`);
-  candidate.provider.health.inFlight++;
+  candidate.provider.health.begin(now);
 
   const taskBound = left <= candidate.settings.timeoutMs;
   const allowedMs = taskBound ? left : candidate.settings.timeoutMs;

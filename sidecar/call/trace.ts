@@ -1,8 +1,9 @@
 /** The decision record of one call: every verdict in order, kept as references and rendered only on reading. */
 import { type Arg, type Reason, type Stage, type Verdict, wordsOf } from './verdict.ts';
 
+/** As it stands in answers: `decision` of a Result and of `explain`. */
 export interface TraceLine {
-  readonly atMs: number;
+  readonly at_ms: number;
   readonly stage: Stage;
   readonly reason: string;
   readonly code: number;
@@ -28,7 +29,7 @@ export class Trace {
     for (let i = 0; i < this.#cells.length; i += WIDTH) {
       const reason = this.#cells[i + 1] as Reason;
       lines.push({
-        atMs: Math.round((this.#cells[i] as number) * 1000) / 1000,
+        at_ms: Math.round((this.#cells[i] as number) * 1000) / 1000,
         stage: reason.stage,
         reason: reason.name,
         code: reason.code,

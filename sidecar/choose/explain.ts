@@ -2,6 +2,7 @@
  * Every candidate of a capability with what speaks for or against it, for this call and this moment. It asks the same
  * functions as the live path (`foresee`, `standingOf`) and only puts their answers side by side.
  */
+import { compileRange } from '../../proto/language/range.ts';
 import { type Call, record } from '../call/call.ts';
 import type { TraceLine } from '../call/trace.ts';
 import type { Capability, Candidate, Version } from '../table/snapshot.ts';
@@ -90,7 +91,7 @@ function reasonAgainst(
   decision: TraceLine | undefined,
   now: number,
 ): string {
-  if (view === null) return versionReason(call, candidate.version);
+  if (view === null) return versionReason(call, candidate);
   if (view.candidateOf(candidate.provider.agentId) === null) return `does not carry ${call.tags}`;
   const rules = view.rulesOf(candidate);
   const standing = standingOf(candidate, call, rules, now, false);
@@ -98,10 +99,19 @@ function reasonAgainst(
   return usableBut(call, candidate, line, chosen, decision);
 }
 
-function versionReason(call: Call, version: Version): string {
+function isInRange(call: Call, { capability, semver }: Version): boolean {
+  const text = call.range ?? capability.defaultRange;
+  if (text === null) return true;
+  const range = compileRange(text);
+  return !('problem' in range) && range.satisfiedBy(semver);
+}
+
+function versionReason(call: Call, { version, provider }: Candidate): string {
   if (version.capability.canary?.get(version.text) === 0) return `version ${version.text} has a share of 0`;
   const allowed = call.lines.map((line) => line.text);
-  if (allowed.length === 0) return `no version may serve this call (asked ${call.range ?? 'no range'})`;
+  if (allowed.length === 0 && provider.health.offline && isInRange(call, version)) return 'offline';
+  if (allowed.length === 0)
+    return `version ${version.text} is not what was asked for (${[call.range ?? 'no range', call.tags].filter((part) => part !== '').join(', ')})`;
   return `version ${version.text} is none of those this call may use (${allowed.join(', ')})`;
 }
 

@@ -20,8 +20,10 @@ export interface SlowStarting {
 
 export class ProviderHealth implements Timed {
   readonly agentId: string;
-  /** Calls under way, over all capabilities; kept by `slots`. */
+  /** Calls under way, over all capabilities. */
   inFlight = 0;
+  /** When the oldest unbroken run of calls under way began (`clock.now()` scale); means nothing while there are none. */
+  busySince = Number.NEGATIVE_INFINITY;
   /** Calls allowed under way; Infinity = no limit. Set with the table, read by `slots` and `choose`. */
   limit = Number.POSITIVE_INFINITY;
   /** Not chosen before this instant (`clock.now()` scale); 0 = not ejected. */
@@ -62,6 +64,11 @@ export class ProviderHealth implements Timed {
     this.#offline = offline;
     this.#schedule.bump();
     if (!offline) this.startSlowlyAt(this.#now());
+  }
+
+  /** A call to it begins; whoever says so takes one off `inFlight` when it ends. */
+  begin(now: number): void {
+    if (this.inFlight++ === 0) this.busySince = now;
   }
 
   /** Named again after it had been gone: new in all but the calls that are still under way. */

@@ -99,7 +99,7 @@ function failureLines(failure: Failure, file: string, withDecision: boolean): st
   if (failure.decision !== null && withDecision) {
     lines.push(`      what was decided about call ${failure.call ?? 0}:`);
     for (const line of failure.decision)
-      lines.push(`      ${`${round(line.atMs)} ms`.padStart(TIME_WIDTH)}  ${`${line.stage}.${line.reason}`.padEnd(26)}  ${line.words}`);
+      lines.push(`      ${`${round(line.at_ms)} ms`.padStart(TIME_WIDTH)}  ${`${line.stage}.${line.reason}`.padEnd(26)}  ${line.words}`);
   }
   return lines;
 }
@@ -160,7 +160,7 @@ export function jsonOf(report: RunReport): Record<string, unknown> {
         failure.decision === null
           ? null
           : failure.decision.map((line) => ({
-              at_ms: line.atMs,
+              at_ms: line.at_ms,
               stage: line.stage,
               reason: line.reason,
               code: line.code,

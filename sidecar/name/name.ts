@@ -2,7 +2,7 @@
  * What is asked: the canonical capability and the range, made once from what the caller wrote. Everything after this
  * stage (ACL, routing, metrics, dispatch) sees only the result, so that no two of them can read a name differently.
  */
-import { parseTagSelector, parseTarget, type Target } from '../../proto/language/names.ts';
+import { capabilityNameProblem, parseTagSelector, parseTarget, type Target } from '../../proto/language/names.ts';
 import { nearest } from '../../base/suggest.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { Header } from '../../proto/wire/headers.ts';
@@ -13,6 +13,8 @@ import type { Capability, Snapshot } from '../table/snapshot.ts';
 const named = passing('name', 'named', '{a}');
 const aliased = passing('name', 'alias', '{a} is an alias of {b}');
 const bad = refusing('name', 'bad_name', Code.bad_name, '{a}');
+const noAlias = refusing('name', 'bad_name', Code.bad_name, 'nothing here has the alias {a}, and {b}');
+const noAliasButNear = refusing('name', 'bad_name', Code.bad_name, 'nothing here has the alias {a}; did you mean {c}? {b}');
 const unknown = refusing('name', 'unknown', Code.no_provider, 'nobody offers {a}');
 const unknownButNear = refusing('name', 'unknown', Code.no_provider, 'nobody offers {a}; did you mean {b}?');
 
@@ -56,6 +58,8 @@ function parse(text: string): Target | string {
 }
 
 function stranger(asked: string, table: Snapshot): Verdict {
-  const near = nearest(asked, table.capabilities.keys());
+  const near = nearest(asked, table.capabilities.keys()) ?? nearest(asked, table.aliases.keys());
+  const problem = capabilityNameProblem(asked);
+  if (problem !== null) return near === null ? new Verdict(noAlias, asked, problem) : new Verdict(noAliasButNear, asked, problem, near);
   return near === null ? new Verdict(unknown, asked) : new Verdict(unknownButNear, asked, near);
 }

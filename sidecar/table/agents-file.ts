@@ -12,13 +12,16 @@ const HEAD = { format: 1, kind: 'agents' };
 export class AgentsFile {
   readonly #file: DurableFile;
   readonly #log: Logger;
+  readonly #isUsable: (registration: AgentRegistration) => boolean;
   #own: OwnAgents | null = null;
   #writing: Promise<void> | null = null;
   #isStale = false;
 
-  constructor(file: DurableFile, log: Logger) {
+  /** @param isUsable whether what was kept, perhaps by another version of this program, can be routed to. */
+  constructor(file: DurableFile, log: Logger, isUsable: (registration: AgentRegistration) => boolean) {
     this.#file = file;
     this.#log = log;
+    this.#isUsable = isUsable;
   }
 
   /** Puts back who was there, and keeps the file up to date from now on. */
@@ -37,7 +40,7 @@ export class AgentsFile {
     const [head, ...lines] = this.#file.read() ?? [];
     try {
       if (head === undefined || JSON.stringify(JSON.parse(head)) !== JSON.stringify(HEAD)) return [];
-      return lines.map((line) => JSON.parse(line) as AgentRegistration);
+      return lines.map((line) => JSON.parse(line) as AgentRegistration).filter((each) => this.#isUsable(each));
     } catch {
       return [];
     }

@@ -24,8 +24,9 @@ import {
 } from '../../proto/wire/registry.ts';
 import type { Subjects } from '../../proto/wire/subjects.ts';
 import { readAnswer } from './answer.ts';
-import { type RegistryBus, bytesOf } from './bus.ts';
+import { bytesOf, type RegistryBus } from './bus.ts';
 import type { OwnAgent, OwnAgents, OwnSource } from './own-agents.ts';
+import type { LeaderNews } from './sync.ts';
 
 /** Who this sidecar is, to the registry. */
 export interface Self {
@@ -40,7 +41,7 @@ export interface Self {
 }
 
 /** What is known of an agent from the calls to it; null = nothing. */
-export type Activity = (agentId: string) => { readonly lastAnswerAt: number; readonly inFlight: number } | null;
+export type Activity = (agentId: string) => { readonly lastAnswerAt: number; readonly inFlight: number; readonly busySince: number } | null;
 
 export interface AnnounceParts {
   readonly bus: RegistryBus;
@@ -60,6 +61,9 @@ const FIRST_PAUSE_MS = 250;
 const MAX_PAUSE_MS = 15_000;
 /** Two hundred sidecars that see the control plane come back spread their words over this. */
 const SPREAD_MS = 1_500;
+const MORE_SPREAD_MS = 5_000;
+/** A registry that has taken a hello and still has no scope for this sidecar is not asked more often than this. */
+const UNKNOWN_REST_MS = 15_000;
 /** How often to look for agents whose lease has run out. */
 const LOOK_EVERY_MS = 5_000;
 /** Heartbeats come up to a tenth early or late, so that those of many sidecars do not meet. */
@@ -78,12 +82,14 @@ export class Announcer {
   /** A hello is under way. */
   #isTalking = false;
   #failures = 0;
-  /** The registry has taken a hello of this process. */
-  #isAdmitted = false;
+  /** Epoch in which the registry has taken a hello of this process; null = in none. */
+  #admittedTo: string | null = null;
   #answeredAt = Number.NEGATIVE_INFINITY;
   #helloTimer: Timer | null = null;
   #helloAt = Number.POSITIVE_INFINITY;
   #beatTimer: Timer | null = null;
+  #beatAt = Number.NEGATIVE_INFINITY;
+  #moreTimer: Timer | null = null;
   #lookTimer: Timer | null = null;
   #state: { close(): void } | null = null;
   /** Why the last hello had no effect; '' = it had, or none was tried. */
@@ -100,7 +106,7 @@ export class Announcer {
 
   /** The registry has answered a hello of this process, and nothing has changed since. */
   get isKnown(): boolean {
-    return this.#isAdmitted && this.#parts.own.isAllTold;
+    return this.#admittedTo !== null && this.#parts.own.isAllTold;
   }
 
   /** @param mesh address at which the other sidecars reach this one; null = they do not. */
@@ -131,21 +137,46 @@ export class Announcer {
 
   #halt(): void {
     this.#isStopped = true;
-    for (const timer of [this.#helloTimer, this.#beatTimer, this.#lookTimer]) timer?.cancel();
+    for (const timer of [this.#helloTimer, this.#beatTimer, this.#moreTimer, this.#lookTimer]) timer?.cancel();
     this.#helloTimer = null;
   }
 
-  /** The control plane is heard again, has begun anew, or does not know this sidecar. */
-  leaderIs(why: 'back' | 'new epoch' | 'unknown here'): void {
-    // Its answer may have overtaken what is to be read of it.
-    if (why === 'unknown here' && (this.#isTalking || this.#parts.clock.now() - this.#answeredAt < REQUEST_MS)) return;
-    if (why !== 'back') this.#isAdmitted = false;
+  /**
+   * The control plane is heard again, has begun anew, or has nothing for this sidecar.
+   * @param epoch in which that was found out.
+   */
+  leaderIs(why: LeaderNews, epoch: string): void {
+    const isAdmittedThere = this.#admittedTo === epoch;
+    if (why === 'new epoch' && isAdmittedThere) return;
+    if (why === 'unknown here') {
+      // A hello is on its way or planned, or its answer has overtaken what is to be read of it.
+      const isRecent = isAdmittedThere && this.#parts.clock.now() - this.#answeredAt < UNKNOWN_REST_MS;
+      if (this.#isTalking || this.#helloTimer !== null || isRecent) return;
+    }
+    if (why !== 'back') this.#admittedTo = null;
     const spread = this.#parts.random.next() * SPREAD_MS;
     if (!this.isKnown) {
       // Whoever has failed often begins with short pauses again.
       this.#failures = 0;
       this.#helloIn(spread);
-    } else this.#beatIn(spread);
+    } else this.#beatOnceMore();
+  }
+
+  /** A control plane that was away may have lost count; the regular beats stay where they are, spread over their period. */
+  #beatOnceMore(): void {
+    const { clock, random } = this.#parts;
+    const saidAgoMs = clock.now() - Math.max(this.#beatAt, this.#answeredAt);
+    if (this.#moreTimer !== null || saidAgoMs < this.#self.heartbeatMs / 2) return;
+    this.#moreTimer = clock.after(random.next() * MORE_SPREAD_MS, () => {
+      this.#moreTimer = null;
+      this.#beatNow();
+    });
+  }
+
+  /** The leader asks for a hello. */
+  helloSoon(): void {
+    this.#admittedTo = null;
+    this.#helloIn(this.#parts.random.next() * SPREAD_MS);
   }
 
   /** The own file has been read (again): the difference is announced. */
@@ -283,7 +314,7 @@ export class Announcer {
     own.told(told);
     own.settle(answer, sent);
     const whole = answer.refused.find(({ agent }) => agent === '');
-    this.#isAdmitted = whole === undefined;
+    this.#admittedTo = whole === undefined ? answer.epoch : null;
     if (whole !== undefined) this.trouble = `the registry refuses this sidecar: ${whole.problems.join('; ')}`;
     for (const { agent, code, problems } of answer.refused) log.error({ agent, code, problems }, 'the registry refused a registration');
     // Whoever is refused as a whole may be taken later, when an operator has changed something.
@@ -323,13 +354,21 @@ export class Announcer {
   #beatNow(): void {
     const { bus, subjects } = this.#parts;
     if (!bus.connected) return;
+    this.#beatAt = this.#parts.clock.now();
     const agents: Record<string, { idleMs: number; inFlight: number }> = {};
     for (const agent of this.#parts.own.all()) {
-      if (agent.state !== 'gone' && agent.state !== 'refused')
-        agents[agent.agentId] = { idleMs: this.idleMs(agent), inFlight: this.#parts.activity(agent.agentId)?.inFlight ?? 0 };
+      if (agent.state !== 'gone' && agent.state !== 'refused') agents[agent.agentId] = this.#lifeOf(agent);
     }
     const beat: Heartbeat = { wire: REGISTRY_WIRE, sidecar: this.#self.sidecar, instance: this.#self.instance, agents };
     bus.publish(subjects.heartbeat(this.#self.sidecar), bytesOf(beat));
+  }
+
+  /** Until work was handed to it, its silence was rest. */
+  #lifeOf(agent: OwnAgent): { idleMs: number; inFlight: number } {
+    const idleMs = this.idleMs(agent);
+    const activity = this.#parts.activity(agent.agentId);
+    if (activity === null || activity.inFlight === 0) return { idleMs, inFlight: 0 };
+    return { idleMs: Math.min(idleMs, Math.round(this.#parts.clock.now() - activity.busySince)), inFlight: activity.inFlight };
   }
 
   /** Agents of the API that have been silent for a whole lease are gone; those that answer again are back. */

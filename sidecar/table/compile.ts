@@ -107,10 +107,12 @@ function capabilityOf(part: CapabilityPart, health: Health, here: Standpoint): C
   capability.sameAcl = newest === undefined || capability.versions.every((line) => aclText(line) === aclText(newest));
   const ordered = [...part.providers].sort((a, b) => (a.record.agentId < b.record.agentId ? -1 : 1));
   for (const { record, mesh } of ordered) {
-    const provider = providerOf(record, mesh, health, here);
+    let provider: Provider | null = null;
     for (const offer of record.offers) {
       const line = offer.name === part.name ? capability.versions.find((each) => each.text === offer.version) : undefined;
       if (line === undefined) continue;
+      // Who stands in no version is not known to the health view either.
+      provider ??= providerOf(record, mesh, health, here);
       const candidate = candidateOf(provider, line, policies, health);
       line.candidates.push(candidate);
       const limit = Math.min(limitOf(candidate, policies), capability.members.get(record.agentId)?.limit ?? Number.POSITIVE_INFINITY);

@@ -22,8 +22,9 @@ export class OwnAgent {
   /** Why it was refused. */
   code = 0;
   problems: readonly string[] = [];
-  /** Sequence at which it came into force; 0 = not yet. */
+  /** Sequence at which it came into force, and the epoch that counts it; 0 = not yet. */
   seq = 0;
+  epoch = '';
   /** `clock.now()` of its last sign of life by itself: registering or beating. */
   lastBeatAt: number;
 
@@ -139,6 +140,8 @@ export class OwnAgents {
     for (const agent of sent) {
       // It has been replaced or removed meanwhile: the answer is about something that is no longer said.
       if (this.#agents.get(agent.agentId) !== agent) continue;
+      if (agent.epoch !== answer.epoch) agent.seq = 0;
+      agent.epoch = answer.epoch;
       const refusal = refused.get(agent.agentId) ?? whole;
       if (refusal !== null) {
         agent.state = 'refused';
@@ -167,10 +170,10 @@ export class OwnAgents {
     return agent === undefined ? this.#untold.has(agentId) : agent.state === 'gone';
   }
 
-  /** The registry has begun anew and knows nobody. */
-  forgetConfirmations(): void {
+  /** The registry has begun anew and knows nobody but those whom it has judged since. */
+  forgetConfirmations(epoch: string): void {
     for (const agent of this.#agents.values()) {
-      if (agent.state === 'gone') continue;
+      if (agent.state === 'gone' || agent.epoch === epoch) continue;
       agent.state = 'pending';
       agent.seq = 0;
       this.onChange(agent.names);

@@ -7,7 +7,7 @@ import type { Clock, Timer } from '../../base/clock.ts';
 import type { Logger } from '../../base/log.ts';
 import type { Random } from '../../base/random.ts';
 import type { ProviderRecord } from '../../proto/language/types.ts';
-import type { Report } from '../../proto/wire/registry.ts';
+import type { AgentRegistration, Report } from '../../proto/wire/registry.ts';
 import { type Subjects, Tail } from '../../proto/wire/subjects.ts';
 import { AgentsFile } from './agents-file.ts';
 import { Announcer, type Self } from './announce.ts';
@@ -19,6 +19,7 @@ import { OwnAgents, type OwnState } from './own-agents.ts';
 import { OwnFile } from './own-file.ts';
 import { Reporter } from './reporter.ts';
 import { type SyncCounters, TableSync } from './sync.ts';
+import { isRegistrationUsable, tryOutFor } from './try-out.ts';
 
 export interface RegistryParts {
   readonly bus: RegistryBus;
@@ -75,9 +76,11 @@ export class RegistryClient {
   constructor(parts: RegistryParts) {
     const { bus, subjects, clock, random, log, table, self, keepAt } = parts;
     this.#parts = parts;
-    this.#agentsFile = keepAt === null ? null : new AgentsFile(new DurableFile(`${keepAt}.agents`), log);
     const file = keepAt === null ? null : new HeldFile(new DurableFile(`${keepAt}.registry`), parts.env, Tail.scope(self.sidecar), clock, log);
     const here = { name: self.sidecar, region: self.region, zone: self.zone };
+    const tryOut = tryOutFor(clock, here);
+    const isUsable = (registration: AgentRegistration): boolean => isRegistrationUsable(registration, tryOut);
+    this.#agentsFile = keepAt === null ? null : new AgentsFile(new DurableFile(`${keepAt}.agents`), log, isUsable);
     this.sync = new TableSync(
       { bus, subjects, clock, random, log, table, own: this.own, file, unreachable: parts.unreachable },
       { here, staleAfterMs: parts.staleAfterMs, leaseMs: self.leaseMs },
@@ -86,7 +89,7 @@ export class RegistryClient {
     this.announcer = new Announcer({ bus, subjects, clock, random, log, own: this.own, activity }, self);
     this.ownFile = new OwnFile(this.announcer);
     this.reporter = new Reporter({ bus, subjects, clock, table, sync: this.sync, sidecar: self.sidecar, instance: self.instance, version: parts.version });
-    this.sync.onLeader = (why) => this.announcer.leaderIs(why);
+    this.sync.onLeader = (why, epoch) => this.announcer.leaderIs(why, epoch);
     this.sync.onChange = () => this.reporter.changed();
   }
 

@@ -91,11 +91,18 @@ interface HeldBack {
   countedAt: number;
 }
 
+/** What the table's reading finds out that concerns the announcements. */
+export type LeaderNews =
+  /** Heard after a silence. */
+  | 'back'
+  | 'new epoch'
+  /** There is no scope for this sidecar. */
+  | 'unknown here';
+
 export class TableSync {
   readonly standing: Standing;
   readonly counters: Readonly<SyncCounters>;
-  /** The control plane is heard again after a silence, or the registry has begun anew, or does not know this sidecar. */
-  onLeader: (why: 'back' | 'new epoch' | 'unknown here') => void = () => {};
+  onLeader: (why: LeaderNews, epoch: string) => void = () => {};
   /** Something changed that a report would say. */
   onChange: () => void = () => {};
   readonly #parts: SyncParts;
@@ -110,8 +117,10 @@ export class TableSync {
   /** The state of a new epoch while it is being read, or held back. */
   #next: Held | null = null;
   #heldBack: HeldBack | null = null;
-  /** Everything in scope up to this sequence is held. */
+  /** Everything in scope up to this sequence is held, as far as the last comparison and the beacons since can tell. */
   #seenThrough = NEVER;
+  /** What beacons have named up to this sequence has been looked at, and repaired where it had to be. */
+  #listedThrough = NEVER;
   #lastBeacon: (BeaconView & { readonly epoch: string }) | null = null;
   /** Grows with every run of the comparison: an older run that wakes up sees that it is over. */
   #turn = 0;
@@ -243,6 +252,7 @@ export class TableSync {
   #interrupt(): void {
     this.#turn++;
     this.#phase = 'idle';
+    this.#listedThrough = NEVER;
     this.#isAgainWanted = false;
     this.#timer?.cancel();
     this.#timer = null;
@@ -314,7 +324,7 @@ export class TableSync {
     if (!(await this.#readAll(target, turn))) {
       if (turn === this.#turn && target.scope === null) {
         standing.trouble = 'the registry has no scope for this sidecar yet';
-        this.onLeader('unknown here');
+        this.onLeader('unknown here', epoch);
       } else if (turn === this.#turn) standing.trouble = `not everything could be read from the registry (${this.#reads.lastFailure})`;
       return false;
     }
@@ -386,7 +396,7 @@ export class TableSync {
     if (isDoubted && (this.#heldBack?.confirmations ?? 0) < CONFIRMATIONS) {
       this.#heldBack ??= { confirmations: 0, countedAt: this.#parts.clock.now() };
       this.standing.trouble = `a registry that has begun anew names ${providersIn(after).size} providers where there were ${providersIn(before).size}: held back until it is confirmed`;
-      this.onLeader('new epoch');
+      this.onLeader('new epoch', target.epoch);
       return;
     }
     const answeredAfter = this.#parts.clock.now() - this.#options.leaseMs;
@@ -399,17 +409,18 @@ export class TableSync {
     this.#next = null;
     this.#heldBack = null;
     this.#seenThrough = NEVER;
+    this.#listedThrough = NEVER;
     this.#follower.keepOnly(target.scope?.state ?? new Set());
     this.standing.trouble = '';
     if (!isFirst) {
       this.#count.epochs++;
-      this.#parts.own.forgetConfirmations();
+      this.#parts.own.forgetConfirmations(target.epoch);
       this.#parts.log.warn({ epoch: target.epoch, kept: kept.size }, 'the registry has begun anew');
     }
     this.#installer.keep(kept, this.#parts.clock.now() + this.#options.leaseMs);
     this.#confirm(Math.max(through, target.highestSeq));
     this.#installer.installAll();
-    if (!isFirst) this.onLeader('new epoch');
+    if (!isFirst) this.onLeader('new epoch', target.epoch);
   }
 
   #otherEpoch(): void {
@@ -484,6 +495,8 @@ export class TableSync {
       return;
     }
     const { added, removed } = scopeChange(before ?? new Set(), after);
+    // What was not ours when a beacon named it was not looked at.
+    if (added.length > 0) this.#listedThrough = NEVER;
     for (const name of added) {
       this.#followCapability(name);
       this.#readMissing(target, name);
@@ -501,8 +514,12 @@ export class TableSync {
     else if (target === this.#held) this.#installer.touch([at.name]);
   }
 
+  /** What cannot be read now is found missing by the next comparison. */
   #readMissing(target: Held, name: string): void {
-    for (const tail of target.missing(name)) void this.#reads.read(tail);
+    for (const tail of target.missing(name))
+      void this.#reads.read(tail).then((isRead) => {
+        if (!isRead) this.#isLossSuspected = true;
+      });
   }
 
   #followCapability(name: string): void {
@@ -528,7 +545,7 @@ export class TableSync {
     const pauseMs = now - standing.lastBeaconAt;
     standing.lastBeaconAt = now;
     this.#lastBeacon = beacon;
-    if (pauseMs > this.#options.staleAfterMs) this.onLeader('back');
+    if (pauseMs > this.#options.staleAfterMs) this.onLeader('back', beacon.epoch);
     if (this.#next !== null && beacon.epoch === this.#next.epoch) {
       this.#confirmsNew(now);
       this.#tellStanding();
@@ -545,7 +562,8 @@ export class TableSync {
     if (!isCovered && this.#timer === null) this.#compareIn(this.#parts.random.next() * SPREAD_MS);
     else if (this.#isLossSuspected && mayCompare && this.#timer === null) this.#compareIn(this.#parts.random.next() * SPREAD_MS);
     if (!isCovered) return;
-    const behind = beacon.recent.filter(([tail, seq]) => this.#isMine(tail) && seq > this.#held.seen(tail));
+    // Most of the list is known already: the cheapest question comes first.
+    const behind = beacon.recent.filter(([tail, seq]) => seq > this.#listedThrough && this.#isMine(tail) && seq > this.#held.seen(tail));
     if (behind.length === 0) this.#covered(beacon.lastSeq);
     else void this.#repair(behind, beacon.lastSeq);
   }
@@ -559,6 +577,7 @@ export class TableSync {
 
   #covered(lastSeq: number): void {
     this.#seenThrough = Math.max(this.#seenThrough, lastSeq);
+    this.#listedThrough = Math.max(this.#listedThrough, lastSeq);
     if (this.standing.confirmed) return;
     // Since the connection came nothing was missed: there is no need to compare.
     this.#timer?.cancel();

@@ -10,7 +10,7 @@ import { failed, NO_BODY, type Reply } from '../call/reply.ts';
 import type { Candidate } from '../table/snapshot.ts';
 import { HttpExchange, type Mode } from './http-exchange.ts';
 import { HttpTarget } from './http-target.ts';
-import { forwardRequestHeaders } from './hygiene.ts';
+import { forwardNegotiation, forwardRequestHeaders } from './hygiene.ts';
 import { applyMapping } from './mapping.ts';
 import type { Pool } from './pool.ts';
 import { Pools } from './pools.ts';
@@ -57,7 +57,10 @@ export class HttpTransport implements Transport {
         );
       headers.push(target.secret.name, secret);
     }
-    const refusal = forwardRequestHeaders(exchange.incoming, exchange.own, target.fixed, headers);
+    const refusal =
+      target.mapping === null
+        ? forwardRequestHeaders(exchange.incoming, exchange.own, target.fixed, headers)
+        : forwardNegotiation(exchange.incoming, target.fixed, headers);
     if (refusal !== '') return Promise.resolve(failed(Code.invalid_request, 'not_started', refusal));
     const pool = this.pools.use(target.pool, target.url);
     if (target.mapping !== null) return sendMapped(exchange, target, pool, headers, mode);

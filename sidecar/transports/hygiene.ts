@@ -94,6 +94,20 @@ export function forwardRequestHeaders(
   return '';
 }
 
+/** Which form of answer is wanted; nothing about who asks. */
+const NEGOTIATION: readonly string[] = ['accept', 'accept-language'];
+
+/** For a third party behind a mapping: its headers are those of the mapping, and a caller's session or key is none of its business. */
+export function forwardNegotiation(incoming: HeaderView, fixed: ReadonlySet<string> | null, out: string[]): string {
+  for (const name of NEGOTIATION) {
+    const value = incoming[name];
+    if (typeof value !== 'string' || (fixed !== null && fixed.has(name))) continue;
+    if (hasForbiddenCharacter(value)) return `the header ${shownName(name)} holds a control character`;
+    out.push(name, value);
+  }
+  return '';
+}
+
 /**
  * The provider's headers that a raw answer may carry: no hop-by-hop ones, no framing (the way in frames anew), and none
  * of ours but those a provider may set, which the attempt stage has read already. The same object when nothing has to go.

@@ -55,6 +55,8 @@ const REAL = 3;
 const ENV = 'bench';
 const LOST_AFTER_MS = 5_000;
 const ASK_EVERY_MS = 2;
+/** An agent that comes goes so many rounds later. */
+const STAYS_ROUNDS = 3;
 const MB = 1_000_000;
 /** Of the run as a whole; whatever hangs, it ends. */
 const LIMIT_MS = 240_000;
@@ -289,18 +291,19 @@ async function change(stage: Stage, plan: Plan): Promise<{ changes: Change[]; re
 }
 
 /**
- * In turn: an agent comes, one of the round before changes, one of a group comes, another comes, the first one goes. Every
- * agent is used for a few changes only: a registration that flaps is slowed down on purpose.
+ * In turn: an agent comes, one of the round before changes, one of a group comes, another comes, one that came some rounds ago
+ * goes. Every agent is used for a few changes only, and never twice within a second: a registration that flaps is slowed down
+ * on purpose, and of two states within a moment a sidecar may see the newer one only.
  */
 function send(stage: Stage, mover: Speaker, n: number): { change: Change; answer: Promise<Answer> } {
   const round = Math.floor(n / 5);
   const kind = n % 5;
   const group = kind === 2 ? round % REAL : null;
-  const inTurn = [`pub.mover.a${round}`, `pub.mover.b${Math.max(0, round - 1)}`, `${teamOf(group ?? 0)}.mover.g${round}`, `pub.mover.b${round}`];
-  const agentId = inTurn[kind] ?? `pub.mover.a${round}`;
-  const at = kind === 1 ? Math.max(0, round - 1) : round;
+  const isGoing = kind === 4 && round >= STAYS_ROUNDS;
+  const at = kind === 1 ? Math.max(0, round - 1) : isGoing ? round - STAYS_ROUNDS : round;
+  const letter = kind === 1 || kind === 3 ? 'b' : kind === 4 && !isGoing ? 'c' : 'a';
+  const agentId = `${group === null ? 'pub' : teamOf(group)}.mover.${letter}${at}`;
   const weight = 1_000 + n;
-  const isGoing = kind === 4;
   const sentAtMs = sharedNowMs();
   const answer = isGoing
     ? askLeader(stage.bus, stage.subjects, 'leave', leaveOf(mover, agentId))

@@ -40,7 +40,12 @@ const member = (agentId: string, sidecar: string, offers: string): Member => ({
   offers: [`${offers}@1.0.0`],
 });
 const VICTIM = member('drill.order.o2', 'order-2', ORDER);
-const MEMBERS: readonly Member[] = [member('drill.order.o1', 'order-1', ORDER), VICTIM, member('drill.note.n1', 'note-1', NOTE), member('drill.note.n2', 'note-2', NOTE)];
+const MEMBERS: readonly Member[] = [
+  member('drill.order.o1', 'order-1', ORDER),
+  VICTIM,
+  member('drill.note.n1', 'note-1', NOTE),
+  member('drill.note.n2', 'note-2', NOTE),
+];
 
 const say = (line: string): void => void process.stdout.write(`${line}\n`);
 const problems: string[] = [];
@@ -93,7 +98,10 @@ async function drill(): Promise<Outcome> {
   await registry.kill();
   await sleep(AWAY_MS);
   const staleWhileAway = await stale();
-  check(staleWhileAway.length === MEMBERS.length, `only ${staleWhileAway.length} of ${MEMBERS.length} sidecars say that their table may be old`);
+  check(
+    staleWhileAway.length === MEMBERS.length,
+    `only ${staleWhileAway.length} of ${MEMBERS.length} sidecars say that their table may be old`,
+  );
 
   phase(`sidecar ${VICTIM.sidecar} killed too`);
   await generator.between(VICTIM.sidecar, async () => {
@@ -139,7 +147,13 @@ async function drill(): Promise<Outcome> {
     generator,
     phases,
     resyncedMs,
-    facts: { stale_while_away: staleWhileAway, restarted_from: table.source, executed_from_disk_copy: executedAlone, leading_ms: leadingMs, change_ms: changeMs },
+    facts: {
+      stale_while_away: staleWhileAway,
+      restarted_from: table.source,
+      executed_from_disk_copy: executedAlone,
+      leading_ms: leadingMs,
+      change_ms: changeMs,
+    },
   };
 }
 

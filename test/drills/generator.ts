@@ -36,7 +36,8 @@ export interface Failure {
 const AGAIN_MS = 100;
 /** A call that is refused for so long has failed: a sidecar is back within seconds. */
 const GIVE_UP_MS = 20_000;
-const CONNECTIONS = 64;
+/** Calls that one agent has under way at most: well below what its sidecar admits (64 a capability), so that a backlog drains and is not refused. */
+const CONNECTIONS = 24;
 const ANSWER_MS = 15_000;
 
 class LaneState {
@@ -88,6 +89,7 @@ export class Generator {
   readonly #underWay = new Set<Promise<void>>();
   readonly #running: Promise<void>;
   #isEnding = false;
+  #ended: Promise<void> | null = null;
   #startedAt = performance.now();
 
   /** Starts at once; lanes and targets take turns. */
@@ -119,7 +121,13 @@ export class Generator {
     state.release();
   }
 
-  async end(): Promise<void> {
+  /** Asks no more and waits for the last answer. Once, however often it is asked. */
+  end(): Promise<void> {
+    this.#ended ??= this.#end();
+    return this.#ended;
+  }
+
+  async #end(): Promise<void> {
     this.#isEnding = true;
     await this.#running;
     await Promise.all(this.#underWay);
@@ -155,7 +163,11 @@ export class Generator {
       }
       this.reconnects++;
       if (this.nowMs - dueMs > GIVE_UP_MS) {
-        this.failures.push({ dueMs, lane: lane.lane.name, words: `${target}: its sidecar refused connections for ${GIVE_UP_MS / 1_000} s` });
+        this.failures.push({
+          dueMs,
+          lane: lane.lane.name,
+          words: `${target}: its sidecar refused connections for ${GIVE_UP_MS / 1_000} s`,
+        });
         return;
       }
       await sleep(AGAIN_MS);
@@ -175,7 +187,11 @@ interface Answer {
 }
 
 /** The answer, `REFUSED`, or why it is no full answer. */
-async function send(lane: LaneState, target: string, n: number): Promise<{ readonly provider: string; readonly attempts: number } | typeof REFUSED | string> {
+async function send(
+  lane: LaneState,
+  target: string,
+  n: number,
+): Promise<{ readonly provider: string; readonly attempts: number } | typeof REFUSED | string> {
   try {
     const { statusCode, body } = await lane.pool.request({
       method: 'POST',

@@ -144,7 +144,11 @@ t.test('the tour of the README', async (t) => {
     });
     t.match(await tour.ask('/v1/explain/demo.text.greet@^2.0'), {
       status: 200,
-      body: { would_serve: null, refusal: { code: 2002, detail: 'demo.text.greet: asked ^2.0; exists: 1.0.0 (1 provider)' } },
+      body: {
+        would_serve: null,
+        refusal: { code: 2002, detail: 'demo.text.greet: asked ^2.0; exists: 1.0.0 (1 provider)' },
+        candidates: [{ agent_id: 'demo.greeter.a', verdict: 'left_out', because: 'version 1.0.0 is not what was asked for (^2.0)' }],
+      },
     });
   });
 

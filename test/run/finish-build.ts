@@ -43,7 +43,11 @@ for (const built of filesBelow(DIST)) {
 }
 
 /** Programs that share a bundle share what is loaded by both; the sidecar has its own, so that it loads nothing of others. */
-const BUNDLES: readonly { readonly folder: string; readonly programs: Readonly<Record<string, string>>; readonly links: Readonly<Record<string, string>> }[] = [
+const BUNDLES: readonly {
+  readonly folder: string;
+  readonly programs: Readonly<Record<string, string>>;
+  readonly links: Readonly<Record<string, string>>;
+}[] = [
   { folder: BUNDLE, programs: { main: 'sidecar/main.js' }, links: { 'reach-sidecar': 'main.js' } },
   {
     folder: `${BUNDLE}-control`,

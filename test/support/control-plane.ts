@@ -91,7 +91,7 @@ export class Plane {
 export interface Asked {
   readonly status: number;
   readonly headers: Headers;
-  readonly body: Record<string, never> & Record<string, unknown>;
+  readonly body: Readonly<Record<string, unknown>>;
 }
 
 /** Redirects are not followed. */
@@ -112,7 +112,11 @@ export async function ask(
     ...(body === undefined ? {} : { body }),
   });
   const text = await response.text();
-  return { status: response.status, headers: response.headers, body: (text.startsWith('{') ? JSON.parse(text) : { text }) as Asked['body'] };
+  return {
+    status: response.status,
+    headers: response.headers,
+    body: (text.startsWith('{') ? JSON.parse(text) : { text }) as Asked['body'],
+  };
 }
 
 /** A sidecar by hand. It hosts what it is given and says hello again whenever the epoch changes. */

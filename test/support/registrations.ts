@@ -1,7 +1,10 @@
 /** Registrations for tests of the registry: contracts and records by their short forms, sidecars that speak, a store that is written to. */
 import type { VirtualClock } from '../../base/virtual-clock.ts';
 import type { Contract, ProviderRecord } from '../../proto/language/types.ts';
-import { readTable } from '../../proto/language/document.ts';
+import { contract as contractShape } from '../../proto/language/contract.ts';
+import { deepFreeze } from '../../proto/language/document.ts';
+import { provider as providerShape } from '../../proto/language/provider.ts';
+import { BAD, openSource, Place, type Shape } from '../../proto/language/reader.ts';
 import type { AgentRegistration, CapabilityState, Hello, RegistrationState, ScopeState } from '../../proto/wire/registry.ts';
 import type { Change } from '../../control-plane/registry/change.ts';
 import { noCanary, noOperators, noPolicies, noProviderSettings, type OperatorsState } from '../../control-plane/registry/operators.ts';
@@ -12,21 +15,21 @@ import { readHello } from '../../control-plane/registry/requests.ts';
 /** A contract out of YAML flow text: `contract('crm.order.query', '2.0.0', 'execution: idempotent')`. */
 export function contract(name: string, version = '1.0.0', more = ''): Contract {
   const acl = /\bacl:/.test(more) ? '' : ', acl: public';
-  return read(`contracts: [{ name: ${name}, version: "${version}"${acl}${more === '' ? '' : `, ${more}`} }]`).contracts[0] as Contract;
+  return read(contractShape, `{ name: ${name}, version: "${version}"${acl}${more === '' ? '' : `, ${more}`} }`);
 }
 
 /** A record: `record('crm.order.a1', ['crm.order.query@2.0.0'])`. */
 export function record(agentId: string, offers: readonly string[], via: string | null = 's1', more = ''): ProviderRecord {
   const endpoint = /\bendpoint:/.test(more) ? '' : ', endpoint: { type: http, address: "http://127.0.0.1:8080" }';
   const text = `{ agent_id: ${agentId}, offers: [${offers.map((offer) => `"${offer}"`).join(', ')}]${via === null ? '' : `, via: ${via}`}${endpoint}${more === '' ? '' : `, ${more}`} }`;
-  const contracts = [...new Set(offers)].map((offer) => `{ name: ${offer.split('@')[0]}, version: "${offer.split('@')[1]}", acl: public }`);
-  return read(`contracts: [${contracts.join(', ')}]\nproviders: [${text}]`, via).providers[0] as ProviderRecord;
+  return read(providerShape, text);
 }
 
-function read(text: string, own: string | null = null) {
-  const reading = readTable(text, 'test', own);
-  if ('problems' in reading) throw new Error(reading.problems.map((problem) => problem.message).join('; '));
-  return reading.document;
+function read<T>(shape: Shape<T>, text: string): T {
+  const { source, value } = openSource(text, 'test');
+  const made = value === undefined ? BAD : shape.read(value, new Place(source));
+  if (made === BAD) throw new Error(source.problems.map((problem) => problem.message).join('; '));
+  return deepFreeze(JSON.parse(JSON.stringify(made)) as T);
 }
 
 /** An agent with public contracts for everything that it offers. */

@@ -38,7 +38,9 @@ async function meet(
 }
 
 export async function canary(team: Team, tell: Storyteller): Promise<Counts> {
-  tell.say(`${ORDER_NEXT.agentId} joins with ${NEW}, which gets ${SHARE * 100} % of the conversations: ${await team.join(ORDER_NEXT, split(SHARE))}`);
+  tell.say(
+    `${ORDER_NEXT.agentId} joins with ${NEW}, which gets ${SHARE * 100} % of the conversations: ${await team.join(ORDER_NEXT, split(SHARE))}`,
+  );
 
   const sessions = names('canary', SESSIONS);
   const { met, changed } = await meet(team, tell, sessions, CALLS_EACH);

@@ -34,7 +34,11 @@ export async function controlPlaneLoss(team: RegisteredTeam, tell: Storyteller):
   const killedAt = performance.now();
   tell.say(`control plane (pid ${registry.plane.pid}) and nats-server killed with SIGKILL, ${traffic.calls} calls so far`);
   const asked = await registry.reachctl('sidecars', 'list');
-  const stale = await team.until('the front sidecar to say that its table may be old', STALE_MS, async () => (await team.standing(FRONT)).table.stale_because);
+  const stale = await team.until(
+    'the front sidecar to say that its table may be old',
+    STALE_MS,
+    async () => (await team.standing(FRONT)).table.stale_because,
+  );
   tell.say(`reachctl has nobody to ask (exit status ${asked.code}); the front's sidecar says: ${stale}`);
 
   const victimPid = team.seat(VICTIM).sidecar.pid;
@@ -44,7 +48,9 @@ export async function controlPlaneLoss(team: RegisteredTeam, tell: Storyteller):
   await team.restartSidecar(VICTIM);
   const restartMs = performance.now() - restartedAt;
   const { table } = await team.standing(VICTIM);
-  tell.say(`sidecar ${VICTIM.sidecar} (pid ${victimPid}) killed too and started again in ${restartMs.toFixed(0)} ms: table from ${table.source}`);
+  tell.say(
+    `sidecar ${VICTIM.sidecar} (pid ${victimPid}) killed too and started again in ${restartMs.toFixed(0)} ms: table from ${table.source}`,
+  );
   const executedBefore = (await team.counts(VICTIM))[CAPABILITY] ?? 0;
   const own = await team.seat(VICTIM).client.invoke(TARGET, { order: '1042' }, { 'x-session': 'from-the-restarted' });
   // Who has met it as dead leaves it alone for some seconds.
@@ -54,7 +60,9 @@ export async function controlPlaneLoss(team: RegisteredTeam, tell: Storyteller):
   });
   await sleep(PHASE_MS / 3);
   const whileDown = traffic.since(killedAt).length;
-  tell.say(`it calls (${outcome(own)}) and is called, still with nobody to ask; ${whileDown} calls since the kill, ${traffic.failed.length} failed`);
+  tell.say(
+    `it calls (${outcome(own)}) and is called, still with nobody to ask; ${whileDown} calls since the kill, ${traffic.failed.length} failed`,
+  );
 
   const backAt = performance.now();
   await registry.restartNats();
@@ -65,9 +73,13 @@ export async function controlPlaneLoss(team: RegisteredTeam, tell: Storyteller):
     const now = await standing(team);
     return JSON.stringify(now) === JSON.stringify(before) ? now : null;
   });
-  const stillStale = (await Promise.all(team.seats().map(async ({ place }) => (await team.standing(place.member)).table.stale_because))).filter((why) => why !== null);
+  const stillStale = (
+    await Promise.all(team.seats().map(async ({ place }) => (await team.standing(place.member)).table.stale_because))
+  ).filter((why) => why !== null);
   const convergedMs = performance.now() - backAt;
-  tell.say(`nats-server and control plane are back; it leads after ${(leadingMs / 1_000).toFixed(1)} s, every sidecar is current after ${(convergedMs / 1_000).toFixed(1)} s`);
+  tell.say(
+    `nats-server and control plane are back; it leads after ${(leadingMs / 1_000).toFixed(1)} s, every sidecar is current after ${(convergedMs / 1_000).toFixed(1)} s`,
+  );
 
   await traffic.end();
   tell.say(`${traffic.calls} calls in all, ${traffic.failed.length} failed, the slowest took ${traffic.slowestMs.toFixed(0)} ms`);
@@ -75,7 +87,9 @@ export async function controlPlaneLoss(team: RegisteredTeam, tell: Storyteller):
   await team.obeyed('providers', 'drain', ORDER_A3.agentId, '--reason', 'to see that it is heard');
   await team.everywhere(CONVERGE_MS);
   const whileDrained = await newcomers(team);
-  tell.say(`a change that is made now reaches everybody: ${ORDER_A3.agentId} drained, ${NEWCOMERS} new conversations: ${spread(whileDrained)}`);
+  tell.say(
+    `a change that is made now reaches everybody: ${ORDER_A3.agentId} drained, ${NEWCOMERS} new conversations: ${spread(whileDrained)}`,
+  );
   await team.obeyed('providers', 'restore', ORDER_A3.agentId);
 
   const moved = [...ownersOf(traffic.served)].filter(([, owners]) => owners.length > 1 && !owners.includes(VICTIM.agentId));
@@ -88,7 +102,12 @@ export async function controlPlaneLoss(team: RegisteredTeam, tell: Storyteller):
   tell.equal('the registry after its return', after, before);
   tell.equal('sidecars that still call their table old', stillStale, []);
   tell.equal('conversations that moved without need', moved, []);
-  tell.check('new conversations at others than the drained one', spread(whileDrained), `${NEWCOMERS}, none at ${ORDER_A3.agentId}`, whileDrained.length === NEWCOMERS && !whileDrained.includes(ORDER_A3.agentId));
+  tell.check(
+    'new conversations at others than the drained one',
+    spread(whileDrained),
+    `${NEWCOMERS}, none at ${ORDER_A3.agentId}`,
+    whileDrained.length === NEWCOMERS && !whileDrained.includes(ORDER_A3.agentId),
+  );
   return { loss_calls: traffic.calls, loss_failed: traffic.failed.length, loss_converged_ms: Math.round(convergedMs) };
 }
 
@@ -105,7 +124,9 @@ async function newcomers(team: RegisteredTeam): Promise<string[]> {
 /** What must be as it was: who is registered and in what condition, what operators have said, whose registry it is. */
 async function standing(team: RegisteredTeam): Promise<Readonly<Record<string, unknown>>> {
   const { epoch } = await team.fleet();
-  const providers = (await team.providers()).map(({ agent, sidecar, status, drain }) => `${agent} of ${sidecar}: ${status}${drain ? ', draining' : ''}`).sort();
+  const providers = (await team.providers())
+    .map(({ agent, sidecar, status, drain }) => `${agent} of ${sidecar}: ${status}${drain ? ', draining' : ''}`)
+    .sort();
   const { version } = await team.registry.get<{ version: number }>('/v1/policies');
   const { canary } = await team.registry.get<{ canary: unknown }>(`/v1/capabilities/${CAPABILITY}`);
   return { epoch, providers, policies: version, canary };

@@ -34,10 +34,14 @@ export async function joined(team: RegisteredTeam, tell: Storyteller): Promise<C
     else failed.push(outcome(result));
   });
   await traffic.end();
-  const moved = [...ownersOf(traffic.served)].filter(([, owners]) => owners.length > 1).map(([session, owners]) => `${session}: ${owners.join(', ')}`);
+  const moved = [...ownersOf(traffic.served)]
+    .filter(([, owners]) => owners.length > 1)
+    .map(([session, owners]) => `${session}: ${owners.join(', ')}`);
   const atThird = newcomers.filter((provider) => provider === ORDER_A3.agentId).length;
   const executed = (await team.counts(ORDER_A3))['crm.order.query'] ?? 0;
-  tell.say(`${traffic.calls} calls of ${TALKS} conversations ran on meanwhile: ${traffic.failed.length} failed, ${moved.length} conversations moved`);
+  tell.say(
+    `${traffic.calls} calls of ${TALKS} conversations ran on meanwhile: ${traffic.failed.length} failed, ${moved.length} conversations moved`,
+  );
   tell.say(`${NEWCOMERS} new conversations: ${spread(newcomers)}`);
   await team.obeyed('providers', 'drain', ORDER_A1.agentId, '--reason', `dead; ${ORDER_A3.agentId} stands in its place`);
   await team.everywhere();

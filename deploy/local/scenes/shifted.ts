@@ -33,7 +33,6 @@ export async function shifted(team: RegisteredTeam, tell: Storyteller): Promise<
   const everywhereMs = performance.now() - orderedAt;
   tell.say(`$ reachctl canary ${CAPABILITY} ${NEW}=${SHARE * 100}%`);
   for (const line of ran.stdout.trimEnd().split('\n')) tell.say(`  ${line}`);
-  await traffic.end();
 
   const versions: string[] = [];
   const failed: string[] = [];
@@ -42,13 +41,19 @@ export async function shifted(team: RegisteredTeam, tell: Storyteller): Promise<
     if (result.code === 0) versions.push(result.version ?? '-');
     else failed.push(outcome(result));
   });
+  await traffic.end();
   const onNew = versions.filter((version) => version === NEW).length;
   const left = traffic.served.filter(({ session, version }) => met.get(session) === NEW && version !== NEW);
   const sway = TOLERANCE * Math.sqrt(LATER * SHARE * (1 - SHARE));
   const [least, most] = [Math.ceil(LATER * SHARE - sway), Math.floor(LATER * SHARE + sway)];
-  tell.say(`every sidecar says that it has it in force ${everywhereMs.toFixed(0)} ms after the order; no process was started or stopped`);
-  tell.say(`${onNew} of ${LATER} new conversations on ${NEW}; of the ${before} that had met it, ${left.length} calls left it; ${traffic.calls} calls ran meanwhile`);
+  tell.say(
+    `every sidecar says that it has it in force ${everywhereMs.toFixed(0)} ms after reachctl had its answer; no process was started or stopped`,
+  );
+  tell.say(
+    `${onNew} of ${LATER} new conversations on ${NEW}; of the ${before} that had met it, ${left.length} calls left it; ${traffic.calls} calls ran meanwhile`,
+  );
 
+  tell.check('calls that ran meanwhile', traffic.calls, 'some', traffic.calls > 0);
   tell.equal('calls that failed', [...traffic.failed, ...failed], []);
   tell.check(`new conversations on ${NEW}`, onNew, `${least} to ${most}`, onNew >= least && onNew <= most);
   tell.equal(`calls of conversations that had met ${NEW} and left it`, left, []);

@@ -439,11 +439,13 @@ t.test('when the server goes and comes', async (t) => {
   });
 
   t.test('a server that is halted is found out by its silence, and used again when it goes on; no connection is left behind', async (t) => {
-    const hasty = await server.connect({ name: 'hasty', pingEveryMs: 60, dialTimeoutMs: 80 });
+    const said: string[] = [];
+    const hasty = await server.connect({ name: 'hasty', pingEveryMs: 60, dialTimeoutMs: 80, notice: (_, text) => said.push(text) });
     server.pause();
     const waiting = hasty.request('g2.silent', bytes(''), 20_000);
     await waitUntil('it is given up', () => !hasty.connected);
     t.strictSame(await waiting, { kind: 'unreachable', sent: true });
+    t.ok(said.some((text) => text.includes('no sign of life')));
     await waitUntil('it was dialled in vain', () => hasty.state.why.includes('no word'), 5_000);
     t.equal(hasty.publish('g.1', bytes('x')), false);
     await new Promise((done) => setTimeout(done, 1_000)); // some more attempts

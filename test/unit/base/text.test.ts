@@ -140,6 +140,7 @@ t.test('every value and key has its line and column, and what is not there point
 
 t.test('anchors, aliases, merge keys, tags and directives are refused before anything expands', async (t) => {
   t.match(first('a: &x 1\n'), /^1:4 {2}anchors/);
+  t.match(first('a: to do: more\n'), /^1:4 .*must be quoted/, "the parser's own words, and what most often stands behind them");
   t.match(first('a: *x\n'), /^1:4 {2}aliases/);
   t.match(first('a: 1\n<<: {b: 2}\n'), /^2:1 \/<< merge keys/);
   t.equal(first('"<<": 1\n'), 'no problem', 'quoted it is a key like any other');

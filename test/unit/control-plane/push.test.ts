@@ -67,7 +67,13 @@ t.test('the mirror never goes back, and says what is news', async (t) => {
   mirror.apply('reg.x', 6, 'not json');
   t.equal(mirror.state('reg.x'), null, 'what is not JSON is nothing');
   t.same(mirror.tails('cap.'), ['cap.a.b.c']);
-  mirror.replace([['cap.a.b.c', 5, '{"n":5}'], ['reg.y', 9, '{}']], 9);
+  mirror.replace(
+    [
+      ['cap.a.b.c', 5, '{"n":5}'],
+      ['reg.y', 9, '{}'],
+    ],
+    9,
+  );
   t.same(heard, ['cap.a.b.c 5', 'reg.x 6', 'reg.y 9'], 'a reload tells only what differs');
   t.equal(mirror.lastSeq, 9);
   t.equal(mirror.size, 2);
@@ -85,11 +91,19 @@ t.test('messages go out one behind another, each expecting the one before', asyn
     { tail: 'cap.a.b.c', text: '2' },
     { tail: 'scope.a', text: '3' },
   ]);
-  t.same(stream.sent.map(({ tail, expect }) => `${tail} ${expect}`), ['reg.a 7', 'cap.a.b.c 8', 'scope.a 9'], 'without waiting for an answer');
+  t.same(
+    stream.sent.map(({ tail, expect }) => `${tail} ${expect}`),
+    ['reg.a 7', 'cap.a.b.c 8', 'scope.a 9'],
+    'without waiting for an answer',
+  );
   t.equal(writer.pending, 3);
   await stream.store();
   t.same(await writing, { ok: true, seq: 10 }, 'in force when the last of them is stored');
-  t.same(told, [['reg.a', 8], ['cap.a.b.c', 9], ['scope.a', 10]]);
+  t.same(told, [
+    ['reg.a', 8],
+    ['cap.a.b.c', 9],
+    ['scope.a', 10],
+  ]);
   t.equal(mirror.get('cap.a.b.c')?.seq, 9);
   t.equal(writer.pending, 0);
 });
@@ -161,7 +175,10 @@ t.test('while NATS is away changes wait, newest of each subject; then only what 
   mirror.replace([['reg.a', 1, 'a1']], 1);
   writer.resume();
   t.same(await a, { ok: true, seq: 1 });
-  t.same(stream.sent.slice(2).map(({ tail, text, expect }) => `${tail} ${text} ${expect}`), ['reg.b b2 1', 'reg.c c1 2']);
+  t.same(
+    stream.sent.slice(2).map(({ tail, text, expect }) => `${tail} ${text} ${expect}`),
+    ['reg.b b2 1', 'reg.c c1 2'],
+  );
   await stream.store();
   await stream.store();
   t.match(await b, { ok: true });
@@ -183,14 +200,33 @@ t.test('what waits is bounded', async (t) => {
 
 t.test('the beacon repeats what changed lately, and says from where on it is whole', async (t) => {
   const beacon = new Beacon(3);
-  beacon.changed([['cap.a.b.c', 4], ['scope.x', 5]], 0);
+  beacon.changed(
+    [
+      ['cap.a.b.c', 4],
+      ['scope.x', 5],
+    ],
+    0,
+  );
   beacon.changed([['cap.a.b.c', 6]], 5_000);
   const message = beacon.message('e1', 6, 12, 5_000);
-  t.same(message, { wire: REGISTRY_WIRE, epoch: 'e1', lastSeq: 6, recent: [['scope.x', 5], ['cap.a.b.c', 6]], since: 3, term: 12 });
+  t.same(message, {
+    wire: REGISTRY_WIRE,
+    epoch: 'e1',
+    lastSeq: 6,
+    recent: [
+      ['scope.x', 5],
+      ['cap.a.b.c', 6],
+    ],
+    since: 3,
+    term: 12,
+  });
   const later = beacon.message('e1', 6, 0, 12_000);
   t.same(later.recent, [['cap.a.b.c', 6]], 'what is older than ten seconds is left out');
   t.equal(later.since, 5, 'and the reader is told');
-  beacon.changed(Array.from({ length: 500 }, (_, i) => [`cap.a.b.c${i}`, 7 + i] as const), 12_000);
+  beacon.changed(
+    Array.from({ length: 500 }, (_, i) => [`cap.a.b.c${i}`, 7 + i] as const),
+    12_000,
+  );
   const full = beacon.message('e1', 506, 0, 12_000);
   t.equal(full.recent.length, 200);
   t.equal(full.since, 306, 'everything after it is among the two hundred');
@@ -223,13 +259,19 @@ t.test('a provider that moves between shards is never in none of them', async (t
     const messages = pushedMessages(states, changed, (tail) => stored.get(tail) ?? null);
     for (const { tail, text } of messages) {
       stored.set(tail, text);
-      const held = new Set([...stored.values()].flatMap((each) => (JSON.parse(each) as CapabilityState).providers.map(({ record }) => record.agentId)));
+      const held = new Set(
+        [...stored.values()].flatMap((each) => (JSON.parse(each) as CapabilityState).providers.map(({ record }) => record.agentId)),
+      );
       for (const agent of ['a.b.1', 'a.b.2']) t.ok(held.has(agent), `${agent} is there after ${tail}`);
     }
     return messages.map(({ tail }) => tail);
   };
   write([capability('x.y.z', ['a.b.1', 'a.b.2'])]);
-  t.same(write([capability('x.y.z', ['a.b.1'], 0, 2), capability('x.y.z', ['a.b.2', 'a.b.3'], 1, 2)]), ['cap.x.y.z.1', 'cap.x.y.z'], 'more: the higher shards first');
+  t.same(
+    write([capability('x.y.z', ['a.b.1'], 0, 2), capability('x.y.z', ['a.b.2', 'a.b.3'], 1, 2)]),
+    ['cap.x.y.z.1', 'cap.x.y.z'],
+    'more: the higher shards first',
+  );
   t.same(write([capability('x.y.z', ['a.b.1', 'a.b.2'])]), ['cap.x.y.z'], 'fewer: the lower ones first');
 });
 
@@ -238,16 +280,31 @@ t.test('a loss without a trace is held back until it is confirmed or heals', asy
   const whole = tallyOf([capability('x.y.z', agents)]);
   const half = tallyOf([capability('x.y.z', agents.slice(0, 4))]);
   const guard = new ShrinkGuard();
-  t.match(guard.judge(whole, half, () => false, 100), /6 of 10 providers/);
-  t.equal(guard.judge(whole, half, () => true, 150), null, 'who said goodbye is not missed');
+  t.match(
+    guard.judge(whole, half, () => false, 100),
+    /6 of 10 providers/,
+  );
+  t.equal(
+    guard.judge(whole, half, () => true, 150),
+    null,
+    'who said goodbye is not missed',
+  );
   guard.judge(whole, half, () => false, 200);
   guard.judge(whole, half, () => false, 300);
   t.equal(guard.held?.sinceMs, 200);
-  t.equal(guard.judge(whole, whole, () => false, 400), null, 'they are back');
+  t.equal(
+    guard.judge(whole, whole, () => false, 400),
+    null,
+    'they are back',
+  );
   t.equal(guard.release(), false, 'nothing to confirm');
   guard.judge(whole, half, () => false, 500);
   t.equal(guard.release(), true);
-  t.equal(guard.judge(whole, half, () => false, 600), null, 'confirmed is confirmed');
+  t.equal(
+    guard.judge(whole, half, () => false, 600),
+    null,
+    'confirmed is confirmed',
+  );
 });
 
 t.test('the fleet knows who is behind within its own scope, who refuses and who is missing', async (t) => {
@@ -298,12 +355,22 @@ t.test('the fleet knows who is behind within its own scope, who refuses and who 
 
 t.test('an address is judged where it leads, when it is registered', async (t) => {
   const clock = new VirtualClock();
-  const names: Record<string, readonly string[]> = { 'api.example.com': ['93.184.216.34'], 'nip.test': ['127.0.0.1'], 'two.test': ['93.184.216.34', '10.0.0.1'] };
+  const names: Record<string, readonly string[]> = {
+    'api.example.com': ['93.184.216.34'],
+    'nip.test': ['127.0.0.1'],
+    'two.test': ['93.184.216.34', '10.0.0.1'],
+  };
   const allow = AllowList.parse(['10.9.0.0/16', 'billing.internal']) as AllowList;
-  const admission = new Admission({ allow, loopback: false, private: false }, clock, async (name) => names[name] ?? Promise.reject(new Error('no such name')));
+  const admission = new Admission(
+    { allow, loopback: false, private: false },
+    clock,
+    async (name) => names[name] ?? Promise.reject(new Error('no such name')),
+  );
   const judge = async (address: string, via: string | null = null): Promise<string | null> => {
     const endpoint = { type: 'http', address, path: null, mapping: {}, credential: null, options: {} };
-    const { admitted, refused } = await admission.judge('s1', [{ contracts: [], record: providerOf('a.b.c', ['x.y.z@1.0.0'], { endpoint, via }) }]);
+    const { admitted, refused } = await admission.judge('s1', [
+      { contracts: [], record: providerOf('a.b.c', ['x.y.z@1.0.0'], { endpoint, via }) },
+    ]);
     t.equal(admitted.length + refused.length, 1);
     return refused[0]?.problems.join() ?? null;
   };
@@ -319,7 +386,8 @@ t.test('an address is judged where it leads, when it is registered', async (t) =
     'http://169.254.169.254/latest',
   ])
     t.type(await judge(address), 'string', `${address} is refused`);
-  for (const address of ['http://api.example.com', 'http://10.9.1.1:80', 'https://93.184.216.34', 'http://unknown.test']) t.equal(await judge(address), null, `${address} is taken`);
+  for (const address of ['http://api.example.com', 'http://10.9.1.1:80', 'https://93.184.216.34', 'http://unknown.test'])
+    t.equal(await judge(address), null, `${address} is taken`);
   t.equal(await judge('http://127.0.0.1:8080', 's1'), null, 'what a sidecar hosts itself is on its own machine');
   t.equal(await judge('http://10.1.2.3:8080', 's1'), null);
   t.match(await judge('http://169.254.169.254', 's1'), /credentials/, 'the metadata address never is');
@@ -330,7 +398,11 @@ t.test('an address is judged where it leads, when it is registered', async (t) =
 
 t.test('a resolver that hangs does not hold up the registration', async (t) => {
   const clock = new VirtualClock();
-  const admission = new Admission({ allow: AllowList.parse([]) as AllowList, loopback: false, private: false }, clock, () => new Promise(() => {}));
+  const admission = new Admission(
+    { allow: AllowList.parse([]) as AllowList, loopback: false, private: false },
+    clock,
+    () => new Promise(() => {}),
+  );
   const endpoint = { type: 'http', address: 'http://slow.test', path: null, mapping: {}, credential: null, options: {} };
   const judging = admission.judge('s1', [{ contracts: [], record: providerOf('a.b.c', ['x.y.z@1.0.0'], { endpoint }) }]);
   await clock.advance(2_000);

@@ -1,6 +1,9 @@
-/** sidecar/config.ts */
+/** sidecar/config.ts, and what `check` says of a file */
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import t from 'tap';
 import { configSchema, readSidecarConfig, type SidecarConfig } from '../../../sidecar/config.ts';
+import { problemsIn } from '../../../sidecar/sidecar.ts';
 
 const TABLE = 'contracts: []\n';
 const problems = (text: string): string[] => {
@@ -163,4 +166,26 @@ t.test('the JSON Schema for editors knows the same keys', async (t) => {
   const schema = configSchema() as { properties: Record<string, { properties?: object }> };
   t.same(Object.keys(schema.properties), ['sidecar', 'contracts', 'providers', 'policies', 'overrides', 'sidecars']);
   t.ok('retry_budget' in (schema.properties['sidecar']?.properties ?? {}));
+});
+
+t.test('`check` knows settings however they are written, and looks at the table that they name', async (t) => {
+  const folder = t.testdir();
+  const said = (text: string): string[] =>
+    problemsIn(text, join(folder, 'sidecar.yaml')).map((each) => `${each.file.slice(folder.length + 1)}:${each.line} ${each.message}`);
+  const settings = 'sidecar: {name: s1}\ncontracts: []\n';
+  for (const text of [
+    settings,
+    `\uFEFF${settings}`,
+    settings.replace('sidecar', '"sidecar"'),
+    '{"sidecar": {"name": "s1"}, "contracts": []}',
+  ])
+    t.same(said(text), [], text);
+  t.match(said('sidecars: []\nname: s1\n'), [/^sidecar\.yaml:2 unknown key "name"/], 'without settings it is a table');
+
+  const split = 'sidecar: {name: s1, table: table.yaml}\n';
+  t.match(said(split), [/table\.yaml cannot be read \(ENOENT\)/]);
+  writeFileSync(join(folder, 'table.yaml'), 'contracts:\n  - {name: crm.order.query, version: 1.0.0, alc: public}\n');
+  t.match(said(split), [/^table\.yaml:2 unknown key "alc": did you mean acl\?/, /^table\.yaml:2 acl is missing/]);
+  writeFileSync(join(folder, 'table.yaml'), 'contracts: []\n');
+  t.same(said(split), []);
 });

@@ -176,8 +176,14 @@ t.test('name', async (t) => {
       '',
     ]) {
       const verdict = said(name(ask(world, bad)));
-      t.ok(verdict.code === 4006 || (bad === 'crm.order' && verdict.code === 2001), `${bad}: ${verdict.code} ${verdict.words}`);
+      t.equal(verdict.code, 4006, `${bad}: ${verdict.code} ${verdict.words}`);
     }
+    t.match(
+      said(name(ask(world, 'crm.order'))).words,
+      /no.* alias crm\.order.* exactly three segments/,
+      'a name of two segments could only be an alias',
+    );
+    t.match(said(name(ask(world, 'ordr'))).words, 'did you mean order?');
     t.match(said(name(ask(world, 'crm.ordr.query'))), {
       name: 'name.unknown',
       code: 2001,

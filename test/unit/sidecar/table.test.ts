@@ -2,15 +2,18 @@ import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, wri
 import { join } from 'node:path';
 import { pino } from 'pino';
 import t from 'tap';
+import { SeededRandom } from '../../../base/random.ts';
 import { VirtualClock } from '../../../base/virtual-clock.ts';
 import { readTable } from '../../../proto/language/document.ts';
+import { NO_LIMITS } from '../../../proto/language/settings-fields.ts';
 import type { TableDocument } from '../../../proto/language/types.ts';
 import { Health } from '../../../sidecar/health/health.ts';
-import { compile } from '../../../sidecar/table/compile.ts';
+import { type CapabilityPart, compile, compileParts } from '../../../sidecar/table/compile.ts';
 import { FileTable, wordsOfProblem } from '../../../sidecar/table/file.ts';
 import { InstalledTable } from '../../../sidecar/table/installed.ts';
 import { LastGood } from '../../../sidecar/table/last-good.ts';
 import { admittedBy, type Candidate, type Snapshot, type Version } from '../../../sidecar/table/snapshot.ts';
+import { contractOf, policyOf, providerOf } from '../../support/route-table.ts';
 
 const HERE = { name: 'here', region: 'eu', zone: 'a' };
 
@@ -207,6 +210,51 @@ policies:
     t.equal(first.output, null, 'true needs no check');
     t.equal(line(here.push(text), 'crm.order.query', '2.0.0').input, first.input);
   });
+});
+
+t.test('a table that came by a thousand pushes is the one that would come at once', async (t) => {
+  const random = new SeededRandom(7);
+  const pick = (most: number): number => Math.floor(random.next() * most);
+  const names = ['crm.order.query', 'crm.order.refund', 'nlp.intent.read', 'nlp.mood.read'];
+  const world = { clock: new VirtualClock(), parts: new Map<string, CapabilityPart>() };
+  const health = new Health(world.clock, { consecutive: 3, forMs: 5_000 });
+  /** A few of twelve agents, each offering some versions of it, with limits of all three kinds. */
+  const partOf = (name: string): CapabilityPart => {
+    const versions = ['1.0.0', '1.1.0', '2.0.0'].slice(0, pick(4));
+    const contracts = versions.map((version) => contractOf(name, version, { limits: { ...NO_LIMITS, perProvider: 10 + pick(5) } }));
+    const providers = Array.from({ length: 12 }, (_, n) => n)
+      .filter(() => random.next() < 0.4)
+      .map((n) => {
+        const offers = versions.filter(() => random.next() < 0.7).map((version) => `${name}@${version}`);
+        const perProvider = random.next() < 0.3 ? 1 + pick(9) : null;
+        return { record: providerOf(`a.b.p${n}`, offers, { weight: pick(100), limits: { ...NO_LIMITS, perProvider } }), mesh: '' };
+      });
+    const policies = random.next() < 0.3 ? [policyOf(name, { limits: { ...NO_LIMITS, perProvider: 3 + pick(4) } })] : [];
+    return { name, contracts, policies, providers };
+  };
+  let table: Snapshot | null = null;
+  let wrong = 0;
+  const seen = (snapshot: Snapshot, of: Health) => ({
+    providers: [...snapshot.providers.keys()].sort(),
+    limits: [...snapshot.providers.values()].map(({ agentId, health: { limit } }) => `${agentId} ${limit}`).sort(),
+    known: [...of.providers()].map(({ agentId }) => agentId).sort(),
+    cells: [...of.cells()].map(({ agentId, capability }) => `${agentId} ${capability}`).sort(),
+    uses: [...(snapshot.uses ?? [])].sort(),
+    candidates: [...snapshot.capabilities.values()].map(({ name, versions }) => `${name} ${versions.map((one) => one.candidates.map((each) => `${each.provider.agentId}*${each.weight}`))}`).sort(),
+  });
+  for (let n = 1; n <= 1_000; n++) {
+    for (let moves = 1 + pick(3); moves > 0; moves--) {
+      const name = names[pick(names.length)] as string;
+      if (random.next() < 0.15) world.parts.delete(name);
+      else world.parts.set(name, partOf(name));
+    }
+    table = compileParts(new Map(world.parts), [], table, health, HERE, n);
+    const fresh = new Health(world.clock, { consecutive: 3, forMs: 5_000 });
+    const atOnce = compileParts(new Map(world.parts), [], null, fresh, HERE, n);
+    if (JSON.stringify(seen(table, health)) === JSON.stringify(seen(atOnce, fresh))) continue;
+    if (wrong++ === 0) t.strictSame(seen(table, health), seen(atOnce, fresh), `push ${n}`);
+  }
+  t.equal(wrong, 0);
 });
 
 t.test('the table in force', async (t) => {

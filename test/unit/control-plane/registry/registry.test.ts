@@ -6,6 +6,8 @@ import { noOperators } from '../../../../control-plane/registry/operators.ts';
 import type { Registry } from '../../../../control-plane/registry/registry.ts';
 import { readAgent, readHello, readHeartbeat, readLeave, readRegister, readRegistration } from '../../../../control-plane/registry/requests.ts';
 import type { AgentRegistration } from '../../../../proto/wire/registry.ts';
+import { AllowList } from '../../../../base/address-guard.ts';
+import { judgeEndpoint, ownPort } from '../../../../control-plane/registry/address-guard.ts';
 import { agent, arrive, contract, fresh, hello, pushed, record, Store } from '../../../support/registrations.ts';
 
 const HALF_BEAT = 22_500;
@@ -258,8 +260,9 @@ t.test('contracts', async (t) => {
 
 t.test('requests', async (t) => {
   const good = hello('s1', [agent('crm.order.a1', ['crm.order.query@1.0.0'])]);
-  const wire = (change: (copy: Record<string, never>) => void) => {
-    const copy = JSON.parse(JSON.stringify(good));
+  type Draft = { -readonly [K in keyof typeof good]: unknown };
+  const wire = (change: (copy: Draft) => unknown) => {
+    const copy = JSON.parse(JSON.stringify(good)) as Draft;
     change(copy);
     return readHello(copy);
   };
@@ -298,31 +301,34 @@ t.test('requests', async (t) => {
   });
 
   t.test('everything that is wrong with an agent is named, and the others are read', async (t) => {
-    const reading = wire((copy: any) => {
-      copy.agents.push({ contracts: [{ ...copy.agents[0].contracts[0], acl: undefined, timeoutMs: -5, name: 'crm.order query' }], record: { ...copy.agents[0].record, agentId: 'crm.order.a2', weight: -1, endpoint: { type: 'http', address: 'http://u:p@host' } } });
-      copy.agents.push({ record: { agentId: 'crm.>' } }, 7, null);
-    });
+    const [first] = good.agents as [AgentRegistration];
+    const bad = {
+      contracts: [{ ...first.contracts[0], acl: undefined, timeoutMs: -5, name: 'crm.order query' }],
+      record: { ...first.record, agentId: 'crm.order.a2', weight: -1, endpoint: { type: 'http', address: 'http://u:p@host' } },
+    };
+    const reading = wire((copy) => (copy.agents = [first, bad, { record: { agentId: 'crm.>' } }, 7, null]));
     t.equal(reading.request?.agents.length, 1);
     const text = problems(reading);
     for (const part of ['contracts/0: acl is missing', 'timeout must be a duration', '"crm.order query" is not a capability name', 'weight must be', 'must not hold a user name or password', '"crm.>" is not an agent id']) t.match(text, part);
-    t.same(reading.refused.map((each) => each.agent), ['crm.order.a2', 'agents/1', 'agents/2', 'agents/3']);
+    t.same(reading.refused.map((each) => each.agent), ['crm.order.a2', 'agents/2', 'agents/3', 'agents/4']);
     t.equal(reading.refused[0]?.code, 4006, 'a bad name has its own code');
   });
 
   t.test('a request that is not one is refused as a whole', async (t) => {
-    for (const [change, part] of [
-      [(copy: any) => (copy.wire = 2), 'speaks version 1'],
-      [(copy: any) => (copy.sidecar = 'a.b'), 'no dots'],
-      [(copy: any) => (copy.sidecar = 'crm.>\r\nPUB x 0'), 'cannot be the name of a sidecar'],
-      [(copy: any) => (copy.sidecar = undefined), 'cannot be the name of a sidecar'],
-      [(copy: any) => (copy.instance = ''), 'instance must be'],
-      [(copy: any) => (copy.mesh = 'http://a:b@10.0.0.1:1'), 'mesh: an address must not hold'],
-      [(copy: any) => (copy.mesh = 5), 'mesh must be an address'],
-      [(copy: any) => (copy.zone = 'a b'), 'zone must be'],
-      [(copy: any) => (copy.callers = ['web.*.x']), 'is not an agent id'],
-      [(copy: any) => (copy.callers = 'x'), 'callers must be a list'],
-      [(copy: any) => (copy.agents = {}), 'agents must be a list'],
-    ] as const) {
+    const changes: readonly (readonly [(copy: Draft) => unknown, string])[] = [
+      [(copy) => (copy.wire = 2), 'speaks version 1'],
+      [(copy) => (copy.sidecar = 'a.b'), 'no dots'],
+      [(copy) => (copy.sidecar = 'crm.>\r\nPUB x 0'), 'cannot be the name of a sidecar'],
+      [(copy) => (copy.sidecar = undefined), 'cannot be the name of a sidecar'],
+      [(copy) => (copy.instance = ''), 'instance must be'],
+      [(copy) => (copy.mesh = 'http://a:b@10.0.0.1:1'), 'mesh: an address must not hold'],
+      [(copy) => (copy.mesh = 5), 'mesh must be an address'],
+      [(copy) => (copy.zone = 'a b'), 'zone must be'],
+      [(copy) => (copy.callers = ['web.*.x']), 'is not an agent id'],
+      [(copy) => (copy.callers = 'x'), 'callers must be a list'],
+      [(copy) => (copy.agents = {}), 'agents must be a list'],
+    ];
+    for (const [change, part] of changes) {
       const reading = wire(change);
       t.equal(reading.request, null);
       t.match(problems(reading), part);
@@ -582,7 +588,7 @@ t.test('a sudden loss', async (t) => {
     const change = registry.sweep();
     t.ok(isQuiet(change));
     t.match(change.events, [{ kind: 'held' }]);
-    t.match(registry.held(), /20 of 20 providers on 5 sidecars fell silent within 60s/);
+    t.match(registry.held(), /20 of 20 providers on 5 sidecars fell silent within 1m/);
     t.equal(registry.providers()[0]?.status, 'overdue');
     t.ok(isQuiet(registry.sweep()));
     t.equal(pushed(registry, 'crm.order.q0').length, 10, 'they are still pushed');
@@ -607,7 +613,7 @@ t.test('a sudden loss', async (t) => {
     await clock.advance(135_000);
     registry.sweep();
     beatAll(1);
-    t.not(isQuiet(registry.sweep()), true);
+    t.notOk(isQuiet(registry.sweep()));
     t.equal(registry.held(), null);
     t.equal(online(registry), 16);
   });
@@ -755,5 +761,66 @@ t.test('probes of third parties', async (t) => {
       registry.probe('ext.pay.p1', true);
     }
     t.match(registry.sweep().events, [{ kind: 'offline', why: 'left' }]);
+  });
+});
+
+t.test('C117: addresses of endpoints', async (t) => {
+  const names: Record<string, string[]> = {
+    'api.example.com': ['93.184.216.34'],
+    '127.0.0.1.nip-like.test': ['127.0.0.1'],
+    'both.example.com': ['93.184.216.34', '10.0.0.5'],
+    'meta.example.com': ['169.254.169.254'],
+    'plane.example.com': ['10.0.0.9'],
+  };
+  const allow = AllowList.parse(['10.9.0.0/16', 'plane.example.com']) as AllowList;
+  const guard = {
+    direct: { allow, loopback: false, private: false },
+    hosted: { allow, loopback: true, private: true },
+    ownPorts: new Set(['http://127.0.0.1:7800', 'http://[::1]:7701', 'http://10.9.0.1', 'http://10.0.0.9:7800'].map((address) => ownPort(address) as string)),
+  };
+  const judged = (address: string, via: string | null, type = 'http') => {
+    const made = record('ext.pay.p1', ['ext.pay.charge@1.0.0'], via);
+    return judgeEndpoint({ ...made, endpoint: { ...made.endpoint, type, address } }, guard, async (name) => names[name] ?? []);
+  };
+
+  t.test('of third parties are public, or on the list', async (t) => {
+    for (const good of ['https://api.example.com/v1', 'http://93.184.216.34', 'http://10.9.3.4:80', 'https://unknown.example.com']) t.equal(await judged(good, null), null, good);
+    for (const [bad, words] of [
+      ['http://[::ffff:7f00:1]:8080', /loopback/],
+      ['http://2130706433', /127\.0\.0\.1 is a loopback/],
+      ['http://0x7f.1', /loopback/],
+      ['http://127.0.0.1.nip-like.test', /"127\.0\.0\.1\.nip-like\.test" leads to 127\.0\.0\.1, which is a loopback/],
+      ['http://both.example.com', /leads to 10\.0\.0\.5, which is a private/],
+      ['http://meta.example.com', /credentials of a machine/],
+      ['http://169.254.169.254/latest/meta-data', /credentials of a machine/],
+      ['http://user:pass@api.example.com', /user name or password/],
+      ['http://localhost:8080', /loopback/],
+      ['ftp://api.example.com', /begins with ftp:\/\/, and the transport http takes http:\/\/ or https:\/\//],
+      ['http://0.0.0.0', /no machine or for this one/],
+      ['nonsense', /cannot be read/],
+    ] as const)
+      t.match(await judged(bad, null), words, bad);
+  });
+
+  t.test('of what a sidecar hosts are its own machine and network, never the credentials of the machine', async (t) => {
+    for (const good of ['http://127.0.0.1:8080', 'http://localhost:8080', 'http://10.0.0.5:80', 'http://agent.local:80']) t.equal(await judged(good, 's1'), null, good);
+    t.match(await judged('http://169.254.169.254', 's1'), /credentials/);
+    t.match(await judged('http://meta.example.com', 's1'), /credentials/);
+  });
+
+  t.test('never lead to a port of Agent-Reach itself, however it is spelt', async (t) => {
+    for (const own of ['http://127.0.0.1:7800', 'http://2130706433:7800/x', 'http://localhost:7701', 'http://127.8.8.8:7701', 'http://10.9.0.1', 'http://10.9.0.1:80'])
+      t.match(await judged(own, 's1'), /is a port of Agent-Reach itself/, own);
+    t.match(await judged('http://plane.example.com:7800', null), /is a port of Agent-Reach itself/);
+    t.equal(await judged('http://127.0.0.1:7802', 's1'), null);
+    t.equal(ownPort('nonsense'), null);
+  });
+
+  t.test('of other transports: their scheme, or at least their host', async (t) => {
+    t.equal(await judged('grpc://api.example.com:443', null, 'grpc'), null);
+    t.match(await judged('grpc://127.0.0.1:443', null, 'grpc'), /loopback/);
+    t.match(await judged('nats://0x7f.1:4222', null, 'nats'), /127\.0\.0\.1 is a loopback/);
+    t.equal(await judged('orders.new', null, 'nats'), null, 'a subject is no address');
+    t.equal(await judged('', null, 'mock'), null);
   });
 });

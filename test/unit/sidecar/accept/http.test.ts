@@ -788,14 +788,22 @@ t.test('an unknown path or method is a problem that names the way out', async (t
   const { at, front } = await open(t, ok);
   for (const [method, path] of [
     ['GET', '/'],
-    ['GET', INVOKE],
-    ['DELETE', '/v1/health'],
     ['POST', '/v1/invok/x'],
     ['POST', '/v2/invoke/x'],
   ] as const) {
     const answer = await ask(at, method, path);
     t.equal(answer.status, 404, `${method} ${path}`);
     t.match(json(answer.body), { code: 4003, detail: /openapi/ });
+  }
+  for (const [method, path, allowed] of [
+    ['GET', INVOKE, 'POST'],
+    ['PUT', `${INVOKE}@%5E1.0?x=1`, 'POST'],
+    ['DELETE', '/v1/health', 'GET, HEAD'],
+  ] as const) {
+    const answer = await ask(at, method, path);
+    t.equal(answer.status, 405, `${method} ${path}`);
+    t.equal(answer.headers['allow'], allowed);
+    t.match(json(answer.body), { code: 4003, detail: `send it with ${allowed.replace(', ', ' or ')}` });
   }
   t.equal(front.calls.length, 0);
 });

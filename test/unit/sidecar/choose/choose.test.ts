@@ -594,7 +594,10 @@ t.test('explain of a call that would be refused names the refusal and every reas
   const none = here.call({}, `${NAME}@^9`);
   t.strictSame(
     explainChoice(here.chooser, none, 0).map((one) => one.because),
-    Array(2).fill('no version may serve this call (asked ^9)'),
+    Array(2).fill('version 2.0.0 is not what was asked for (^9)'),
   );
+  const offline = here.call({}, `${NAME}@^2.0`);
+  offline.lines = [];
+  t.equal(explainChoice(here.chooser, offline, 0)[1]?.because, 'offline', 'what fits, and is not there');
   t.end();
 });

@@ -72,16 +72,15 @@ t.test('hello', async (t) => {
     const world = new VirtualRegistry(t);
     const here = world.client();
     const asked: number[] = [];
-    world.nats.subscriptions.add({
-      bus: world.nats.open('spy'),
-      pattern: world.writer.subjects.ctl('hello'),
-      queue: '',
-      handler: () => void asked.push(world.clock.now()),
-    });
+    const ask = here.bus.request.bind(here.bus);
+    here.bus.request = (subject, ...rest) => {
+      if (subject === world.writer.subjects.ctl('hello')) asked.push(world.clock.now());
+      return ask(subject, ...rest);
+    };
     await world.clock.advance(120_000);
     const pauses = asked.slice(1).map((at, i) => at - (asked[i] as number));
     t.ok(asked.length >= 8 && asked.length <= 30, `${asked.length} hellos in two minutes`);
-    t.ok(Math.max(...pauses) <= 8_000 + 22_500, 'a request that nobody answers and a pause');
+    t.ok(Math.max(...pauses) <= 22_500, `${Math.max(...pauses)}`);
     t.ok((pauses[0] as number) < (pauses.at(-1) as number));
     await world.begin();
     takesAll(world);
@@ -96,9 +95,9 @@ t.test('hello', async (t) => {
     const clients = Array.from({ length: 200 }, (_, i) => world.client({ name: `s${i}`, seed: i }));
     await world.clock.advance(30_000);
     const at: number[] = [];
-    world.writer.onHello = () => {
+    world.writer.onHello = async ({ sidecar }) => {
       at.push(world.clock.now());
-      return Promise.resolve();
+      await world.writer.scope(sidecar, []);
     };
     world.writer.lead();
     await world.clock.advance(20_000);
@@ -125,7 +124,7 @@ t.test('hello', async (t) => {
     await world.clock.advance(10_000);
     t.equal(world.writer.hellos.length, 3);
     t.equal(stateOf(here, 'crm.order.1'), 'in_force');
-    here.client.announcer.leaderIs('unknown here');
+    here.client.announcer.helloSoon();
     await world.clock.advance(5_000);
     t.equal(world.writer.hellos.length, 4);
   });
@@ -375,6 +374,7 @@ t.test('signs of life', async (t) => {
     t.equal(stateOf(here, 'crm.order.7'), 'gone');
     t.match(world.writer.leaves, [{ agent: 'crm.order.7', why: 'lease' }]);
     t.strictSame(here.providers(QUERY), []);
+    await world.clock.advance(50_000);
     t.notOk('crm.order.7' in (world.writer.beats.at(-1)?.agents ?? {}));
     here.client.announcer.beat('crm.order.7');
     await world.clock.advance(100);

@@ -707,7 +707,13 @@ t.test('a third party is reached by its mapping, with the secret that the caller
   const reply = await http.invoke(
     exchangeOf(candidate, {
       body: '{"order":{"id":"A/1?x"},"lang":"d&e","tenant":7}',
-      incoming: { authorization: 'Bearer mine', 'x-tenant': 'other', accept: 'application/json' },
+      incoming: {
+        authorization: 'Bearer mine',
+        'x-tenant': 'other',
+        accept: 'application/json',
+        'x-session': 's7',
+        'user-agent': 'desk/1',
+      },
       own: ['reach-path', 'shop.web.1>crm.order.query', 'traceparent', '00-a-b-01', 'idempotency-key', 'k1'],
     }),
   );
@@ -728,6 +734,7 @@ t.test('a third party is reached by its mapping, with the secret that the caller
     [],
     'a third party does not learn the names of our agents',
   );
+  t.notOk(seen !== undefined && ('x-session' in seen.headers || 'user-agent' in seen.headers), "nor what the caller's own headers say");
 
   const missing = await http.invoke(exchangeOf(candidate, { body: '{"lang":"de","tenant":7}' }));
   t.match(missing, { code: Code.invalid_request, started: 'not_started' });
