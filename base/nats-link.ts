@@ -268,10 +268,10 @@ export class Link {
     try {
       for await (const { type, data, permissionContext } of connection.status()) {
         const kind: string = type;
-        if (kind === 'staleConnection') {
-          this.#isSilent = true;
-          await connection.close();
-        } else if (kind !== 'error') continue;
+        if (kind === 'staleConnection') await connection.close();
+        // which ping in a row this is without an answer to the one before
+        else if (kind === 'pingTimer') this.#isSilent = Number(data) > 1;
+        else if (kind !== 'error') continue;
         else if (permissionContext === undefined) this.#events.said(typeof data === 'string' ? data : kind);
         // a refused subscription is told to its callback
         else if (permissionContext.operation === 'publish') this.#events.denied(permissionContext.subject);

@@ -162,6 +162,7 @@ export class ControlPlane implements Plane {
       await this.#bus.close();
       throw new StartRefused([(error as Error).message]);
     }
+    this.#admission.own('', this.url);
     const { ttlMs, renewMs } = this.#config.leader;
     this.#leadership = new Leadership(
       this.#bus,

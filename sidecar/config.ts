@@ -34,8 +34,8 @@ import {
   type Shape,
 } from '../proto/language/reader.ts';
 import { agentId } from '../proto/language/settings-fields.ts';
-import { choice, count, duration, isPlainMap, isText, list, number, oneOf, ratio, size, text } from '../proto/language/shapes.ts';
-import type { Problem, SecretRef, TableDocument } from '../proto/language/types.ts';
+import { count, duration, isPlainMap, list, number, oneOf, ratio, size, text } from '../proto/language/shapes.ts';
+import type { Problem, TableDocument } from '../proto/language/types.ts';
 import { agentsOnly } from '../proto/language/registration.ts';
 
 export interface CallerToken {
@@ -181,12 +181,7 @@ const affinityShape = object('map', {
 });
 
 const logShape = object('map', {
-  level: optional(
-    logLevel,
-    'Least severe lines that are written.',
-    'info' as const,
-    'info',
-  ),
+  level: optional(logLevel, 'Least severe lines that are written.', 'info' as const, 'info'),
   access: optional(
     oneOf(['all', 'errors', 'off']),
     'Which calls get a line: a line for each can cost as much as the call, and the good ones are in metrics and traces.',

@@ -13,7 +13,7 @@ import type { Random } from '../base/random.ts';
 import type { ProviderRecord } from '../proto/language/types.ts';
 import { Subjects } from '../proto/wire/subjects.ts';
 import type { NatsCredential, RegistryConfig, SidecarConfig } from './config.ts';
-import { readSecret } from './secrets.ts';
+import { readSecret } from '../base/secret.ts';
 import { FileTable, type TableReader } from './table/file.ts';
 import type { InstalledTable } from './table/installed.ts';
 import type { LastGood } from './table/last-good.ts';

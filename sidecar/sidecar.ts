@@ -22,7 +22,7 @@ import type { Joined } from './join.ts';
 import { StaticTokens } from './identify/static-tokens.ts';
 import { Observation } from './observe/observer.ts';
 import { inbound, outbound } from './pipeline.ts';
-import { readSecret } from './secrets.ts';
+import { readSecret } from '../base/secret.ts';
 import { FileTable, type TableReader, wordsOfProblem } from './table/file.ts';
 import { InstalledTable } from './table/installed.ts';
 import { LastGood } from './table/last-good.ts';

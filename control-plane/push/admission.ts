@@ -1,26 +1,31 @@
 /**
- * The SSRF guard at registration (SPEC R11.4): whoever registers an address has others connect to it. A third party's
- * address is judged by the operator's settings, on every address that its name leads to now; the sidecars judge again when
- * they connect. What a sidecar hosts itself is reached by that sidecar alone, so its own machine and network are fine;
- * the address at which clouds hand out credentials never is.
+ * The SSRF guard at the door (SPEC R11.4): which agents of a request may be registered, and which mesh address others may
+ * be sent to. Names are looked up here, within a time; what an address means is judged by `registry/address-guard.ts`.
+ * What a sidecar hosts itself is reached by that sidecar alone, so its own machine and network are fine; the address at
+ * which clouds hand out credentials never is.
  */
 import { lookup } from 'node:dns/promises';
-import { type AddressPolicy, type Host, judgeAddress, judgeHost, parseHost } from '../../base/address-guard.ts';
+import { type AddressPolicy, judgeHost, parseHost } from '../../base/address-guard.ts';
 import type { Clock } from '../../base/clock.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import type { AgentRegistration, Refusal } from '../../proto/wire/registry.ts';
-
-/** Every address of a host name; empty = it leads nowhere. */
-export type Resolve = (name: string) => Promise<readonly string[]>;
+import { type EndpointGuard, judgeEndpoint, ownPort, type Resolve } from '../registry/address-guard.ts';
 
 /** A resolver that hangs must not hold up the registration. */
 const RESOLVE_MS = 2_000;
+
+export interface Admitted {
+  readonly admitted: readonly AgentRegistration[];
+  readonly refused: readonly Refusal[];
+}
 
 export class Admission {
   readonly #policy: AddressPolicy;
   readonly #hosted: AddressPolicy;
   readonly #resolve: Resolve;
   readonly #clock: Clock;
+  /** By the sidecar whose mesh port it is; '' = the control plane's own. */
+  readonly #ownPorts = new Map<string, string>();
 
   constructor(policy: AddressPolicy, clock: Clock, resolve: Resolve = resolveBySystem) {
     this.#policy = policy;
@@ -29,44 +34,40 @@ export class Admission {
     this.#clock = clock;
   }
 
-  /** Those that may be registered by this sidecar, and a refusal for each of the others. */
-  async judge(
-    sidecar: string,
-    agents: readonly AgentRegistration[],
-  ): Promise<{ readonly admitted: readonly AgentRegistration[]; readonly refused: readonly Refusal[] }> {
-    const reasons = await Promise.all(agents.map((agent) => this.#problem(sidecar, agent)));
+  /** A port of ours, from now on: a provider that stood there would be called in a circle. Null = it has none any more. */
+  own(owner: string, address: string | null): void {
+    const place = address === null ? null : ownPort(address);
+    if (place === null) this.#ownPorts.delete(owner);
+    else this.#ownPorts.set(owner, place);
+  }
+
+  /** Those that may be registered, and a refusal for each of the others. */
+  async judge(agents: readonly AgentRegistration[]): Promise<Admitted> {
+    const guard: EndpointGuard = { direct: this.#policy, hosted: this.#hosted, ownPorts: new Set(this.#ownPorts.values()) };
+    const problems = await Promise.all(agents.map(({ record }) => judgeEndpoint(record, guard, (name) => this.#lookUp(name))));
     const refused: Refusal[] = [];
-    for (const [i, reason] of reasons.entries())
-      if (reason !== null)
-        refused.push({ agent: (agents[i] as AgentRegistration).record.agentId, code: Code.forbidden, problems: [reason] });
-    return { admitted: refused.length === 0 ? agents : agents.filter((_, i) => reasons[i] === null), refused };
+    const admitted: AgentRegistration[] = [];
+    for (const [i, agent] of agents.entries()) {
+      const problem = problems[i] ?? null;
+      if (problem === null) admitted.push(agent);
+      else refused.push({ agent: agent.record.agentId, code: Code.forbidden, problems: [problem] });
+    }
+    return { admitted, refused };
   }
 
   /** Why other sidecars may not be sent to this mesh address; null when they may. */
   mesh(address: string | null): string | null {
     if (address === null) return null;
-    const host = hostOf(address);
-    return host === null ? 'the mesh address cannot be read' : judgeHost(host, this.#hosted);
-  }
-
-  async #problem(sidecar: string, { record }: AgentRegistration): Promise<string | null> {
-    const { address } = record.endpoint;
-    if (!/^https?:/i.test(address)) return null;
-    const host = hostOf(address);
-    if (host === null) return `the address of ${record.agentId} cannot be read`;
-    const isHosted = record.via === sidecar;
-    const policy = isHosted ? this.#hosted : this.#policy;
-    const problem = judgeHost(host, policy);
-    if (problem !== null || host.kind === 'ip' || isHosted) return problem;
-    for (const each of await this.#addressesOf(host.text)) {
-      const refusal = judgeAddress(each, policy, host.text);
-      if (refusal !== null) return refusal;
+    try {
+      const host = parseHost(new URL(address).hostname);
+      return host === null ? 'the host in the mesh address cannot be read' : judgeHost(host, this.#hosted);
+    } catch {
+      return 'the mesh address cannot be read';
     }
-    return null;
   }
 
   /** A name that cannot be resolved here may be one that the sidecars can: they judge it when they connect. */
-  #addressesOf(name: string): Promise<readonly string[]> {
+  #lookUp(name: string): Promise<readonly string[]> {
     return new Promise((done) => {
       const timer = this.#clock.after(RESOLVE_MS, () => done([]));
       const end = (addresses: readonly string[]): void => {
@@ -79,11 +80,3 @@ export class Admission {
 }
 
 const resolveBySystem: Resolve = async (name) => (await lookup(name, { all: true })).map(({ address }) => address);
-
-function hostOf(address: string): Host | null {
-  try {
-    return parseHost(new URL(address).hostname);
-  } catch {
-    return null;
-  }
-}

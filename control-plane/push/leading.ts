@@ -9,10 +9,10 @@ import type { Logger } from '../../base/log.ts';
 import type { BusMessage } from '../../base/bus-message.ts';
 import type { Bus, BusSubscription } from '../../base/nats.ts';
 import { Code } from '../../proto/wire/codes.ts';
-import type { Answer, CapabilityState, Hello, Refusal, Register, RegistrationState } from '../../proto/wire/registry.ts';
+import type { Answer, CapabilityState, Hello, Leave, Refusal, Register, RegistrationState } from '../../proto/wire/registry.ts';
 import { REGISTRY_WIRE } from '../../proto/wire/registry.ts';
 import { CONFIG_STREAM, type Subjects, Tail } from '../../proto/wire/subjects.ts';
-import { type Change, isQuiet, NO_CHANGE, type RegistryEvent } from '../registry/change.ts';
+import { type Change, isQuiet, type OperatorsPart, type RegistryEvent } from '../registry/change.ts';
 import { noOperators, type OperatorsState } from '../registry/operators.ts';
 import { type Leases, Registry } from '../registry/registry.ts';
 import { tallyOf } from '../registry/shrink.ts';
@@ -51,6 +51,18 @@ const BEACON_MS = 1_000;
 /** Writes of one burst share a beacon. */
 const BEACON_SOON_MS = 20;
 const RECOVER_MS = 500;
+/** To the end of this turn of the event loop: whatever has come in with it is written with it. */
+const GATHER_MS = 0;
+const NOTHING_CHANGED: Written = Object.freeze({ ok: true, seq: 0 });
+
+interface Dirty {
+  readonly registrations: Set<string>;
+  readonly operators: Set<OperatorsPart>;
+  readonly capabilities: Set<string>;
+  readonly scopes: Set<string>;
+}
+
+const nothingDirty = (): Dirty => ({ registrations: new Set(), operators: new Set(), capabilities: new Set(), scopes: new Set() });
 /** How long an answer waits for its write. Sidecars ask again after that. */
 const WRITE_MS = 2_500;
 
@@ -67,6 +79,9 @@ export class Leading {
   readonly #subscriptions: { close(): void }[] = [];
   /** Of each sidecar the request that is being worked on. */
   readonly #turns = new Map<string, Promise<Change>>();
+  /** What the next write takes with it. */
+  #dirty = nothingDirty();
+  #gathering: Promise<Written> | null = null;
   #sweep: Timer | null = null;
   #beat: Timer | null = null;
   #soon: Timer | null = null;
@@ -105,6 +120,7 @@ export class Leading {
         this.#sayBeacon();
       });
     };
+    for (const { sidecar, mesh } of registry.sidecars()) parts.admission.own(sidecar, mesh);
     this.writer.resume();
     this.#takeOver();
     this.#listen();
@@ -122,13 +138,35 @@ export class Leading {
     return held;
   }
 
-  /** Writes what a step of the registry has changed; resolves when it is in force. */
-  async commit(change: Change): Promise<Written> {
+  /**
+   * Writes what a step of the registry has changed; resolves when it is in force. Steps of one moment are written
+   * together: two hundred sidecars that say hello at once touch the same capabilities, and each is worked out once.
+   */
+  commit(change: Change): Promise<Written> {
     for (const event of change.events) this.#parts.onEvent(event);
-    if (isQuiet(change)) return { ok: true, seq: 0 };
-    const inputs = inputMessages(this.registry, change);
-    const pushed = this.#pushable(change);
-    return this.writer.write([...inputs, ...pushed]);
+    if (isQuiet(change)) return Promise.resolve(NOTHING_CHANGED);
+    for (const each of change.registrations) this.#dirty.registrations.add(each);
+    for (const each of change.operators) this.#dirty.operators.add(each);
+    for (const each of change.capabilities) this.#dirty.capabilities.add(each);
+    for (const each of change.scopes) this.#dirty.scopes.add(each);
+    this.#gathering ??= new Promise((written) => {
+      this.#parts.clock.after(GATHER_MS, () => written(this.#flush()));
+    });
+    return this.#gathering;
+  }
+
+  #flush(): Promise<Written> {
+    this.#gathering = null;
+    const { registrations, operators, capabilities, scopes } = this.#dirty;
+    this.#dirty = nothingDirty();
+    if (this.#ended) return Promise.resolve({ ok: false, why: 'this replica does not lead any more' });
+    const changed: Changed = {
+      registrations: [...registrations],
+      operators: [...operators],
+      capabilities: [...capabilities],
+      scopes: [...scopes],
+    };
+    return this.writer.write([...inputMessages(this.registry, changed), ...this.#pushable(changed)]);
   }
 
   /** An operator says that what is held back is true. */
@@ -326,7 +364,7 @@ export class Leading {
         this.#serve(message, readRegister, (register, refused) => this.#register(register, refused)),
       ),
     );
-    subscribed(bus.serve(subjects.ctl('leave'), (message) => this.#serve(message, readLeave, (leave) => this.registry.leave(leave))));
+    subscribed(bus.serve(subjects.ctl('leave'), (message) => this.#serve(message, readLeave, (leave) => this.#leave(leave))));
     subscribed(bus.subscribe(subjects.heartbeats, (message) => this.#beatOf(message)));
     subscribed(bus.subscribe(subjects.reports, (message) => this.#reportOf(message)));
   }
@@ -362,15 +400,21 @@ export class Leading {
 
   async #hello(hello: Hello, refused: readonly Refusal[]): Promise<Change> {
     const { admission } = this.#parts;
-    const { admitted, refused: unwanted } = await admission.judge(hello.sidecar, hello.agents);
     const mesh = admission.mesh(hello.mesh);
+    if (mesh === null) admission.own(hello.sidecar, hello.mesh);
+    const { admitted, refused: unwanted } = await admission.judge(hello.agents);
     const all = [...refused, ...unwanted, ...(mesh === null ? [] : [{ agent: '', code: Code.forbidden, problems: [`mesh: ${mesh}`] }])];
     return this.registry.hello({ ...hello, agents: admitted }, all);
   }
 
   async #register(register: Register, refused: readonly Refusal[]): Promise<Change> {
-    const { refused: unwanted } = await this.#parts.admission.judge(register.sidecar, [register.agent]);
-    return unwanted.length > 0 ? { ...NO_CHANGE, refused: [...refused, ...unwanted] } : this.registry.register(register, refused);
+    const { refused: unwanted } = await this.#parts.admission.judge([register.agent]);
+    return this.registry.register(register, [...refused, ...unwanted]);
+  }
+
+  #leave(leave: Leave): Change {
+    if (leave.agent === null) this.#parts.admission.own(leave.sidecar, null);
+    return this.registry.leave(leave);
   }
 
   #answer(refused: readonly Refusal[], seq: number): Answer {

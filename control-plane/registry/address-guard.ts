@@ -41,14 +41,24 @@ export async function judgeEndpoint(record: ProviderRecord, guard: EndpointGuard
   }
   if (schemes !== undefined && !schemes.includes(url.protocol))
     return `the address of ${record.agentId} begins with ${url.protocol}//, and the transport ${type} takes ${schemes.map((each) => `${each}//`).join(' or ')}`;
-  if (url.username !== '' || url.password !== '') return `the address of ${record.agentId} holds a user name or password: name the secret under credential`;
+  if (url.username !== '' || url.password !== '')
+    return `the address of ${record.agentId} holds a user name or password: name the secret under credential`;
   const host = parseHost(url.hostname);
   if (host === null) return `the host in the address of ${record.agentId} cannot be read`;
   const policy = record.via === null ? guard.direct : guard.hosted;
-  return ownPortProblem(record, host, url, guard) ?? judgeHost(host, policy) ?? (await judgeName(host, policy, url, guard, record, resolve));
+  return (
+    ownPortProblem(record, host, url, guard) ?? judgeHost(host, policy) ?? (await judgeName(host, policy, url, guard, record, resolve))
+  );
 }
 
-async function judgeName(host: Host, policy: AddressPolicy, url: URL, guard: EndpointGuard, record: ProviderRecord, resolve: Resolve): Promise<string | null> {
+async function judgeName(
+  host: Host,
+  policy: AddressPolicy,
+  url: URL,
+  guard: EndpointGuard,
+  record: ProviderRecord,
+  resolve: Resolve,
+): Promise<string | null> {
   if (host.kind === 'ip') return null;
   for (const address of await resolve(host.text)) {
     const problem = judgeAddress(address, policy, host.text);
@@ -62,7 +72,9 @@ async function judgeName(host: Host, policy: AddressPolicy, url: URL, guard: End
 
 function ownPortProblem(record: ProviderRecord, host: Host, url: URL, guard: EndpointGuard): string | null {
   const place = placeOf(host, url);
-  return guard.ownPorts.has(place) ? `the address of ${record.agentId} (${place}) is a port of Agent-Reach itself: a call would come back to where it was sent` : null;
+  return guard.ownPorts.has(place)
+    ? `the address of ${record.agentId} (${place}) is a port of Agent-Reach itself: a call would come back to where it was sent`
+    : null;
 }
 
 function placeOf(host: Host, url: URL): string {

@@ -10,6 +10,7 @@ export type OperatorsPart = 'policies' | 'providers' | 'canary';
 export type EventKind =
   | 'registered'
   | 'changed'
+  | 'contested'
   | 'online'
   | 'offline'
   | 'forgotten'
@@ -35,6 +36,8 @@ export interface RegistryEvent {
 
 export interface Change {
   readonly refused: readonly Refusal[];
+  /** What is in force otherwise than it was said. */
+  readonly warned: readonly Refusal[];
   /** Sidecars whose `reg.<sidecar>` is to be written: `registry.registration(name)` gives its state. */
   readonly registrations: readonly string[];
   /** Parts of the operators' state to be written: `registry.operators()` gives them. */
@@ -52,6 +55,7 @@ export interface Change {
 
 export const NO_CHANGE: Change = Object.freeze({
   refused: [],
+  warned: [],
   registrations: [],
   operators: [],
   capabilities: [],
@@ -74,10 +78,12 @@ export function isQuiet(change: Change): boolean {
 
 /** Several changes as one, in their order. */
 export function mergeChanges(changes: readonly Change[]): Change {
-  const all = <K extends keyof Change>(key: K): Change[K] => changes.flatMap((change) => change[key] as readonly unknown[]) as unknown as Change[K];
+  const all = <K extends keyof Change>(key: K): Change[K] =>
+    changes.flatMap((change) => change[key] as readonly unknown[]) as unknown as Change[K];
   const once = <K extends keyof Change>(key: K): Change[K] => [...new Set(all(key) as readonly unknown[])] as unknown as Change[K];
   return {
     refused: all('refused'),
+    warned: all('warned'),
     registrations: once('registrations'),
     operators: once('operators'),
     capabilities: once('capabilities'),

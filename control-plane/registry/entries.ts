@@ -80,6 +80,8 @@ export class SidecarEntry {
   knownAt: number;
   /** When it said goodbye; null = it did not. */
   leftAt: number | null = null;
+  /** The registry's revision when something that it said was not taken; null = everything was. Worth another try when that has moved on. */
+  refusedAt: number | null = null;
   /** Bytes of its agents' records. */
   bytes = 0;
 

@@ -21,29 +21,31 @@ const MAX_SIDECAR_BYTES = 786_432;
 const MAX_CAPABILITY_BYTES = 393_216;
 
 export interface Judgement {
-  /** What stands against it; null = nothing. */
+  /** What stands against it; null = it is admitted. */
   readonly refusal: Refusal | null;
-  /** True when it is registered all the same, without the contracts that are contested. */
-  readonly isAdmitted: boolean;
+  /** What is in force otherwise than it says; null = nothing. */
+  readonly warning: Refusal | null;
   /** Contracts that others have otherwise in parts that make no difference to what the agent does. */
   readonly contested: readonly Contract[];
 }
 
 /**
  * One version is the same everywhere. An agent that does the same work under another description, ACL or timeout is not
- * turned away for that (in a rolling change the first one always differs): it serves under the contract that is known,
- * its own is refused, and is taken when nobody insists on the old one any more.
+ * turned away for that (in a rolling change the first one always differs): it serves under the contract that is known, is
+ * told so, and its own is taken when nobody insists on the old one any more.
  */
 export function judgeAgent(state: RegistryState, sidecar: SidecarEntry, registration: AgentRegistration): Judgement {
   const { record, contracts } = registration;
   const barred = (problems: readonly string[], code: number = Code.invalid_request): Judgement => ({
     refusal: refusal(record.agentId, problems, code),
-    isAdmitted: false,
+    warning: null,
     contested: [],
   });
   if (record.via !== null && record.via !== sidecar.name)
     return barred(
-      [`via is ${record.via}, and the sidecar ${sidecar.name} registers only what it hosts itself (via: ${sidecar.name}) or third parties (no via)`],
+      [
+        `via is ${record.via}, and the sidecar ${sidecar.name} registers only what it hosts itself (via: ${sidecar.name}) or third parties (no via)`,
+      ],
       Code.forbidden,
     );
   const problems = ownerProblems(state, sidecar, registration);
@@ -63,11 +65,12 @@ export function judgeAgent(state: RegistryState, sidecar: SidecarEntry, registra
       problems.push(`it offers ${labelOf(offer)}, and no contract of that name and version is known: register the contract with it`);
   }
   for (const name of Object.keys(record.endpoint.mapping))
-    if (name !== '*' && !record.offers.some((offer) => offer.name === name)) problems.push(`a mapping for ${name}, which this provider does not offer`);
+    if (name !== '*' && !record.offers.some((offer) => offer.name === name))
+      problems.push(`a mapping for ${name}, which this provider does not offer`);
   problems.push(...sizeProblems(state, sidecar, registration));
   if (problems.length === 0) problems.push(...circleProblems(state, contracts));
   if (problems.length > 0) return barred([...problems, ...contests]);
-  return { refusal: contests.length === 0 ? null : refusal(record.agentId, contests), isAdmitted: true, contested };
+  return { refusal: null, warning: contests.length === 0 ? null : refusal(record.agentId, contests), contested };
 }
 
 function isKnown(state: RegistryState, name: string, version: string): boolean {
@@ -106,7 +109,11 @@ function differingFields(a: object, b: object): string[] {
 }
 
 /** Another sidecar that is online has the same version with other content. */
-function contestOf(state: RegistryState, sidecar: SidecarEntry, contract: Contract): { readonly words: string; readonly isHarmless: boolean } | null {
+function contestOf(
+  state: RegistryState,
+  sidecar: SidecarEntry,
+  contract: Contract,
+): { readonly words: string; readonly isHarmless: boolean } | null {
   const label = labelOf(contract);
   const known = state.book.get(contract.name, contract.version);
   if (known === undefined || sameValue(known.contract, contract)) return null;
@@ -138,9 +145,14 @@ function contractProblems(state: RegistryState, contract: Contract, contest: str
   else if (known !== undefined && !sameValue(known.contract, contract)) {
     const broken = sameVersionBreaks(known.contract, contract);
     if (broken.length > 0)
-      problems.push(`${label} breaks what was registered as ${label} before: ${broken.join('; ')}. Give it a new major, or take these back`);
+      problems.push(
+        `${label} breaks what was registered as ${label} before: ${broken.join('; ')}. Give it a new major, or take these back`,
+      );
   }
-  const said = [...contractsSaid(contract.name, state.book, state.active), ...(state.staged?.contracts ?? []).filter((each) => each.name === contract.name)];
+  const said = [
+    ...contractsSaid(contract.name, state.book, state.active),
+    ...(state.staged?.contracts ?? []).filter((each) => each.name === contract.name),
+  ];
   problems.push(...new Set(versionProblems(contract, said)));
   problems.push(...aliasProblems(state, contract));
   return problems;
@@ -171,7 +183,9 @@ function sizeProblems(state: RegistryState, sidecar: SidecarEntry, { record, con
     if (own !== undefined) bytes += sizeOf(own);
   }
   if (bytes > MAX_SIDECAR_BYTES)
-    problems.push(`the sidecar ${sidecar.name} would register ${bytes} bytes, and at most ${MAX_SIDECAR_BYTES} are allowed: spread its agents over several`);
+    problems.push(
+      `the sidecar ${sidecar.name} would register ${bytes} bytes, and at most ${MAX_SIDECAR_BYTES} are allowed: spread its agents over several`,
+    );
   for (const name of new Set(contracts.map((contract) => contract.name))) {
     const own = contracts.filter((contract) => contract.name === name);
     let total = state.book.bytesOf(name);
@@ -180,7 +194,9 @@ function sizeProblems(state: RegistryState, sidecar: SidecarEntry, { record, con
       total += sizeOf(contract) - (known === undefined ? 0 : sizeOf(known.contract));
     }
     if (total > MAX_CAPABILITY_BYTES)
-      problems.push(`the versions of ${name} would have ${total} bytes together, and at most ${MAX_CAPABILITY_BYTES} are allowed: drop old ones or shorten their schemas`);
+      problems.push(
+        `the versions of ${name} would have ${total} bytes together, and at most ${MAX_CAPABILITY_BYTES} are allowed: drop old ones or shorten their schemas`,
+      );
   }
   return problems;
 }
@@ -193,7 +209,10 @@ function circleProblems(state: RegistryState, contracts: readonly Contract[]): s
     const own = new Map(contracts.filter((each) => each.name === contract.name).map((each) => [each.version, each]));
     const circle = circleFrom(contract, {
       policies,
-      canonical: (name) => (contracts.some((each) => each.name === name) ? name : (contracts.find((each) => each.aliases.includes(name))?.name ?? state.canonical(name))),
+      canonical: (name) =>
+        contracts.some((each) => each.name === name)
+          ? name
+          : (contracts.find((each) => each.aliases.includes(name))?.name ?? state.canonical(name)),
       versionsOf: (name) => {
         const versions = new Map(contractsSaid(name, state.book, state.active).map((each) => [each.version, each]));
         for (const each of name === contract.name ? own.values() : contracts) if (each.name === name) versions.set(each.version, each);

@@ -75,9 +75,10 @@ export class LeaseKeeper {
     for (const [agentId, life] of Object.entries(beat.agents)) {
       const entry = sidecar.agents.get(agentId);
       if (entry !== undefined) this.#renew(entry, life.idleMs, life.inFlight, now);
-      // it hosts what was refused or said goodbye here, or has a contract that was not taken: perhaps it is taken now
-      if (entry === undefined || entry.offline?.why === 'left' || entry.contested.size > 0) isAsked = true;
+      if (entry === undefined || entry.offline?.why === 'left') isAsked = true;
     }
+    // what was refused may be taken now
+    if (sidecar.refusedAt !== null && sidecar.refusedAt !== this.#state.revision) isAsked = true;
     return isAsked;
   }
 
@@ -112,7 +113,13 @@ export class LeaseKeeper {
     }
     this.#expire(expired, online, now);
     for (const entry of forgotten) {
-      this.#state.marks.event({ kind: 'forgotten', agent: entry.agentId, sidecar: entry.sidecar.name, why: '', words: `${entry.agentId} is forgotten` });
+      this.#state.marks.event({
+        kind: 'forgotten',
+        agent: entry.agentId,
+        sidecar: entry.sidecar.name,
+        why: '',
+        words: `${entry.agentId} is forgotten`,
+      });
       this.#state.drop(entry, false);
     }
     for (const sidecar of this.#state.sidecars.values()) this.#forgetWithin(sidecar, now);
@@ -174,7 +181,13 @@ export class LeaseKeeper {
         touch.scopes.add(sidecar.name);
         touch.forgotten.add(Tail.registration(sidecar.name));
         touch.forgotten.add(Tail.scope(sidecar.name));
-        this.#state.marks.event({ kind: 'sidecar-forgotten', agent: '', sidecar: sidecar.name, why: '', words: `the sidecar ${sidecar.name} is forgotten` });
+        this.#state.marks.event({
+          kind: 'sidecar-forgotten',
+          agent: '',
+          sidecar: sidecar.name,
+          why: '',
+          words: `the sidecar ${sidecar.name} is forgotten`,
+        });
       }
     }
     this.#state.marks.atOnce(touch);
@@ -206,7 +219,11 @@ export class LeaseKeeper {
       // not all in the same instant, and each always at its own
       const phase = unit(hash32(agentId)) * check.intervalMs;
       entry.probing.nextAt = now + check.intervalMs - ((((now - phase) % check.intervalMs) + check.intervalMs) % check.intervalMs);
-      due.push({ agent: agentId, url: entry.record.endpoint.address + check.path, timeoutMs: Math.min(PROBE_TIMEOUT_MS, check.intervalMs) });
+      due.push({
+        agent: agentId,
+        url: entry.record.endpoint.address + check.path,
+        timeoutMs: Math.min(PROBE_TIMEOUT_MS, check.intervalMs),
+      });
     }
     return due;
   }
@@ -227,7 +244,8 @@ export class LeaseKeeper {
   #probedWell(entry: AgentEntry, now: number): void {
     if (entry.offline?.why === 'left' || entry.isOrphan) return;
     // a third party outlives the silence of the sidecar that described it, but not for ever
-    if (now - entry.sidecar.lastSignAt() < this.#state.times.retentionMs) entry.deadline = Math.max(entry.deadline, now + this.#state.times.offlineMs);
+    if (now - entry.sidecar.lastSignAt() < this.#state.times.retentionMs)
+      entry.deadline = Math.max(entry.deadline, now + this.#state.times.offlineMs);
     entry.activeAt = now;
     entry.restedAt = now;
     if (entry.deadline > now) this.#state.setOnline(entry, `${entry.agentId} is back: its health check succeeds`);

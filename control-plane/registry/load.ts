@@ -12,11 +12,17 @@ import type { RegistryState } from './state.ts';
 const MIN_KEEP_MS = 3_600_000;
 
 /** @returns what could not be read. */
-export function loadRegistrations(state: RegistryState, regs: readonly RegistrationState[], newness: (sidecar: string) => number): string[] {
+export function loadRegistrations(
+  state: RegistryState,
+  regs: readonly RegistrationState[],
+  newness: (sidecar: string) => number,
+): string[] {
   const troubles: string[] = [];
   const readable = regs.filter((reg) => {
     if (reg.wire === REGISTRY_WIRE) return reg.hello.instance !== '' || reg.hello.agents.length > 0;
-    troubles.push(`the registration of ${reg.hello.sidecar} is in version ${reg.wire} of the registry's language: a newer control plane wrote it`);
+    troubles.push(
+      `the registration of ${reg.hello.sidecar} is in version ${reg.wire} of the registry's language: a newer control plane wrote it`,
+    );
     return false;
   });
   // a contract of two contents: what is online now counts, then what is newer
@@ -54,7 +60,8 @@ function loadOne(state: RegistryState, reg: RegistrationState): void {
   }
   for (const { contract, sinceMs } of reg.retired ?? []) {
     const known = state.book.get(contract.name, contract.version);
-    if (known !== undefined && known.holders.size === 0 && known.retiredAt === null) state.retire(known, sidecar, sinceMs, forgetAt(state, sinceMs));
+    if (known !== undefined && known.holders.size === 0 && known.retiredAt === null)
+      state.retire(known, sidecar, sinceMs, forgetAt(state, sinceMs));
   }
 }
 

@@ -50,6 +50,7 @@ export class Marks {
   #touched = new Touch();
   #operators = new Set<OperatorsPart>();
   #refused: Refusal[] = [];
+  #warned: Refusal[] = [];
   #events: RegistryEvent[] = [];
 
   constructor(clock: Clock) {
@@ -88,6 +89,10 @@ export class Marks {
     this.#refused.push(refusal);
   }
 
+  warn(refusal: Refusal): void {
+    this.#warned.push(refusal);
+  }
+
   event(event: Omit<RegistryEvent, 'atMs'>): void {
     this.#events.push({ ...event, atMs: this.#clock.wallMs() });
   }
@@ -116,6 +121,7 @@ export class Marks {
     const touched = this.#touched;
     const change: Change = {
       refused: this.#refused,
+      warned: this.#warned,
       registrations: [...touched.registrations],
       operators: [...this.#operators],
       capabilities: [...touched.capabilities],
@@ -127,6 +133,7 @@ export class Marks {
     this.#touched = new Touch();
     this.#operators = new Set();
     this.#refused = [];
+    this.#warned = [];
     this.#events = [];
     this.#deferred.clear();
     return change;

@@ -4,17 +4,25 @@
  * nothing. Requests have been read (`requests.ts`) and their addresses judged (`address-guard.ts`) before they come here.
  */
 import type { Clock } from '../../base/clock.ts';
-import type { AgentRegistration, CapabilityState, Heartbeat, Hello, Leave, Refusal, Register, RegistrationState, Report, ScopeState } from '../../proto/wire/registry.ts';
+import type {
+  CapabilityState,
+  Heartbeat,
+  Hello,
+  Leave,
+  Refusal,
+  Register,
+  RegistrationState,
+  Report,
+  ScopeState,
+} from '../../proto/wire/registry.ts';
 import type { Change } from './change.ts';
 import { capabilityStates, registrationState, scopeState } from './derive.ts';
 import { type ApplyOptions, Desk, type DeskOutcome } from './desk.ts';
-import { SidecarEntry } from './entries.ts';
-import { isShared, type Judgement, judgeAgent, rivalsOf } from './judge.ts';
 import { LeaseKeeper, type ProbeOrder } from './leases.ts';
 import { loadRegistrations } from './load.ts';
 import { Touch } from './marks.ts';
 import type { AppliedDocument, OperatorsState } from './operators.ts';
-import { refusal } from './requests.ts';
+import { Reception } from './reception.ts';
 import { RegistryState } from './state.ts';
 import { capabilityViews, providerViews, sidecarViews } from './view.ts';
 import type { CapabilityView, ProviderView, RolloutView, SidecarView } from './views.ts';
@@ -53,6 +61,7 @@ export class Registry {
   readonly #clock: Clock;
   readonly #times: Required<Leases>;
   #state: RegistryState;
+  #reception: Reception;
   #leases: LeaseKeeper;
   #desk: Desk;
 
@@ -60,6 +69,7 @@ export class Registry {
     this.#clock = clock;
     this.#times = { ...DEFAULT_LEASES, ...leases };
     this.#state = new RegistryState(clock, this.#times);
+    this.#reception = new Reception(this.#state);
     this.#leases = new LeaseKeeper(this.#state);
     this.#desk = new Desk(this.#state);
   }
@@ -74,8 +84,14 @@ export class Registry {
    * @param newness of a sidecar's registration (its sequence): of two that claim one agent the newer one has it.
    * @returns what keeps it from leading (something stored that cannot be read); empty = fine.
    */
-  load(epoch: string, regs: readonly RegistrationState[], ops: OperatorsState, newness: (sidecar: string) => number = () => 0): readonly string[] {
+  load(
+    epoch: string,
+    regs: readonly RegistrationState[],
+    ops: OperatorsState,
+    newness: (sidecar: string) => number = () => 0,
+  ): readonly string[] {
     this.#state = new RegistryState(this.#clock, this.#times);
+    this.#reception = new Reception(this.#state);
     this.#leases = new LeaseKeeper(this.#state);
     this.#desk = new Desk(this.#state);
     this.#state.epoch = epoch;
@@ -97,142 +113,20 @@ export class Registry {
     return this.#state.marks.take();
   }
 
+  /** @param refused agents of it that could not be read or whose address is not allowed. */
   hello(hello: Hello, refused: readonly Refusal[] = []): Change {
-    const { marks } = this.#state;
-    for (const each of refused) marks.refuse(each);
-    if (refused.some((each) => each.agent === '')) return marks.take();
-    const known = this.#state.sidecars.get(hello.sidecar);
-    if (known !== undefined && this.#isTwin(known, hello.instance)) {
-      const words = `another process calls itself ${hello.sidecar} and is the newer one: give each sidecar a name of its own`;
-      marks.event({ kind: 'twin', agent: '', sidecar: hello.sidecar, why: '', words });
-      marks.refuse(refusal('', [words]));
-      return marks.take();
-    }
-    const isNewProcess = known?.instance !== hello.instance;
-    const sidecar = this.#greet(known, hello);
-    const unreadable = new Set(refused.map((each) => each.agent));
-    const inForce = this.#registerAll(sidecar, hello.agents.filter(({ record }) => !unreadable.has(record.agentId)));
-    const listed = new Set([...hello.agents.map(({ record }) => record.agentId), ...unreadable]);
-    for (const entry of sidecar.agents.values()) {
-      // a refused change of a process that goes on leaves what it had in force; a new process has nothing else
-      if (inForce.has(entry.agentId) || (!isNewProcess && listed.has(entry.agentId))) continue;
-      this.#state.setOffline(entry, 'left', `${entry.agentId} is no longer among what ${sidecar.name} hosts`);
-    }
-    return marks.take();
-  }
-
-  #isTwin(sidecar: SidecarEntry, instance: string): boolean {
-    const isHeard = sidecar.leftAt === null && this.#clock.now() - sidecar.lastSignAt() < this.#times.offlineMs;
-    return isHeard && sidecar.instance !== instance && sidecar.former.includes(instance);
-  }
-
-  /** The sidecar itself: its process, its place, its callers. */
-  #greet(known: SidecarEntry | undefined, hello: Hello): SidecarEntry {
-    const now = this.#clock.now();
-    const sidecar = known ?? new SidecarEntry(hello, now, true);
-    const touch = new Touch();
-    if (known === undefined || known.leftAt !== null)
-      this.#state.marks.event({ kind: 'sidecar-joined', agent: '', sidecar: hello.sidecar, why: '', words: `the sidecar ${hello.sidecar} joined` });
-    if (known === undefined) {
-      this.#state.sidecars.set(sidecar.name, sidecar);
-      touch.registrations.add(sidecar.name);
-      this.#state.scopes.refresh(sidecar);
-      touch.scopes.add(sidecar.name);
-    }
-    const { callers } = hello;
-    const callersChanged = sidecar.callers.length !== callers.length || sidecar.callers.some((caller, i) => caller !== callers[i]);
-    if (sidecar.mesh !== hello.mesh)
-      for (const entry of sidecar.agents.values()) if (entry.record.via !== null) for (const { name } of entry.record.offers) touch.capabilities.add(name);
-    if (sidecar.instance !== hello.instance || sidecar.mesh !== hello.mesh || sidecar.region !== hello.region || sidecar.zone !== hello.zone || callersChanged)
-      touch.registrations.add(sidecar.name);
-    if (sidecar.instance !== hello.instance) sidecar.replace(hello.instance);
-    sidecar.mesh = hello.mesh;
-    sidecar.region = hello.region;
-    sidecar.zone = hello.zone;
-    sidecar.callers = callers;
-    sidecar.beatAt = now;
-    sidecar.knownAt = now;
-    sidecar.leftAt = null;
-    if (callersChanged && this.#state.scopes.refresh(sidecar)) touch.scopes.add(sidecar.name);
-    this.#state.marks.touch(`sidecar:${sidecar.name}`, touch);
-    return sidecar;
-  }
-
-  /** Agents may rely on contracts that others of the same hello bring, in any order. @returns those that are in force. */
-  #registerAll(sidecar: SidecarEntry, agents: readonly AgentRegistration[]): Set<string> {
-    const inForce = new Set<string>();
-    let waiting = agents;
-    let refusals: Refusal[] = [];
-    for (let progress = true; progress && waiting.length > 0; ) {
-      progress = false;
-      refusals = [];
-      const again: AgentRegistration[] = [];
-      for (const agent of waiting) {
-        const { refusal: refused, isAdmitted } = this.#registerOne(sidecar, agent);
-        if (!isAdmitted) {
-          again.push(agent);
-          refusals.push(refused as Refusal);
-          continue;
-        }
-        if (refused !== null) this.#state.marks.refuse(refused);
-        inForce.add(agent.record.agentId);
-        progress = true;
-      }
-      waiting = again;
-    }
-    for (const each of refusals) this.#state.marks.refuse(each);
-    return inForce;
-  }
-
-  #registerOne(sidecar: SidecarEntry, agent: AgentRegistration): Judgement {
-    const judgement = judgeAgent(this.#state, sidecar, agent);
-    if (!judgement.isAdmitted) return judgement;
-    const rivals = rivalsOf(this.#state, sidecar, agent.record.agentId);
-    this.#state.install(sidecar, agent, judgement.contested);
-    // the new one first, so that contracts which both hold are never without a holder
-    for (const rival of rivals) if (!isShared(rival, agent.record)) this.#state.drop(rival, true);
-    return judgement;
+    this.#reception.hello(hello, refused);
+    return this.#state.marks.take();
   }
 
   register(register: Register, refused: readonly Refusal[] = []): Change {
-    const { marks } = this.#state;
-    for (const each of refused) marks.refuse(each);
-    if (refused.length > 0) return marks.take();
-    const sidecar = this.#heard(register);
-    if (sidecar === null) return marks.take();
-    const { refusal: problem } = this.#registerOne(sidecar, register.agent);
-    if (problem !== null) marks.refuse(problem);
-    return marks.take();
-  }
-
-  /** The sidecar that asks, when it has said hello; else the refusal is noted. */
-  #heard(from: { readonly sidecar: string; readonly instance: string }): SidecarEntry | null {
-    const sidecar = this.#state.sidecars.get(from.sidecar);
-    if (sidecar !== undefined && sidecar.instance === from.instance && sidecar.leftAt === null) {
-      sidecar.beatAt = this.#clock.now();
-      return sidecar;
-    }
-    this.#state.marks.refuse(refusal('', [`this process of ${from.sidecar} has not said hello here: say hello first`]));
-    return null;
+    this.#reception.register(register, refused);
+    return this.#state.marks.take();
   }
 
   leave(leave: Leave): Change {
-    const { marks } = this.#state;
-    const sidecar = this.#heard(leave);
-    if (sidecar === null) return marks.take();
-    if (leave.agent !== null) {
-      const entry = sidecar.agents.get(leave.agent);
-      if (entry !== undefined) this.#state.setOffline(entry, 'left', `${leave.agent} said goodbye`);
-      return marks.take();
-    }
-    sidecar.leftAt = this.#clock.now();
-    marks.event({ kind: 'sidecar-left', agent: '', sidecar: sidecar.name, why: 'left', words: `the sidecar ${sidecar.name} said goodbye` });
-    for (const entry of sidecar.agents.values()) {
-      // a third party is reached without this sidecar: it stays for the rest of its lease, in which the sidecar may be back
-      if (entry.record.via === null) entry.isOrphan = true;
-      else this.#state.setOffline(entry, 'left', `${entry.agentId} left with its sidecar`);
-    }
-    return marks.take();
+    this.#reception.leave(leave);
+    return this.#state.marks.take();
   }
 
   heartbeat(beat: Heartbeat): BeatOutcome {
@@ -279,12 +173,12 @@ export class Registry {
   }
 
   setProvider(agentId: string, setting: { readonly drain?: boolean | null; readonly weight?: number | null }): OrderOutcome {
-    return this.#order(this.#desk.setProvider(agentId, setting));
+    return this.#order(this.#desk.settings.setProvider(agentId, setting));
   }
 
   /** Null takes the shift back: the document's word counts again. */
   shiftCanary(capability: string, shares: Readonly<Record<string, number>> | null): OrderOutcome {
-    return this.#order(this.#desk.shiftCanary(capability, shares));
+    return this.#order(this.#desk.settings.shiftCanary(capability, shares));
   }
 
   /** Lets go of a contract before its day is over, when no agent that is online holds it. */

@@ -89,14 +89,17 @@ export function readLeave(json: unknown): Reading<Leave> {
   const agent = from.map['agent'] ?? null;
   const problem = agent === null ? null : typeof agent === 'string' ? agentIdProblem(agent) : 'agent must be an agent id or null';
   if (problem !== null) return refusedWhole([problem]);
-  return { request: { ...from.head, agent: agent as string | null }, refused: [] };
+  return { request: { ...from.head, agent: agent as string | null, why: from.map['why'] === 'lease' ? 'lease' : 'left' }, refused: [] };
 }
 
 /** Null when it is none: there is nobody to answer. */
 export function readHeartbeat(json: unknown): Heartbeat | null {
   const from = readSender(json, []);
   if (from === null || !isMap(from.map['agents'])) return null;
-  const agents: Record<string, { idleMs: number; inFlight: number }> = Object.create(null) as Record<string, { idleMs: number; inFlight: number }>;
+  const agents: Record<string, { idleMs: number; inFlight: number }> = Object.create(null) as Record<
+    string,
+    { idleMs: number; inFlight: number }
+  >;
   for (const [agent, life] of Object.entries(from.map['agents'])) {
     if (!isMap(life) || agentIdProblem(agent) !== null) continue;
     agents[agent] = { idleMs: atLeastZero(life['idleMs']), inFlight: atLeastZero(life['inFlight']) };
@@ -112,7 +115,8 @@ export function readRegistration(json: unknown): { readonly state: RegistrationS
   const map = isMap(json) ? json : {};
   const { request, refused } = readHello(map['hello']);
   const problems = refused.flatMap((each) => each.problems.map((problem) => (each.agent === '' ? problem : `${each.agent}: ${problem}`)));
-  if (map['wire'] !== REGISTRY_WIRE) return { state: null, problems: ['a registration is a map with wire, epoch, hello and offline', ...problems] };
+  if (map['wire'] !== REGISTRY_WIRE)
+    return { state: null, problems: ['a registration is a map with wire, epoch, hello and offline', ...problems] };
   if (request === null) return { state: null, problems };
   const offline: Record<string, RegistrationState['offline'][string]> = {};
   for (const { record } of request.agents) {
@@ -215,7 +219,8 @@ function readSender(json: unknown, problems: string[]): Sender | null {
     return null;
   }
   const { wire, sidecar, instance } = json;
-  if (wire !== REGISTRY_WIRE) problems.push(`this control plane speaks version ${REGISTRY_WIRE} of the registry's language, not ${quote(String(wire))}`);
+  if (wire !== REGISTRY_WIRE)
+    problems.push(`this control plane speaks version ${REGISTRY_WIRE} of the registry's language, not ${quote(String(wire))}`);
   else if (typeof sidecar !== 'string' || !SIDECAR.test(sidecar))
     problems.push(
       `${quote(String(sidecar))} cannot be the name of a sidecar in a registry: 1 to 63 of a-z, 0-9, _ and - (no dots), beginning with a letter or digit`,
@@ -254,7 +259,11 @@ function readCallers(value: unknown, problems: string[]): readonly string[] {
 }
 
 export function refusal(agent: string, problems: readonly string[], code: number = Code.invalid_request): Refusal {
-  return { agent, code: problems.some((problem) => / is not an? (?:agent id|capability name|alias)\b/.test(problem)) ? Code.bad_name : code, problems };
+  return {
+    agent,
+    code: problems.some((problem) => / is not an? (?:agent id|capability name|alias)\b/.test(problem)) ? Code.bad_name : code,
+    problems,
+  };
 }
 
 function refusedWhole(problems: readonly string[]): { readonly request: null; readonly refused: readonly Refusal[] } {

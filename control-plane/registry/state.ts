@@ -39,6 +39,8 @@ export class RegistryState {
   readonly byCapability = new Map<string, Set<AgentEntry>>();
   readonly scopes: Scopes;
   epoch = '';
+  /** Goes up with everything that may let in what was refused before. */
+  revision = 0;
   active: OperatorsDocument = EMPTY_DOCUMENT;
   /** What a share of the sidecars uses; null = no roll-out runs. */
   staged: OperatorsDocument | null = null;
@@ -67,7 +69,10 @@ export class RegistryState {
   }
 
   knows(name: string): boolean {
-    return this.book.hasName(name) || [this.active, this.staged].some((document) => document?.contracts.some((contract) => contract.name === name));
+    return (
+      this.book.hasName(name) ||
+      [this.active, this.staged].some((document) => document?.contracts.some((contract) => contract.name === name))
+    );
   }
 
   canonical(name: string): string {
@@ -104,10 +109,14 @@ export class RegistryState {
     const { record } = registration;
     const now = this.clock.now();
     const touch = new Touch();
-    const changed = this.#learn(registration.contracts.filter((contract) => !contested.includes(contract)), touch);
+    const changed = this.#learn(
+      registration.contracts.filter((contract) => !contested.includes(contract)),
+      touch,
+    );
     const labels = this.labelsFor(registration);
     const existing = sidecar.agents.get(record.agentId);
-    const isSame = existing !== undefined && changed.size === 0 && sameValue(existing.record, record) && sameLabels(existing.labels, labels);
+    const isSame =
+      existing !== undefined && changed.size === 0 && sameValue(existing.record, record) && sameLabels(existing.labels, labels);
     const entry = existing ?? new AgentEntry(sidecar, record, [], now, now);
     const wasOnline = existing?.isOnline === true;
     entry.restedAt = now;
@@ -115,7 +124,7 @@ export class RegistryState {
     entry.deadline = now + this.times.offlineMs;
     entry.isOverdue = false;
     entry.isOrphan = false;
-    entry.contested = new Map(contested.map((contract) => [labelOf(contract), contract]));
+    this.#contest(entry, contested);
     // a sidecar that says again what it said does not speak for a third party that a probe found dead
     if (isSame && (wasOnline || existing.offline?.why === 'probe')) return;
     if (existing === undefined) this.enter(entry);
@@ -134,6 +143,16 @@ export class RegistryState {
     this.marks.touch(record.agentId, touch);
   }
 
+  #contest(entry: AgentEntry, contested: readonly Contract[]): void {
+    const before = entry.contested;
+    entry.contested = new Map(contested.map((contract) => [labelOf(contract), contract]));
+    for (const label of entry.contested.keys()) {
+      if (before.has(label)) continue;
+      const words = `${entry.agentId} has ${label} otherwise than it is registered elsewhere, and serves under that`;
+      this.marks.event({ kind: 'contested', agent: entry.agentId, sidecar: entry.sidecar.name, why: '', words });
+    }
+  }
+
   /** Its contracts and those of its offers that are known. */
   labelsFor(registration: AgentRegistration): string[] {
     const labels = new Set(registration.contracts.map(labelOf));
@@ -149,6 +168,7 @@ export class RegistryState {
       if (known !== undefined && sameValue(known.contract, contract)) continue;
       if (known !== undefined) for (const holder of known.holders) touch.registrations.add(holder.sidecar.name);
       this.book.put(contract);
+      this.revision++;
       changed.add(contract.name);
     }
     return changed;
@@ -196,7 +216,11 @@ export class RegistryState {
     const check = entry.record.via === null ? entry.record.healthCheck : null;
     if (check === null) entry.probing = null;
     // a restarted control plane does not ask all of them in one instant
-    else entry.probing ??= { nextAt: this.clock.now() + unit(hash32(entry.agentId)) * Math.min(check.intervalMs, FIRST_PROBE_MS), failures: 0 };
+    else
+      entry.probing ??= {
+        nextAt: this.clock.now() + unit(hash32(entry.agentId)) * Math.min(check.intervalMs, FIRST_PROBE_MS),
+        failures: 0,
+      };
   }
 
   /** Makes an entry a holder of contracts; one that was retired has a holder again. */
@@ -234,6 +258,7 @@ export class RegistryState {
     known.retiredAt?.retired.delete(labelOf(contract));
     if (known.retiredAt !== null) touch.registrations.add(known.retiredAt.name);
     this.book.remove(contract);
+    this.revision++;
     this.#contractsChanged(contract.name, touch);
     if (!this.knows(contract.name)) touch.forgotten.add(Tail.capability(contract.name));
   }
@@ -245,6 +270,7 @@ export class RegistryState {
 
   /** What operators say about these capabilities has changed. */
   saidChanged(names: Iterable<string>): Touch {
+    this.revision++;
     const touch = new Touch();
     for (const name of names) {
       this.#contractsChanged(name, touch);
@@ -267,6 +293,7 @@ export class RegistryState {
       this.marks.touch(entry.agentId, touch);
       return;
     }
+    this.revision++;
     entry.offline = { sinceMs: this.clock.wallMs(), why, forgetAt: this.clock.now() + this.times.retentionMs };
     entry.isOverdue = false;
     entry.inFlight = 0;
@@ -287,6 +314,7 @@ export class RegistryState {
 
   /** Takes an entry out altogether. `isRetired`: contracts that nobody else holds stay known for a day. */
   drop(entry: AgentEntry, isRetired: boolean): void {
+    this.revision++;
     const touch = new Touch();
     this.#touchEntry(entry, touch);
     entry.sidecar.agents.delete(entry.agentId);

@@ -47,7 +47,12 @@ function byKey<T extends object>(parts: readonly T[], key: (part: T) => string):
   return new Map(parts.map((part) => [key(part), part as unknown as Loose]));
 }
 
-function diffParts(before: ReadonlyMap<string, Loose>, after: ReadonlyMap<string, Loose>, kind: string, keys: readonly string[]): DiffEntry[] {
+function diffParts(
+  before: ReadonlyMap<string, Loose>,
+  after: ReadonlyMap<string, Loose>,
+  kind: string,
+  keys: readonly string[],
+): DiffEntry[] {
   const entries: DiffEntry[] = [];
   for (const name of [...new Set([...before.keys(), ...after.keys()])].sort()) {
     const [old, now] = [before.get(name), after.get(name)];

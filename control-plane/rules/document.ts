@@ -12,7 +12,17 @@ import { deepFreeze, explainStrays } from '../../proto/language/document.ts';
 import { Known } from '../../proto/language/known.ts';
 import { isCapabilityName } from '../../proto/language/names.ts';
 import { policy } from '../../proto/language/policy.ts';
-import { BAD, object, openSource, optional, Place, readPresent, refuseUnknown, type SchemaNode, type Shape } from '../../proto/language/reader.ts';
+import {
+  BAD,
+  object,
+  openSource,
+  optional,
+  Place,
+  readPresent,
+  refuseUnknown,
+  type SchemaNode,
+  type Shape,
+} from '../../proto/language/reader.ts';
 import { good, type Section, type Sections } from '../../proto/language/sections.ts';
 import { list, listEach } from '../../proto/language/shapes.ts';
 import type { Contract, FallbackPolicy, Policy, Problem, ProviderRecord } from '../../proto/language/types.ts';
@@ -84,14 +94,19 @@ export function readOperatorsDocument(text: string, file: string, world: World |
   const warner = openSource(text, file).source;
   if (world !== null) {
     checkContracts(own, place, new Known(own));
-    for (const [i, each] of good(own.contracts)) for (const problem of world.contractProblems(each)) place.at('contracts', i, 'version').bad(problem);
+    for (const [i, each] of good(own.contracts))
+      for (const problem of world.contractProblems(each)) place.at('contracts', i, 'version').bad(problem);
     checkRepeats(own, place);
     checkNames(own, world, new Place(warner));
     checkCircles(own, world, place);
   }
   if (source.problems.length > 0) return refused(source.problems, warner.problems);
   const document: OperatorsDocument = { contracts: own.contracts.entries as Contract[], policies: own.policies.entries as Policy[] };
-  return { document: deepFreeze(JSON.parse(JSON.stringify(document)) as OperatorsDocument), problems: [], warnings: inOrder(warner.problems) };
+  return {
+    document: deepFreeze(JSON.parse(JSON.stringify(document)) as OperatorsDocument),
+    problems: [],
+    warnings: inOrder(warner.problems),
+  };
 }
 
 function refused(problems: readonly Problem[], warnings: readonly Problem[] = []): DocumentReading {
@@ -105,7 +120,11 @@ function inOrder(problems: readonly Problem[]): Problem[] {
 
 /** JSON Schema of the document for editors. */
 export function operatorsSchema(): SchemaNode {
-  return { $schema: 'https://json-schema.org/draft/2020-12/schema', title: 'Agent-Reach policies', ...object('file', operatorsFields).schema() };
+  return {
+    $schema: 'https://json-schema.org/draft/2020-12/schema',
+    title: 'Agent-Reach policies',
+    ...object('file', operatorsFields).schema(),
+  };
 }
 
 function section<T>(map: Readonly<Record<string, unknown>>, key: keyof typeof operatorsFields, shape: Shape<T>, place: Place): Section<T> {
@@ -203,6 +222,7 @@ function checkCircles(own: Sections, world: World, place: Place): void {
 function placeOfCircle(own: Sections, names: ReadonlySet<string>, place: Place): Place {
   for (const [i, each] of good(own.policies))
     if (each.fallback !== null && [...names].some((name) => coversName(each.capability, name))) return place.at('policies', i, 'fallback');
-  for (const [i, each] of good(own.contracts)) if (each.fallback !== null && names.has(each.name)) return place.at('contracts', i, 'fallback');
+  for (const [i, each] of good(own.contracts))
+    if (each.fallback !== null && names.has(each.name)) return place.at('contracts', i, 'fallback');
   return place;
 }

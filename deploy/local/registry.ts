@@ -126,6 +126,8 @@ export class LocalRegistry {
 
 /** A server that may be killed, whatever REACH_NATS_URL names: that one may be somebody's. */
 export async function ownNats(folder: string, say: (line: string) => void): Promise<LocalNats> {
+  if ((process.env['REACH_NATS_URL'] ?? '') !== '')
+    say('REACH_NATS_URL is left alone: this server will be killed, so it is one of our own');
   const binary = ensureNatsServer(say);
   const home = join(folder, 'nats');
   mkdirSync(home, { recursive: true });

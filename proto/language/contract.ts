@@ -105,7 +105,12 @@ export const contractFields = {
   affinity: optional(affinity, 'Keeps a conversation on one agent.', null),
   ...sharedFields,
   acl: required(acl, 'who may call: the word public, or a list such as ["role:planner", "crm.*.*"]'),
-  streaming: optional(flag, 'Whether the answer comes in pieces, as callers are told (`/v1/capabilities`). A promise, not a gate: any capability can be asked by `/v1/stream`.', false, 'false'),
+  streaming: optional(
+    flag,
+    'Whether the answer comes in pieces, as callers are told (`/v1/capabilities`). A promise, not a gate: any capability can be asked by `/v1/stream`.',
+    false,
+    'false',
+  ),
   success: optional(success, 'Which answers count as success or failure, beside their status.', null),
 };
 

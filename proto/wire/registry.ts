@@ -62,6 +62,8 @@ export interface Answer {
   readonly ok: boolean;
   /** What was refused; the rest is in force. */
   readonly refused: readonly Refusal[];
+  /** What is in force otherwise than it was said: contracts that other sidecars have otherwise in parts that are no interface. */
+  readonly warned?: readonly Refusal[];
   /** Stream sequence at which the change is in force; 0 when nothing changed. */
   readonly seq: number;
   readonly epoch: string;

@@ -61,7 +61,8 @@ export async function register(front: Front, request: IncomingMessage, response:
   }
   const agent = await registry.announcer.register(registration, 'api');
   if (response.destroyed) return;
-  if (agent.state === 'refused') refuseWith(response, codeOf(agent), agent.code === Code.forbidden ? 403 : 409, 'the registry refuses the registration', agent.problems);
+  if (agent.state === 'refused')
+    refuseWith(response, codeOf(agent), agent.code === Code.forbidden ? 403 : 409, 'the registry refuses the registration', agent.problems);
   else if (agent.state === 'in_force') json(response, 201, viewOf(registry, agent));
   else json(response, 202, viewOf(registry, agent), PENDING_RETRY_SEC);
 }
@@ -127,7 +128,13 @@ function viewOf(registry: RegistryClient, agent: OwnAgent): AgentView {
 
 function registryOf(front: Front, response: ServerResponse): RegistryClient | null {
   if (front.registry === null)
-    refuse(response, Code.invalid_request, 409, 'this sidecar has no registry (sidecar.registry): its agents stand in the table file', 'keep');
+    refuse(
+      response,
+      Code.invalid_request,
+      409,
+      'this sidecar has no registry (sidecar.registry): its agents stand in the table file',
+      'keep',
+    );
   return front.registry?.client ?? null;
 }
 
@@ -153,7 +160,14 @@ function ownAgent(
     return null;
   }
   const agent = registry.own.get(agentId);
-  if (agent === null) refuse(response, Code.invalid_request, 404, `${agentId} is not registered at this sidecar: register it again (POST /v1/agents)`, 'keep');
+  if (agent === null)
+    refuse(
+      response,
+      Code.invalid_request,
+      404,
+      `${agentId} is not registered at this sidecar: register it again (POST /v1/agents)`,
+      'keep',
+    );
   return agent === null ? null : { registry, agent };
 }
 

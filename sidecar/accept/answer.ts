@@ -19,7 +19,7 @@ const MAX_DETAIL_BYTES = 1_024;
 /** The Result in its envelope, or a problem document. */
 export function answerEnveloped(response: ServerResponse, call: Call): void {
   const result = resultOf(call, true);
-  const withDecision = call.headers[Header.explain] === '1';
+  const withDecision = isTold(call);
   if (result.entry.code === Code.ok) {
     const body = envelope(result, withDecision);
     response.writeHead(200, ['content-type', JSON_TYPE, 'content-length', String(body.length)]);
@@ -45,8 +45,14 @@ export function answerRaw(response: ServerResponse, call: Call): void {
   } else {
     const own: string[] = [];
     pushOwn(own, result);
-    answerProblem(response, result, own, call.headers[Header.explain] === '1');
+    answerProblem(response, result, own, isTold(call));
   }
+}
+
+/** The caller wants to be told what every stage decided. */
+function isTold(call: Call): boolean {
+  const wish = call.headers[Header.explain];
+  return wish === '1' || wish === 'true';
 }
 
 /** A whole answer of the provider came, a success or its own error. */

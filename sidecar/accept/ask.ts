@@ -46,7 +46,8 @@ function readAsk(data: Uint8Array): Ask | string {
   const ask = value as { readonly [key: string]: unknown };
   if (ask['wire'] !== REGISTRY_WIRE) return `this sidecar speaks version ${REGISTRY_WIRE} of the wire`;
   if (ask['what'] === 'status' || ask['what'] === 'hello') return value as Ask;
-  if (ask['what'] !== 'explain') return `this sidecar cannot answer ${JSON.stringify(ask['what'])?.slice(0, 40) ?? 'nothing'}: it knows status, explain and hello`;
+  if (ask['what'] !== 'explain')
+    return `this sidecar cannot answer ${JSON.stringify(ask['what'])?.slice(0, 40) ?? 'nothing'}: it knows status, explain and hello`;
   const { target, as, headers } = ask;
   if (typeof target !== 'string') return 'target must be a capability, perhaps with a range';
   if (as !== null && as !== undefined && (typeof as !== 'string' || !isAgentId(as))) return 'as must be an agent id or null';

@@ -5,7 +5,16 @@
  */
 import type { IncomingMessage } from 'node:http';
 import { isIP } from 'node:net';
-import { BAD_TARGET, framingProblem, HostGuard, isSimplePost, type Refusal, refusal, SIMPLE_POST, withoutPort } from '../../base/host-guard.ts';
+import {
+  BAD_TARGET,
+  framingProblem,
+  HostGuard,
+  isSimplePost,
+  type Refusal,
+  refusal,
+  SIMPLE_POST,
+  withoutPort,
+} from '../../base/host-guard.ts';
 import type { SidecarAddress } from '../../proto/language/types.ts';
 
 const BAD_PEER_HOST = refusal(

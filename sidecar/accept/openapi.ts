@@ -165,11 +165,17 @@ function paths(): Json {
           'The credential is the agent’s own, or the operator’s (`sidecar.operator_token`). The body is written as in a file: `contracts` (as far as the registry does not know them) and `provider`; `via` is this sidecar. JSON or YAML. The agent then beats (`/heartbeat`), or answers calls, at least once a lease.',
         requestBody: {
           required: true,
-          content: { ...content('application/json', ref('schemas/Registration')), ...content('application/yaml', ref('schemas/Registration')) },
+          content: {
+            ...content('application/json', ref('schemas/Registration')),
+            ...content('application/yaml', ref('schemas/Registration')),
+          },
         },
         responses: {
           201: jsonAnswer('It is in force.', ref('schemas/Agent')),
-          202: jsonAnswer('The control plane cannot be reached now. It will be told; until then the agent is reached through this sidecar only.', ref('schemas/Agent')),
+          202: jsonAnswer(
+            'The control plane cannot be reached now. It will be told; until then the agent is reached through this sidecar only.',
+            ref('schemas/Agent'),
+          ),
           409: {
             description: 'The registry refuses it (it breaks a contract, for one), with everything that is wrong.',
             content: content('application/problem+json', ref('schemas/Refusal')),
@@ -188,7 +194,10 @@ function paths(): Json {
         operationId: 'deregister',
         summary: 'Take an agent out. Calls under way end in peace.',
         parameters: [ref('parameters/Agent')],
-        responses: { 204: { description: 'It is out here, and everywhere as soon as the control plane hears of it.' }, default: ref('responses/Problem') },
+        responses: {
+          204: { description: 'It is out here, and everywhere as soon as the control plane hears of it.' },
+          default: ref('responses/Problem'),
+        },
       },
     },
     '/v1/agents/{agent}/heartbeat': {
@@ -228,7 +237,14 @@ function parameters(): Json {
   const ms = { type: 'integer', minimum: 0 };
   const text = { type: 'string' };
   return {
-    Agent: { name: 'agent', in: 'path', required: true, description: 'An agent id, `team.role.id`.', schema: text, example: 'crm.order.7f3a' },
+    Agent: {
+      name: 'agent',
+      in: 'path',
+      required: true,
+      description: 'An agent id, `team.role.id`.',
+      schema: text,
+      example: 'crm.order.7f3a',
+    },
     Target: {
       name: 'target',
       in: 'path',
@@ -271,7 +287,7 @@ function parameters(): Json {
       description: 'The same as the header.',
       schema: { enum: ['raw', 'envelope'] },
     },
-    Explain: header(Header.explain, '`1`: the Result carries what every stage decided.', { enum: ['1'] }),
+    Explain: header(Header.explain, '`1` or `true`: the Result carries what every stage decided.', { enum: ['1', 'true'] }),
     Accept: header('accept', '`text/event-stream` asks for server-sent events.', text),
     Traceparent: header(Header.traceparent, 'W3C trace context. A malformed one starts a new trace and never fails the call.', text),
     Tracestate: header(Header.tracestate, 'W3C trace state.', text),
@@ -467,13 +483,17 @@ function schemas(): Json {
       refused: list(object({ tail: text, seq: count, why: text })),
       kept: {
         ...list(object({ capability: text, provider: text })),
-        description: 'Providers that are kept for a while although a registry that has begun anew does not name them: they have answered lately.',
+        description:
+          'Providers that are kept for a while although a registry that has begun anew does not name them: they have answered lately.',
       },
       announced: { ...flag, description: 'The registry has been told all that is to be told.' },
       announce_trouble: textOrNull,
       agents: object({ pending: count, in_force: count, refused: count, gone: count }),
       own_file_trouble: { ...textOrNull, description: 'Why the newest own file is not what is announced.' },
-      unusable: { ...list(object({ provider: text, why: text })), description: 'Providers that the registry names and this sidecar cannot reach.' },
+      unusable: {
+        ...list(object({ provider: text, why: text })),
+        description: 'Providers that the registry names and this sidecar cannot reach.',
+      },
     }),
     Registration: {
       ...object({ contracts: list({ type: 'object' }), provider: { type: 'object' } }, ['provider']),
@@ -481,13 +501,20 @@ function schemas(): Json {
       examples: [
         {
           contracts: [{ name: 'crm.order.query', version: '2.1.0', description: 'Find orders of a customer', acl: 'public' }],
-          provider: { agent_id: 'crm.order.7f3a', offers: ['crm.order.query@2.1.0'], endpoint: { type: 'http', address: 'http://127.0.0.1:8080' } },
+          provider: {
+            agent_id: 'crm.order.7f3a',
+            offers: ['crm.order.query@2.1.0'],
+            endpoint: { type: 'http', address: 'http://127.0.0.1:8080' },
+          },
         },
       ],
     },
     Agent: object({
       agent: text,
-      state: { enum: ['pending', 'in_force', 'refused', 'gone'], description: 'gone: nothing was heard of it for a whole lease; it is back with its next beat.' },
+      state: {
+        enum: ['pending', 'in_force', 'refused', 'gone'],
+        description: 'gone: nothing was heard of it for a whole lease; it is back with its next beat.',
+      },
       source: { enum: ['file', 'api'] },
       seq: count,
       offers: list(text),

@@ -147,7 +147,12 @@ export class Metrics {
   readonly #stale = this.#reading('gauge', 'reach_table_stale', '1 while the table in force may not be the newest.', []);
   readonly #connected = this.#reading('gauge', 'reach_registry_connected', '1 while there is a connection to NATS.', []);
   readonly #reconnects = this.#reading('counter', 'reach_registry_reconnects_total', 'Connections to NATS after the first one.', []);
-  readonly #applied = this.#reading('gauge', 'reach_registry_applied_sequence', 'Newest sequence of the registry that is in force here.', []);
+  readonly #applied = this.#reading(
+    'gauge',
+    'reach_registry_applied_sequence',
+    'Newest sequence of the registry that is in force here.',
+    [],
+  );
   readonly #beacon = this.#reading('gauge', 'reach_registry_beacon_age_seconds', 'Since the control plane was last heard.', []);
   readonly #registryEvents = this.#reading(
     'counter',
@@ -155,7 +160,9 @@ export class Metrics {
     'What came of the registry: deltas taken, gaps seen, subjects repaired, comparisons of everything, epochs begun.',
     ['event'],
   );
-  readonly #ownAgents = this.#reading('gauge', 'reach_registered_agents', 'Agents that this sidecar registers, by what became of it.', ['state']);
+  readonly #ownAgents = this.#reading('gauge', 'reach_registered_agents', 'Agents that this sidecar registers, by what became of it.', [
+    'state',
+  ]);
   readonly #cpu = this.#reading('counter', 'process_cpu_seconds_total', 'User and system time of the process.', []);
   readonly #rss = this.#reading('gauge', 'process_resident_memory_bytes', 'Resident memory.', []);
   readonly #heap = this.#reading('gauge', 'process_heap_bytes', 'JavaScript heap in use.', []);

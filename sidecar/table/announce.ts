@@ -379,7 +379,10 @@ export class Announcer {
       const isSilent = this.idleMs(agent) > this.#self.leaseMs;
       if (isSilent && agent.state !== 'gone') {
         own.setState(agent, 'gone');
-        log.warn({ agent: agent.agentId, leaseMs: this.#self.leaseMs }, 'an agent has neither beaten nor answered for a whole lease: it is reported gone');
+        log.warn(
+          { agent: agent.agentId, leaseMs: this.#self.leaseMs },
+          'an agent has neither beaten nor answered for a whole lease: it is reported gone',
+        );
         void this.#leaveNow(agent.agentId, 'lease');
       } else if (!isSilent && agent.state === 'gone') this.beat(agent.agentId);
     }

@@ -13,7 +13,8 @@ export function readAnswer(data: Uint8Array): Answer | string {
   if (typeof value !== 'object' || value === null) return 'it is not a JSON object';
   const answer = value as Partial<Answer>;
   if (answer.wire !== REGISTRY_WIRE) return `it speaks version ${JSON.stringify(answer.wire) ?? 'unknown'} of the wire`;
-  if (typeof answer.ok !== 'boolean' || typeof answer.epoch !== 'string' || !Array.isArray(answer.refused)) return 'ok, epoch or refused is missing';
+  if (typeof answer.ok !== 'boolean' || typeof answer.epoch !== 'string' || !Array.isArray(answer.refused))
+    return 'ok, epoch or refused is missing';
   if (typeof answer.seq !== 'number' || !Number.isSafeInteger(answer.seq) || answer.seq < 0) return 'it names no sequence';
   if (!answer.refused.every(isRefusal)) return 'a refusal in it cannot be read';
   return answer as Answer;
@@ -22,5 +23,11 @@ export function readAnswer(data: Uint8Array): Answer | string {
 function isRefusal(value: unknown): value is Refusal {
   if (typeof value !== 'object' || value === null) return false;
   const { agent, code, problems } = value as Partial<Refusal>;
-  return typeof agent === 'string' && typeof code === 'number' && isCode(code) && Array.isArray(problems) && problems.every((each) => typeof each === 'string');
+  return (
+    typeof agent === 'string' &&
+    typeof code === 'number' &&
+    isCode(code) &&
+    Array.isArray(problems) &&
+    problems.every((each) => typeof each === 'string')
+  );
 }

@@ -40,9 +40,17 @@ export function compile(document: TableDocument, health: Health, here: Standpoin
  * Parts as the registry pushes them. A capability whose part is the same object as in `previous` is taken over as it is, with
  * its caches: the work of a push follows the size of the change, not of the table.
  */
-export function compileParts(parts: CapabilityParts, overrides: readonly Override[], previous: Snapshot | null, health: Health, here: Standpoint, version: number): Snapshot {
+export function compileParts(
+  parts: CapabilityParts,
+  overrides: readonly Override[],
+  previous: Snapshot | null,
+  health: Health,
+  here: Standpoint,
+  version: number,
+): Snapshot {
   const meshes = new Map<string, string>();
-  for (const part of parts.values()) for (const { record, mesh } of part.providers) if (record.via !== null && mesh !== '') meshes.set(record.via, mesh);
+  for (const part of parts.values())
+    for (const { record, mesh } of part.providers) if (record.via !== null && mesh !== '') meshes.set(record.via, mesh);
   const sidecars = [...meshes].map(([name, mesh]) => ({ name, mesh }));
   return assembled(parts, { contracts: [], providers: [], policies: [], overrides, sidecars }, previous, health, here, version);
 }
@@ -54,7 +62,10 @@ export function partsOf(document: TableDocument): CapabilityParts {
   const offering = grouped(document.providers, (record) => [...new Set(record.offers.map((offer) => offer.name))]);
   const parts = new Map<string, CapabilityPart>();
   for (const [name, ofName] of contracts) {
-    const providers = (offering.get(name) ?? []).map((record) => ({ record, mesh: (record.via === null ? undefined : meshes.get(record.via)) ?? '' }));
+    const providers = (offering.get(name) ?? []).map((record) => ({
+      record,
+      mesh: (record.via === null ? undefined : meshes.get(record.via)) ?? '',
+    }));
     parts.set(name, { name, contracts: ofName, policies: policiesFor(name, document.policies), providers });
   }
   return parts;
@@ -72,7 +83,14 @@ function grouped<T>(all: readonly T[], keysOf: (one: T) => readonly string[]): M
   return groups;
 }
 
-function assembled(parts: CapabilityParts, document: TableDocument, previous: Snapshot | null, health: Health, here: Standpoint, version: number): Snapshot {
+function assembled(
+  parts: CapabilityParts,
+  document: TableDocument,
+  previous: Snapshot | null,
+  health: Health,
+  here: Standpoint,
+  version: number,
+): Snapshot {
   const capabilities = new Map<string, Capability>();
   const moved: Moved[] = [];
   for (const [name, part] of parts) {
@@ -84,12 +102,21 @@ function assembled(parts: CapabilityParts, document: TableDocument, previous: Sn
   }
   for (const [name, before] of previous?.capabilities ?? []) if (!parts.has(name)) moved.push({ before, after: null });
   const uses = previous?.uses ?? null;
-  const step = previous !== null && uses !== null ? stepFrom(previous.providers, uses, moved, capabilities, health) : fromNothing(capabilities);
+  const step =
+    previous !== null && uses !== null ? stepFrom(previous.providers, uses, moved, capabilities, health) : fromNothing(capabilities);
   // A provider that offers nothing known is kept in sight: a pin to it can then be answered truly.
-  for (const record of document.providers) if (!step.providers.has(record.agentId)) step.providers.set(record.agentId, providerOf(record, '', health, here));
+  for (const record of document.providers)
+    if (!step.providers.has(record.agentId)) step.providers.set(record.agentId, providerOf(record, '', health, here));
   if (uses === null) retainOnly(capabilities, step.providers, health);
   // A document names providers that stand in no capability: the step from it to another table cannot be counted.
-  return new Snapshot(version, document, capabilities, aliasesOf(capabilities), step.providers, document.providers.length === 0 ? step.uses : null);
+  return new Snapshot(
+    version,
+    document,
+    capabilities,
+    aliasesOf(capabilities),
+    step.providers,
+    document.providers.length === 0 ? step.uses : null,
+  );
 }
 
 /** The operator's word for this provider, else its record's, else what its capabilities say (the smallest counts). */
@@ -100,7 +127,12 @@ function limitOf(candidate: Candidate, policies: readonly Policy[]): number {
 
 function capabilityOf(part: CapabilityPart, health: Health, here: Standpoint): Capability {
   const { policies } = part;
-  const capability = new Capability(part.name, strongest(policies, (policy) => policy.defaultRange), canaryOf(policies), part);
+  const capability = new Capability(
+    part.name,
+    strongest(policies, (policy) => policy.defaultRange),
+    canaryOf(policies),
+    part,
+  );
   for (const contract of part.contracts) capability.versions.push(versionOf(capability, contract, mergeSettings(contract, policies)));
   capability.versions.sort((a, b) => rcompare(a.semver, b.semver));
   const [newest] = capability.versions;
@@ -169,11 +201,19 @@ function candidateOf(provider: Provider, line: Version, own: readonly Policy[], 
   const weight = forProvider?.weight ?? provider.record.weight;
   // Where another sidecar hosts the provider, it keeps the breaker over all callers; here only ejection counts.
   if (provider.reach === 'mesh') settings = { ...settings, breaker: { ...settings.breaker, enabled: false } };
-  return new Candidate(provider, line, settings, weight, health.cell(provider.agentId, name, settings.breaker, settings.slowStartMs), forProvider?.drain ?? provider.drain);
+  return new Candidate(
+    provider,
+    line,
+    settings,
+    weight,
+    health.cell(provider.agentId, name, settings.breaker, settings.slowStartMs),
+    forProvider?.drain ?? provider.drain,
+  );
 }
 
 function aliasesOf(capabilities: ReadonlyMap<string, Capability>): Map<string, Capability> {
   const aliases = new Map<string, Capability>();
-  for (const capability of capabilities.values()) for (const line of capability.versions) for (const alias of line.contract.aliases) aliases.set(alias, capability);
+  for (const capability of capabilities.values())
+    for (const line of capability.versions) for (const alias of line.contract.aliases) aliases.set(alias, capability);
   return aliases;
 }

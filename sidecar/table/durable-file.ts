@@ -87,7 +87,11 @@ function ignoreMissing(error: NodeJS.ErrnoException): void {
 async function syncFolder(folder: string): Promise<void> {
   try {
     const handle = await open(folder, 'r');
-    await handle.sync().finally(() => handle.close());
+    try {
+      await handle.sync();
+    } finally {
+      await handle.close();
+    }
   } catch {
     // Not every file system lets a folder be flushed.
   }

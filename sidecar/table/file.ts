@@ -41,7 +41,15 @@ export class FileTable {
   #fresh = '';
   #timer: Timer | null = null;
 
-  constructor(file: string, shownName: string, table: TableSink, lastGood: LastGood | null, clock: Clock, log: Logger, read: TableReader = readTable) {
+  constructor(
+    file: string,
+    shownName: string,
+    table: TableSink,
+    lastGood: LastGood | null,
+    clock: Clock,
+    log: Logger,
+    read: TableReader = readTable,
+  ) {
     this.#file = file;
     this.#shownName = shownName;
     this.#table = table;
@@ -108,7 +116,10 @@ export class FileTable {
   }
 
   #refuse(problems: readonly Problem[]): void {
-    this.#table.refuse(problems, `the newest ${this.#shownName} was refused: ${problems.length} problem${problems.length === 1 ? '' : 's'}`);
+    this.#table.refuse(
+      problems,
+      `the newest ${this.#shownName} was refused: ${problems.length} problem${problems.length === 1 ? '' : 's'}`,
+    );
     this.#log.error({ problems: problems.slice(0, 10).map(wordsOfProblem) }, 'table refused; the one in force stays');
   }
 

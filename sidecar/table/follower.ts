@@ -53,7 +53,7 @@ export class Follower {
 
   /** Ends what follows other capabilities than these. */
   keepOnly(names: ReadonlySet<string>): void {
-    for (const tail of [...this.#following.keys()]) {
+    for (const tail of this.#following.keys()) {
       const name = tail.endsWith('.*') ? tail.slice('cap.'.length, -2) : capabilityTail(tail)?.name;
       if (name !== undefined && !names.has(name)) this.#unfollow(tail);
     }

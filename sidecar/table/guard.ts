@@ -45,6 +45,8 @@ export function absentButAnswering(
 }
 
 function contractsOf(part: CapabilityPart, providers: CapabilityPart['providers']): Beside['contracts'] {
-  const offered = new Set(providers.flatMap(({ record }) => record.offers.filter(({ name }) => name === part.name).map(({ version }) => version)));
+  const offered = new Set(
+    providers.flatMap(({ record }) => record.offers.filter(({ name }) => name === part.name).map(({ version }) => version)),
+  );
   return part.contracts.filter(({ version }) => offered.has(version));
 }

@@ -114,7 +114,10 @@ export class HeldFile {
   }
 }
 
-function* linesOf(head: Head, entries: readonly (readonly [string, { readonly seq: number; readonly state: object }])[]): Generator<string> {
+function* linesOf(
+  head: Head,
+  entries: readonly (readonly [string, { readonly seq: number; readonly state: object }])[],
+): Generator<string> {
   yield JSON.stringify(head);
   for (const [tail, { seq, state }] of entries) yield JSON.stringify({ tail, seq, state });
 }

@@ -53,7 +53,9 @@ export class Installer {
   }
 
   kept(): readonly { readonly capability: string; readonly provider: string }[] {
-    return [...this.#kept].flatMap(([capability, { providers }]) => providers.map(({ record }) => ({ capability, provider: record.agentId })));
+    return [...this.#kept].flatMap(([capability, { providers }]) =>
+      providers.map(({ record }) => ({ capability, provider: record.agentId })),
+    );
   }
 
   document(): { readonly version: number; readonly staged: boolean } {

@@ -83,7 +83,9 @@ export class OwnAgents {
       this.put(registration, 'file', now);
       changed.push(agentId);
     }
-    const removed = [...this.#agents.values()].filter((agent) => agent.source === 'file' && !named.has(agent.agentId)).map((agent) => agent.agentId);
+    const removed = [...this.#agents.values()]
+      .filter((agent) => agent.source === 'file' && !named.has(agent.agentId))
+      .map((agent) => agent.agentId);
     for (const agentId of removed) this.remove(agentId);
     return { changed, removed };
   }

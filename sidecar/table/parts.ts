@@ -48,7 +48,9 @@ export function assemble(
     policies: sharedList(said?.policies ?? [], before?.policies ?? [], (policy) => policy.capability),
     providers: sharedList([...providers.values()].filter(isUsable), before?.providers ?? [], (provider) => provider.record.agentId),
   };
-  return before !== null && part.contracts === before.contracts && part.policies === before.policies && part.providers === before.providers ? before : part;
+  return before !== null && part.contracts === before.contracts && part.policies === before.policies && part.providers === before.providers
+    ? before
+    : part;
 }
 
 /** Whether the operators' document that a state was made from is a staged one for this sidecar, and its version. */

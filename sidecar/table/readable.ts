@@ -65,7 +65,8 @@ function capabilityProblem(value: Opened['value'], name: string, shard: number):
   if (value['shard'] !== shard) return `it calls itself shard ${shown(value['shard'])}, and came on the subject of shard ${shard}`;
   const { shards, providers, contracts, policies, staged } = value;
   if (!isSequence(shards) || shards < 1 || shards > MAX_SHARDS) return `${shown(shards)} is not a number of shards`;
-  if (!Array.isArray(providers) || !Array.isArray(contracts) || !Array.isArray(policies)) return 'contracts, policies and providers must be lists';
+  if (!Array.isArray(providers) || !Array.isArray(contracts) || !Array.isArray(policies))
+    return 'contracts, policies and providers must be lists';
   return (
     firstProblem(providers, providerProblem) ??
     firstProblem(contracts, (each) => contractProblem(each, name)) ??
@@ -76,7 +77,8 @@ function capabilityProblem(value: Opened['value'], name: string, shard: number):
 
 function stagedProblem(staged: unknown, name: string): string | null {
   if (staged === null || staged === undefined) return null;
-  if (!isMap(staged) || typeof staged['share'] !== 'number' || typeof staged['version'] !== 'number') return 'staged must have version and share';
+  if (!isMap(staged) || typeof staged['share'] !== 'number' || typeof staged['version'] !== 'number')
+    return 'staged must have version and share';
   const { contracts, policies } = staged;
   if (!Array.isArray(contracts) || !Array.isArray(policies)) return 'the staged contracts and policies must be lists';
   return firstProblem(contracts, (each) => contractProblem(each, name)) ?? firstProblem(policies, policyProblem);

@@ -84,7 +84,7 @@ export class Reads {
   /** The connection is gone: nothing that is asked for will come. */
   abandon(): void {
     this.#queue.length = 0;
-    for (const wanted of [...this.#wanted.values()]) this.#end(wanted, false);
+    for (const wanted of this.#wanted.values()) this.#end(wanted, false);
   }
 
   #next(): void {

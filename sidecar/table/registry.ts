@@ -76,7 +76,8 @@ export class RegistryClient {
   constructor(parts: RegistryParts) {
     const { bus, subjects, clock, random, log, table, self, keepAt } = parts;
     this.#parts = parts;
-    const file = keepAt === null ? null : new HeldFile(new DurableFile(`${keepAt}.registry`), parts.env, Tail.scope(self.sidecar), clock, log);
+    const file =
+      keepAt === null ? null : new HeldFile(new DurableFile(`${keepAt}.registry`), parts.env, Tail.scope(self.sidecar), clock, log);
     const here = { name: self.sidecar, region: self.region, zone: self.zone };
     const tryOut = tryOutFor(clock, here);
     const isUsable = (registration: AgentRegistration): boolean => isRegistrationUsable(registration, tryOut);
@@ -88,7 +89,16 @@ export class RegistryClient {
     const activity = (agentId: string) => table.healthOf(agentId);
     this.announcer = new Announcer({ bus, subjects, clock, random, log, own: this.own, activity }, self);
     this.ownFile = new OwnFile(this.announcer);
-    this.reporter = new Reporter({ bus, subjects, clock, table, sync: this.sync, sidecar: self.sidecar, instance: self.instance, version: parts.version });
+    this.reporter = new Reporter({
+      bus,
+      subjects,
+      clock,
+      table,
+      sync: this.sync,
+      sidecar: self.sidecar,
+      instance: self.instance,
+      version: parts.version,
+    });
     this.sync.onLeader = (why, epoch) => this.announcer.leaderIs(why, epoch);
     this.sync.onChange = () => this.reporter.changed();
   }

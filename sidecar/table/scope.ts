@@ -43,4 +43,3 @@ export function tailsOf(name: string, shards: number): string[] {
   for (let shard = 0; shard < Math.max(1, shards); shard++) tails.push(Tail.shard(name, shard));
   return tails;
 }
-

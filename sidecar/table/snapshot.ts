@@ -71,7 +71,14 @@ export class Version {
   /** Cache of `choose`: who is eligible at which health version. Owned by choose. */
   eligible: unknown = null;
 
-  constructor(capability: Capability, semver: SemVer, contract: Contract, settings: Settings, input: Validator | null, output: Validator | null) {
+  constructor(
+    capability: Capability,
+    semver: SemVer,
+    contract: Contract,
+    settings: Settings,
+    input: Validator | null,
+    output: Validator | null,
+  ) {
     this.capability = capability;
     this.text = semver.version;
     this.semver = semver;

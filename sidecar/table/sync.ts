@@ -20,7 +20,7 @@ import type { ProviderRecord } from '../../proto/language/types.ts';
 import { shareOf } from '../../proto/language/share.ts';
 import { CONFIG_STREAM, type Subjects, Tail } from '../../proto/wire/subjects.ts';
 import type { RegistryBus } from './bus.ts';
-import { type BeaconView, covers, NEVER } from './chain.ts';
+import { type BeaconView, COVERED_MS, covers, NEVER } from './chain.ts';
 import type { Standpoint } from './compile.ts';
 import { Follower } from './follower.ts';
 import { absentButAnswering, isSuspiciouslySmall, providersIn } from './guard.ts';
@@ -218,7 +218,10 @@ export class TableSync {
     for (const name of copy.held.scope?.state ?? []) this.#followCapability(name);
     this.#installer.source = 'last good copy';
     this.#installer.installAll();
-    this.#parts.log.info({ capabilities: this.scopeSize, seq: this.appliedSeq, savedAt: copy.savedAt }, 'started from the last good copy of the registry');
+    this.#parts.log.info(
+      { capabilities: this.scopeSize, seq: this.appliedSeq, savedAt: copy.savedAt },
+      'started from the last good copy of the registry',
+    );
   }
 
   // ---- the connection
@@ -311,6 +314,7 @@ export class TableSync {
   async #attempt(turn: number, isWhole: boolean): Promise<boolean> {
     const { standing } = this;
     const beaconBefore = this.#lastBeacon;
+    const startedAt = this.#parts.clock.now();
     const epoch = await this.#readEpoch();
     if (turn !== this.#turn) return false;
     if (epoch === null) return false;
@@ -332,8 +336,11 @@ export class TableSync {
     this.#comparedAt = this.#parts.clock.now();
     this.#isLossSuspected = false;
     standing.trouble = '';
-    const through = beaconBefore?.epoch === epoch ? beaconBefore.lastSeq : NEVER;
-    if (isSame) this.#confirm(Math.max(through, target.highestSeq));
+    const told = beaconBefore?.epoch === epoch ? beaconBefore.lastSeq : NEVER;
+    // What was lost while this read is in the next beacon's list, unless it took long.
+    const isQuick = this.#comparedAt - startedAt < COVERED_MS;
+    const through = isQuick ? Math.max(told, target.highestSeq) : told;
+    if (isSame) this.#confirm(through);
     else this.#consider(target, through);
     return true;
   }
@@ -418,7 +425,7 @@ export class TableSync {
       this.#parts.log.warn({ epoch: target.epoch, kept: kept.size }, 'the registry has begun anew');
     }
     this.#installer.keep(kept, this.#parts.clock.now() + this.#options.leaseMs);
-    this.#confirm(Math.max(through, target.highestSeq));
+    this.#confirm(through);
     this.#installer.installAll();
     if (!isFirst) this.onLeader('new epoch', target.epoch);
   }
@@ -601,7 +608,7 @@ export class TableSync {
     }
     const next = this.#next;
     const isComplete = [...(next.scope?.state ?? [])].every((name) => next.missing(name).length === 0);
-    if (isComplete) this.#consider(next, NEVER);
+    if (isComplete) this.#consider(next, next.highestSeq);
     else if (this.#phase === 'idle') void this.#compare(true);
   }
 
@@ -616,7 +623,9 @@ export class TableSync {
   #tellStanding(): void {
     const { table } = this.#parts;
     const because = this.standing.because();
-    table.problems = this.standing.refused().map(({ tail, seq, why }) => ({ file: tail, line: 0, column: 0, path: '', message: `sequence ${seq}: ${why}` }));
+    table.problems = this.standing
+      .refused()
+      .map(({ tail, seq, why }) => ({ file: tail, line: 0, column: 0, path: '', message: `sequence ${seq}: ${why}` }));
     if (table.staleBecause === because) return;
     table.staleBecause = because;
     this.onChange();

@@ -347,6 +347,18 @@ t.test('C073 an option that does not exist, or stands in the wrong place, is ref
       /\/policies\/0\/fallback\/0\/static unknown key "static"/,
     ],
     ['in a single provider of a policy', policy('providers: {crm.order.p1: {wieght: 2}}'), /unknown key "wieght": did you mean weight\?/],
+    // Judged before a provider is chosen, so that it would say nothing there.
+    ['a limit on requests at a provider', provider('limits: {request: 1MiB}'), /\/providers\/0\/limits\/request unknown key "request"/],
+    [
+      'a limit on callers at one provider',
+      policy('providers: {crm.order.p1: {limits: {per_caller: 2}}}'),
+      /\/crm\.order\.p1\/limits\/per_caller unknown key "per_caller"/,
+    ],
+    [
+      'public in a list',
+      small('x').replace('acl: public', 'acl: [public]'),
+      /\/acl\/0 public stands alone, not in a list: write acl: public$/,
+    ],
     ['a section', `${small('x')}policy: []\n`, /\/policy unknown key "policy": known are contracts, providers, policies/],
     ['a value that is none of the words', policy('load: round-robin'), /load must be one of .*; did you mean round_robin\?/],
     ['an affinity mode', contract('affinity: {from: /a, mode: sticky}'), /mode must be one of soft, strict/],

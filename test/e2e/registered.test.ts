@@ -90,11 +90,20 @@ class Tour {
 
   /** Until every sidecar has applied all that concerns it. */
   async everywhere(): Promise<void> {
-    await waitUntil('every sidecar to be current', async () => (await this.reachctl('fleet', '--check')).code === 0, 20_000);
+    let said = '';
+    const isCurrent = async (): Promise<boolean> => {
+      const { code, stdout, stderr } = await this.reachctl('fleet', '--check');
+      said = stdout + stderr;
+      return code === 0;
+    };
+    await waitUntil('every sidecar to be current', isCurrent, 20_000).catch((error: Error) => {
+      throw new Error(`${error.message}\n${said}`);
+    });
   }
 }
 
 t.test('the page of the README about the control plane', async (t) => {
+  const whole = t;
   const tour = await Tour.make(t);
   const agentFile = tour.write('agent.mjs', readmeBlock('// agent.mjs'));
   for (const [name, port] of [
@@ -173,7 +182,7 @@ t.test('the page of the README about the control plane', async (t) => {
     t.match(await tour.greet(), { status: 200, body: { code: 0, provider: 'demo.greeter.b' } });
     caller.signal('SIGKILL');
     await caller.ended();
-    caller = tour.start(t, 'sidecar/main.ts', 'caller.yaml');
+    caller = tour.start(whole, 'sidecar/main.ts', 'caller.yaml');
     await caller.said(/listens on .* from last good copy\)\n/, 20_000);
     t.match(await tour.greet(), { status: 200, body: { code: 0, provider: 'demo.greeter.b' } });
     t.match(await tour.ask('7720', '/v1/health'), {

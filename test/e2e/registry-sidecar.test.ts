@@ -21,7 +21,8 @@ const OPERATOR = 'token-of-the-operator';
 /** One of the rig's callers, which is a provider here. */
 const AGENT = 'sales.helper.2';
 const AGENT_TOKEN = 'token-of-the-helper';
-const contracts = (version = '2.0.0'): string => `contracts: [{name: ${QUERY}, version: ${version}, description: x, acl: public, execution: idempotent}]`;
+const contracts = (version = '2.0.0'): string =>
+  `contracts: [{name: ${QUERY}, version: ${version}, description: x, acl: public, execution: idempotent}]`;
 const provider = (id: string, url: string, more = ''): string =>
   `{agent_id: ${id}, offers: [${QUERY}@2.0.0], endpoint: {type: http, address: "${url}", path: /}${more}}`;
 const tableOf = (...providers: string[]): string => `${contracts()}\nproviders: [${providers.join(', ')}]\n`;
@@ -55,7 +56,10 @@ class World {
   takesAll(): void {
     const { writer, known } = this;
     const write = async (sidecar: string): Promise<void> => {
-      await writer.capability({ ...documentOf(`${contracts()}\nproviders: []`), providers: [...known.values()].map(({ record }) => record) }, QUERY);
+      await writer.capability(
+        { ...documentOf(`${contracts()}\nproviders: []`), providers: [...known.values()].map(({ record }) => record) },
+        QUERY,
+      );
       await writer.scope(sidecar, [QUERY]);
     };
     writer.onHello = async ({ sidecar, agents }) => {
@@ -115,7 +119,11 @@ t.test('a sidecar joins, is pushed to, and says how it stands', async (t) => {
   });
   t.test('it makes no consumer', async (t) => t.equal(await world.nats.consumers(), 0));
   t.test('explain and metrics say how fresh the table is', async (t) => {
-    t.match((await rig.ask(`/v1/explain/${QUERY}`)).json, { table_source: 'registry', table_stale_because: null, would_serve: { provider: 'crm.order.2' } });
+    t.match((await rig.ask(`/v1/explain/${QUERY}`)).json, {
+      table_source: 'registry',
+      table_stale_because: null,
+      would_serve: { provider: 'crm.order.2' },
+    });
     const text = (await rig.ask('/metrics')).bytes.toString('utf8');
     t.match(text, /^reach_table_stale 0$/m);
     t.match(text, /^reach_registry_connected 1$/m);
@@ -131,8 +139,16 @@ t.test('a sidecar joins, is pushed to, and says how it stands', async (t) => {
       ok: true,
       explanation: { caller: CALLER, would_serve: { provider: 'crm.order.2' }, table_stale_because: null },
     });
-    t.match(await ask({ wire: 1, what: 'explain', target: 'no.such.thing', as: null, headers: {} }), { ok: true, explanation: { would_serve: null } });
-    for (const bad of [{ wire: 2, what: 'status' }, { wire: 1, what: 'dance' }, { wire: 1, what: 'explain' }, { wire: 1, what: 'explain', target: QUERY, as: 'x' }])
+    t.match(await ask({ wire: 1, what: 'explain', target: 'no.such.thing', as: null, headers: {} }), {
+      ok: true,
+      explanation: { would_serve: null },
+    });
+    for (const bad of [
+      { wire: 2, what: 'status' },
+      { wire: 1, what: 'dance' },
+      { wire: 1, what: 'explain' },
+      { wire: 1, what: 'explain', target: QUERY, as: 'x' },
+    ])
       t.match(await ask(bad), { ok: false, problem: String });
     const { length } = world.writer.hellos;
     world.bus.publish(world.writer.subjects.ask('one'), Buffer.from(JSON.stringify({ wire: 1, what: 'hello' })));
@@ -141,7 +157,11 @@ t.test('a sidecar joins, is pushed to, and says how it stands', async (t) => {
   t.test('a change that cannot be used changes nothing and is seen', async (t) => {
     await world.writer.putRaw(`cap.${QUERY}`, '{"wire": 9}');
     await waitUntil('it is told', () => world.writer.reports.at(-1)?.refused.length === 1);
-    t.match(await health(rig), { status: 'stale', config_stale: true, registry: { refused: [{ tail: `cap.${QUERY}`, why: /version 9/ }] } });
+    t.match(await health(rig), {
+      status: 'stale',
+      config_stale: true,
+      registry: { refused: [{ tail: `cap.${QUERY}`, why: /version 9/ }] },
+    });
     t.match((await call(rig)).json, { code: 0, provider: 'crm.order.2' });
     t.match((await rig.ask(`/v1/explain/${QUERY}`)).json.table_stale_because, /was refused/);
     await world.writer.capability(tableOf(provider('crm.order.1', first.url)), QUERY);
@@ -178,7 +198,9 @@ t.test('agents register through it', async (t) => {
     t.equal((await list()).agents.length, 1);
   });
   t.test('what cannot be read is refused with everything that is wrong and where', async (t) => {
-    const answer = await post('contracts: [{name: crm.order, version: "2", acl: public}]\nprovider: {agent_id: nobody, offers: [], endpont: 1}\n');
+    const answer = await post(
+      'contracts: [{name: crm.order, version: "2", acl: public}]\nprovider: {agent_id: nobody, offers: [], endpont: 1}\n',
+    );
     t.equal(answer.status, 422);
     t.match(answer.headers['content-type'], /problem\+json/);
     t.ok(answer.json.problems.length >= 4);
@@ -189,7 +211,8 @@ t.test('agents register through it', async (t) => {
     t.match((await post(body().replace('type: http', 'type: pigeon'))).json, { status: 422, problems: [/no transport is called/] });
   });
   t.test('what the registry refuses is refused with its list', async (t) => {
-    world.writer.refuses = (id) => (id === AGENT ? { agent: id, code: 4003, problems: ['2.0.0 breaks 1.9.0: input/x is gone', 'and one more'] } : null);
+    world.writer.refuses = (id) =>
+      id === AGENT ? { agent: id, code: 4003, problems: ['2.0.0 breaks 1.9.0: input/x is gone', 'and one more'] } : null;
     const answer = await post(body().replaceAll('2.0.0', '2.1.0'));
     t.equal(answer.status, 409);
     t.match(answer.json, { code: 4003, problems: [/input\/x is gone/, 'and one more'] });
@@ -272,27 +295,30 @@ t.test('NATS comes and goes', async (t) => {
   const rig = await world.sidecar();
   await waitUntil('ready', async () => (await health(rig)).status === 'ok', 10_000);
 
-  t.test('a restart of the server: what is pushed after it, and what is written before the sidecar is back, is in force within 5 s (C075)', async (t) => {
-    for (const [id, url] of [
-      ['crm.order.2', second.url],
-      ['crm.order.1', first.url],
-    ] as const) {
-      await world.nats.kill();
-      t.match((await call(rig)).json, { code: 0 }, 'calls go on');
-      await waitUntil('it is seen', async () => (await health(rig)).config_stale === true);
-      t.match((await health(rig)).table.stale_because, /NATS cannot be reached/);
-      await world.nats.restart();
-      await waitUntil('the writer is back', () => world.bus.connected, 10_000);
-      // Most often before the sidecar, which waits longer between its dials.
-      await world.writer.capability(tableOf(provider(id, url)), QUERY);
-      await waitUntil('the sidecar is back', async () => (await health(rig)).registry.connected, 20_000);
-      const back = performance.now();
-      await waitUntil('the new provider', async () => (await call(rig)).json.provider === id, 6_000);
-      t.ok(performance.now() - back < 5_000);
-      await waitUntil('fresh', async () => (await health(rig)).config_stale === false, 6_000);
-    }
-    t.equal(await world.nats.consumers(), 0, 'C076');
-  });
+  t.test(
+    'a restart of the server: what is pushed after it, and what is written before the sidecar is back, is in force within 5 s (C075)',
+    async (t) => {
+      for (const [id, url] of [
+        ['crm.order.2', second.url],
+        ['crm.order.1', first.url],
+      ] as const) {
+        await world.nats.kill();
+        t.match((await call(rig)).json, { code: 0 }, 'calls go on');
+        await waitUntil('it is seen', async () => (await health(rig)).config_stale === true);
+        t.match((await health(rig)).table.stale_because, /NATS cannot be reached/);
+        await world.nats.restart();
+        await waitUntil('the writer is back', () => world.bus.connected, 10_000);
+        // Most often before the sidecar, which waits longer between its dials.
+        await world.writer.capability(tableOf(provider(id, url)), QUERY);
+        await waitUntil('the sidecar is back', async () => (await health(rig)).registry.connected, 20_000);
+        const back = performance.now();
+        await waitUntil('the new provider', async () => (await call(rig)).json.provider === id, 6_000);
+        t.ok(performance.now() - back < 5_000);
+        await waitUntil('fresh', async () => (await health(rig)).config_stale === false, 6_000);
+      }
+      t.equal(await world.nats.consumers(), 0, 'C076');
+    },
+  );
 
   t.test('a server that is stopped but not gone costs no call, and is usable within 10 s of its return (C077)', async (t) => {
     world.nats.pause();
@@ -307,14 +333,18 @@ t.test('NATS comes and goes', async (t) => {
     t.equal((await health(rig)).config_stale, true);
     world.nats.resume();
     const back = performance.now();
-    await waitUntil('the writer can write', async () => {
-      try {
-        await world.writer.capability(tableOf(provider('crm.order.2', second.url)), QUERY);
-        return true;
-      } catch {
-        return false;
-      }
-    }, 10_000);
+    await waitUntil(
+      'the writer can write',
+      async () => {
+        try {
+          await world.writer.capability(tableOf(provider('crm.order.2', second.url)), QUERY);
+          return true;
+        } catch {
+          return false;
+        }
+      },
+      10_000,
+    );
     await waitUntil('the new provider', async () => (await call(rig)).json.provider === 'crm.order.2', 10_000);
     t.ok(performance.now() - back < 10_000);
   });
@@ -327,12 +357,20 @@ t.test('NATS comes and goes', async (t) => {
     const again = await world.sidecar();
     t.equal((await again.ask('/v1/ready')).status, 200, 'at once');
     t.match((await call(again)).json, { code: 0, provider: 'crm.order.2' });
-    t.match(await health(again), { status: 'stale', config_stale: true, table: { source: 'last good copy', stale_because: /NATS cannot be reached/ } });
+    t.match(await health(again), {
+      status: 'stale',
+      config_stale: true,
+      table: { source: 'last good copy', stale_because: /NATS cannot be reached/ },
+    });
     await world.nats.restart();
     await waitUntil('the writer is back', () => world.bus.connected, 10_000);
     await world.writer.capability(tableOf(provider('crm.order.1', first.url)), QUERY);
     world.writer.lead();
-    await waitUntil('converged', async () => (await call(again)).json.provider === 'crm.order.1' && (await health(again)).status === 'ok', 20_000);
+    await waitUntil(
+      'converged',
+      async () => (await call(again)).json.provider === 'crm.order.1' && (await health(again)).status === 'ok',
+      20_000,
+    );
   });
 });
 

@@ -41,6 +41,7 @@ const SIDECAR: readonly (readonly string[])[] = [
   ['sidecar/accept/', 'sidecar/join.ts'],
   ['sidecar/sidecar.ts'],
   ['sidecar/lab/'],
+  ['sidecar/cli.ts'],
   ['sidecar/main.ts'],
 ];
 

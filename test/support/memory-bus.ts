@@ -82,6 +82,7 @@ export class MemoryNats {
 
   /** Connects before `open` returns its caller to the event loop, unless the server is down. */
   open(name: string): MemoryBus {
+    if (subjectProblem(name) !== null) throw new Error(`${JSON.stringify(name)} cannot stand in a subject`);
     const bus = new MemoryBus(this, name);
     this.clients.add(bus);
     if (this.#isUp) queueMicrotask(() => bus.connect());

@@ -34,7 +34,10 @@ function read<T>(shape: Shape<T>, text: string): T {
 
 /** An agent with public contracts for everything that it offers. */
 export function agent(agentId: string, offers: readonly string[], via: string | null = 's1', more = ''): AgentRegistration {
-  return { contracts: offers.map((offer) => contract(...(offer.split('@') as [string, string]))), record: record(agentId, offers, via, more) };
+  return {
+    contracts: offers.map((offer) => contract(...(offer.split('@') as [string, string]))),
+    record: record(agentId, offers, via, more),
+  };
 }
 
 export function hello(sidecar: string, agents: readonly AgentRegistration[], more: Partial<Hello> = {}): Hello {

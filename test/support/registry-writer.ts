@@ -8,7 +8,17 @@ import type { Bus } from '../../base/nats.ts';
 import { readTable } from '../../proto/language/document.ts';
 import { policiesFor } from '../../proto/language/merge.ts';
 import type { TableDocument } from '../../proto/language/types.ts';
-import type { Answer, CapabilityState, Heartbeat, Hello, Leave, PushedProvider, Refusal, Register, Report } from '../../proto/wire/registry.ts';
+import type {
+  Answer,
+  CapabilityState,
+  Heartbeat,
+  Hello,
+  Leave,
+  PushedProvider,
+  Refusal,
+  Register,
+  Report,
+} from '../../proto/wire/registry.ts';
 import { REGISTRY_WIRE } from '../../proto/wire/registry.ts';
 import { CONFIG_STREAM, PROVIDERS_PER_SHARD, Subjects, Tail } from '../../proto/wire/subjects.ts';
 

@@ -141,7 +141,7 @@ export class VirtualSidecar {
   offer(table: string): void {
     const reading = readTable(table === '' ? 'contracts: []\n' : table, 'agents.yaml', this.name, false);
     if ('problems' in reading) throw new Error(reading.problems.map((each) => `${each.line}:${each.column} ${each.path} ${each.message}`).join('\n'));
-    this.registry.announcer.setFile(reading.document);
+    this.registry.ownFile.install(reading.document);
   }
 
   start(): void {

@@ -469,6 +469,18 @@ t.test('when the server goes and comes', async (t) => {
     await sender.close();
   });
 
+  t.test('a halted server is given up also when the way to it is full', async (t) => {
+    const sender = await server.connect({ name: 'full', pingEveryMs: 100 });
+    server.pause();
+    while (sender.publish('g3.x', Buffer.alloc(1_000_000)));
+    const begun = performance.now();
+    await waitUntil('it is given up', () => !sender.connected, 5_000);
+    t.ok(performance.now() - begun < 2_000);
+    server.resume();
+    t.equal(await sender.ready(10_000), true);
+    await sender.close();
+  });
+
   t.test('a server that is not there at the start is waited for', async (t) => {
     await server.stop();
     const early = server.open({ name: 'early' });

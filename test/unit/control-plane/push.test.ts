@@ -368,7 +368,7 @@ t.test('an address is judged where it leads, when it is registered', async (t) =
   );
   const judge = async (address: string, via: string | null = null): Promise<string | null> => {
     const endpoint = { type: 'http', address, path: null, mapping: {}, credential: null, options: {} };
-    const { admitted, refused } = await admission.judge('s1', [
+    const { admitted, refused } = await admission.judge([
       { contracts: [], record: providerOf('a.b.c', ['x.y.z@1.0.0'], { endpoint, via }) },
     ]);
     t.equal(admitted.length + refused.length, 1);
@@ -391,7 +391,10 @@ t.test('an address is judged where it leads, when it is registered', async (t) =
   t.equal(await judge('http://127.0.0.1:8080', 's1'), null, 'what a sidecar hosts itself is on its own machine');
   t.equal(await judge('http://10.1.2.3:8080', 's1'), null);
   t.match(await judge('http://169.254.169.254', 's1'), /credentials/, 'the metadata address never is');
-  t.match(await judge('http://127.0.0.1:8080', 's2'), /loopback/, 'hosted by another one: it is that one that may say so');
+  admission.own('s1', 'http://127.0.0.1:7701');
+  t.match(await judge('http://localhost:7701', 's1'), /would come back/, 'a port of ours is no provider');
+  admission.own('s1', null);
+  t.equal(await judge('http://localhost:7701', 's1'), null);
   t.equal(admission.mesh('http://10.1.2.3:7701'), null);
   t.match(admission.mesh('http://169.254.169.254:80'), /credentials/);
 });
@@ -404,7 +407,7 @@ t.test('a resolver that hangs does not hold up the registration', async (t) => {
     () => new Promise(() => {}),
   );
   const endpoint = { type: 'http', address: 'http://slow.test', path: null, mapping: {}, credential: null, options: {} };
-  const judging = admission.judge('s1', [{ contracts: [], record: providerOf('a.b.c', ['x.y.z@1.0.0'], { endpoint }) }]);
+  const judging = admission.judge([{ contracts: [], record: providerOf('a.b.c', ['x.y.z@1.0.0'], { endpoint }) }]);
   await clock.advance(2_000);
   t.match(await judging, { refused: [] });
 });

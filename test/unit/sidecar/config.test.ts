@@ -189,3 +189,80 @@ t.test('`check` knows settings however they are written, and looks at the table 
   writeFileSync(join(folder, 'table.yaml'), 'contracts: []\n');
   t.same(said(split), []);
 });
+
+t.test('with a registry the file holds agents, and may hold none', async (t) => {
+  const registry = (more = '{}'): string => `sidecar: {name: s1, registry: ${more}}\n`;
+  t.match(config(registry()).registry, {
+    servers: ['nats://127.0.0.1:4222'],
+    env: 'dev',
+    credential: null,
+    heartbeatMs: 45_000,
+    leaseMs: 135_000,
+    staleAfterMs: 5_000,
+  });
+  t.match(
+    config(
+      registry(
+        '{nats: "nats://a:1,tls://b:2", env: prod, credential: {user: u, password: {env: P}}, heartbeat: 1s, lease: 3s, stale_after: 2s}',
+      ),
+    ).registry,
+    {
+      servers: ['nats://a:1', 'tls://b:2'],
+      env: 'prod',
+      credential: { user: 'u', password: { env: 'P' } },
+      heartbeatMs: 1_000,
+      leaseMs: 3_000,
+      staleAfterMs: 2_000,
+    },
+  );
+  t.match(config(registry('{credential: {creds_file: ./me.creds}}')).registry, { credential: { credsFile: './me.creds' } });
+  t.match(config(registry('{credential: {token: {file: ./t}}}')).registry, { credential: { token: { file: './t' } } });
+  for (const [more, expected] of [
+    ['{nats: "nats://u:p@a"}', /holds no user name or password/],
+    ['{nats: "http://a"}', /not the address of a NATS server/],
+    ['{env: "a.b"}', /not the name of an environment/],
+    ['{env: "*"}', /not the name of an environment/],
+    ['{credential: {user: u}}', /go together/],
+    ['{credential: {user: u, password: {env: P}, token: {env: T}}}', /give one of/],
+    ['{heartbeat: 45s, lease: 60s}', /at least two heartbeats/],
+    ['{stale: 5s}', /unknown key "stale"/],
+  ] as const)
+    t.match(problems(registry(more)).join('\n'), expected, more);
+  t.match(problems('sidecar: {name: s.1, registry: {}}\n').join('\n'), /cannot be the name of a sidecar in a registry/);
+  t.strictSame(problems(`sidecar: {name: s.1}\n${TABLE}`), [], 'without one it may have dots');
+});
+
+t.test('with a registry what the operators decide has no place in the file', async (t) => {
+  const head = 'sidecar: {name: s1, registry: {}}\ncontracts: [{name: a.b.c, version: "1.0.0", acl: public}]\n';
+  const agent = (via: string): string =>
+    `providers: [{agent_id: a.b.c1, offers: ["a.b.c@1.0.0"]${via}, endpoint: {type: http, address: "http://127.0.0.1:1"}}]\n`;
+  t.strictSame(problems(head + agent(', via: s1')), []);
+  t.strictSame(problems(head + agent('')), [], 'a third party');
+  t.match(problems(`${head}${agent('')}policies: [{capability: "*", timeout: 1s}]\n`), [
+    /4:1 \/policies with a registry policies are the operators' affair/,
+  ]);
+  t.match(
+    problems(`${head}${agent('')}overrides: [{name: x, action: block, capability: a.b.c, reason: r, author: me}]\n`).join('\n'),
+    /overrides are the operators' affair/,
+  );
+  t.match(problems(`${head}${agent(', via: s2')}sidecars: [{name: s2, mesh: "http://127.0.0.1:9"}]\n`), [
+    /the addresses of sidecars come from it/,
+    /hosted by s2/,
+  ]);
+  t.match(problems(head), [/no provider here offers a\.b\.c/]);
+  t.strictSame(problems(`sidecar: {name: s1, registry: {}}\n${agent('')}`), [], 'its contract may be known to the registry already');
+  t.match(problems(`sidecar: {name: s1}\n${agent('')}`).join('\n'), /no contract is called/);
+});
+
+t.test('a mesh port on every address says where it is reached', async (t) => {
+  const mesh = (more: string, registry = ', registry: {}'): string[] =>
+    problems(`sidecar: {name: s1${registry}, mesh: {token: not-for-production, ${more}}}\n${TABLE}`);
+  t.match(mesh('listen: "0.0.0.0:7701"'), [/advertise is missing/]);
+  t.match(mesh('listen: "[::]:7701"'), [/advertise is missing/]);
+  t.strictSame(mesh('listen: "0.0.0.0:7701", advertise: "http://s1.mesh:7701/"'), []);
+  t.strictSame(mesh('listen: "0.0.0.0:7701"', ''), [], 'standalone it stands in the others’ tables');
+  t.match(mesh('listen: "0.0.0.0:7701", advertise: "s1:7701"'), [/begins with http/]);
+  t.match(config(`sidecar: {name: s1, mesh: {token: not-for-production, advertise: "http://s1.mesh:7701/"}}\n${TABLE}`).mesh, {
+    advertise: 'http://s1.mesh:7701',
+  });
+});

@@ -4,7 +4,14 @@ import type { Change } from '../../../../control-plane/registry/change.ts';
 import { isQuiet } from '../../../../control-plane/registry/change.ts';
 import { noOperators } from '../../../../control-plane/registry/operators.ts';
 import type { Registry } from '../../../../control-plane/registry/registry.ts';
-import { readAgent, readHello, readHeartbeat, readLeave, readRegister, readRegistration } from '../../../../control-plane/registry/requests.ts';
+import {
+  readAgent,
+  readHello,
+  readHeartbeat,
+  readLeave,
+  readRegister,
+  readRegistration,
+} from '../../../../control-plane/registry/requests.ts';
 import type { AgentRegistration } from '../../../../proto/wire/registry.ts';
 import { AllowList } from '../../../../base/address-guard.ts';
 import { judgeEndpoint, ownPort } from '../../../../control-plane/registry/address-guard.ts';
@@ -51,7 +58,10 @@ t.test('registering', async (t) => {
     const bare: AgentRegistration = { contracts: [], record: record('crm.order.a1', ['crm.order.cancel@1.0.0']) };
     const change = arrive(registry, hello('s1', [bare, agent('crm.order.a2', ['crm.order.query@1.0.0'])]));
     t.match(words(change), /^crm\.order\.a1 4003 it offers crm\.order\.cancel@1\.0\.0, and no contract of that name and version is known/);
-    t.same(registry.providers().map((each) => each.agent), ['crm.order.a2']);
+    t.same(
+      registry.providers().map((each) => each.agent),
+      ['crm.order.a2'],
+    );
   });
 
   t.test('what a hello no longer lists is offline at once, what is refused in a running process stays as it was', async (t) => {
@@ -69,7 +79,10 @@ t.test('registering', async (t) => {
 
   t.test('a sidecar registers only what it hosts, or third parties', async (t) => {
     const registry = fresh(new VirtualClock());
-    const change = arrive(registry, hello('s1', [agent('crm.order.a1', ['crm.order.query@1.0.0'], 's2'), agent('ext.pay.p1', ['ext.pay.charge@1.0.0'], null)]));
+    const change = arrive(
+      registry,
+      hello('s1', [agent('crm.order.a1', ['crm.order.query@1.0.0'], 's2'), agent('ext.pay.p1', ['ext.pay.charge@1.0.0'], null)]),
+    );
     t.match(words(change), /crm\.order\.a1 4002 via is s2, and the sidecar s1 registers only what it hosts itself/);
     t.same(pushed(registry, 'ext.pay.charge'), ['ext.pay.p1']);
     t.equal(registry.capabilityStates('ext.pay.charge')[0]?.providers[0]?.mesh, null);
@@ -104,7 +117,10 @@ t.test('registering', async (t) => {
     const at = (sidecar: string) => agent('crm.order.a1', ['crm.order.query@1.0.0'], sidecar);
     arrive(registry, hello('s1', [at('s1')]));
     await clock.advance(3_000);
-    t.match(words(arrive(registry, hello('s2', [at('s2')]))), /crm\.order\.a1 4003 .* registered by the sidecar s1 \(online, last sign of life 3 s ago\)/);
+    t.match(
+      words(arrive(registry, hello('s2', [at('s2')]))),
+      /crm\.order\.a1 4003 .* registered by the sidecar s1 \(online, last sign of life 3 s ago\)/,
+    );
     registry.leave({ wire: 1, sidecar: 's1', instance: 'i1', agent: null });
     const change = arrive(registry, hello('s2', [at('s2')]));
     t.same(change.refused, []);
@@ -120,7 +136,10 @@ t.test('registering', async (t) => {
     arrive(registry, hello('s1', [pay(1)]));
     t.same(arrive(registry, hello('s2', [pay(1)])).refused, []);
     t.same(pushed(registry, 'ext.pay.charge'), ['ext.pay.p1'], 'pushed once');
-    t.match(words(arrive(registry, hello('s3', [pay(2)]))), /with another record \(weight\): sidecars that describe the same third party must say the same/);
+    t.match(
+      words(arrive(registry, hello('s3', [pay(2)]))),
+      /with another record \(weight\): sidecars that describe the same third party must say the same/,
+    );
     registry.leave({ wire: 1, sidecar: 's1', instance: 'i1', agent: 'ext.pay.p1' });
     t.same(pushed(registry, 'ext.pay.charge'), ['ext.pay.p1'], 'one of those that describe it is enough');
   });
@@ -130,26 +149,49 @@ t.test('contracts', async (t) => {
   const order = (version: string, more = '') => contract('crm.order.query', version, more);
   const with_ = (id: string, contracts: AgentRegistration['contracts'], via = 's1'): AgentRegistration => ({
     contracts,
-    record: record(id, contracts.map((each) => `${each.name}@${each.version}`), via),
+    record: record(
+      id,
+      contracts.map((each) => `${each.name}@${each.version}`),
+      via,
+    ),
   });
 
   t.test('a version that breaks an earlier one of its major is refused with everything that broke', async (t) => {
     const registry = fresh(new VirtualClock());
-    const first = order('2.0.0', 'input: { type: object, properties: { id: { type: string }, note: { type: string } } }, output: { type: object, properties: { state: {}, eta: {} } }');
-    const second = order('2.1.0', 'input: { type: object, required: [id], properties: { id: { type: integer }, note: { type: string } } }, output: { type: object, properties: { state: {} } }');
+    const first = order(
+      '2.0.0',
+      'input: { type: object, properties: { id: { type: string }, note: { type: string } } }, output: { type: object, properties: { state: {}, eta: {} } }',
+    );
+    const second = order(
+      '2.1.0',
+      'input: { type: object, required: [id], properties: { id: { type: integer }, note: { type: string } } }, output: { type: object, properties: { state: {} } }',
+    );
     arrive(registry, hello('s1', [with_('crm.order.a1', [first])]));
     const change = arrive(registry, hello('s2', [with_('crm.order.a2', [second], 's2')]));
     t.equal(change.refused[0]?.code, 4003);
     const text = words(change);
-    for (const part of ['crm.order.query@2.1.0 breaks 2.0.0 of the same major', 'input /id no longer takes the type string', 'input /id is newly required', 'output /eta was removed', 'Give it a new major'])
+    for (const part of [
+      'crm.order.query@2.1.0 breaks 2.0.0 of the same major',
+      'input /id no longer takes the type string',
+      'input /id is newly required',
+      'output /eta was removed',
+      'Give it a new major',
+    ])
       t.match(text, part);
-    t.same(arrive(registry, hello('s2', [with_('crm.order.a2', [{ ...second, version: '3.0.0' }], 's2')])).refused, [], 'a new major is free');
+    t.same(
+      arrive(registry, hello('s2', [with_('crm.order.a2', [{ ...second, version: '3.0.0' }], 's2')])).refused,
+      [],
+      'a new major is free',
+    );
   });
 
   t.test('an older version that a registered one breaks is refused as well', async (t) => {
     const registry = fresh(new VirtualClock());
     arrive(registry, hello('s1', [with_('crm.order.a1', [order('1.5.0', 'output: { type: object, properties: { state: {} } }')])]));
-    const change = arrive(registry, hello('s2', [with_('crm.order.a2', [order('1.4.0', 'output: { type: object, properties: { state: {}, eta: {} } }')], 's2')]));
+    const change = arrive(
+      registry,
+      hello('s2', [with_('crm.order.a2', [order('1.4.0', 'output: { type: object, properties: { state: {}, eta: {} } }')], 's2')]),
+    );
     t.match(words(change), /crm\.order\.query@1\.4\.0 is broken by 1\.5\.0, which is registered already: output \/eta was removed/);
   });
 
@@ -162,7 +204,10 @@ t.test('contracts', async (t) => {
     store.write(arrive(registry, hello('s1', [with_('crm.order.a1', [old])])), registry);
     // the agent moves on to 2.0.0: the contract of 1.0.0 is held by nobody
     store.write(arrive(registry, hello('s1', [with_('crm.order.a1', [order('2.0.0')])])), registry);
-    t.same(registry.capabilities()[0]?.versions.map((each) => `${each.version} ${each.source}`), ['2.0.0 agents', '1.0.0 retired']);
+    t.same(
+      registry.capabilities()[0]?.versions.map((each) => `${each.version} ${each.source}`),
+      ['2.0.0 agents', '1.0.0 retired'],
+    );
     registry = fresh(clock);
     registry.load('e1', store.registrations(), noOperators('e1'));
     t.match(words(arrive(registry, hello('s2', [with_('crm.order.a2', [breaking], 's2')]))), /breaks 1\.0\.0/);
@@ -193,45 +238,66 @@ t.test('contracts', async (t) => {
     t.same(arrive(registry, hello('s2', [with_('crm.order.a2', [order('1.0.0')], 's2')])).refused, []);
     const other = order('1.0.0', 'input: { type: object }, description: other');
     const change = arrive(registry, hello('s3', [with_('crm.order.a3', [other], 's3')]));
-    t.match(words(change), /crm\.order\.query@1\.0\.0 is registered by the sidecar s1 with other content \(description, input\): one version is the same everywhere/);
+    t.match(
+      words(change),
+      /crm\.order\.query@1\.0\.0 is registered by the sidecar s1 with other content \(description, input\): one version is the same everywhere/,
+    );
     t.same(pushed(registry, 'crm.order.query'), ['crm.order.a1', 'crm.order.a2']);
   });
 
-  t.test('a changed ACL rolls through the fleet: who comes early serves under the old one, the last one brings the new one in force', async (t) => {
-    const clock = new VirtualClock();
-    const registry = fresh(clock);
-    const [x, y] = [order('1.0.0', 'acl: [team:crm]'), order('1.0.0', 'acl: [team:web]')];
-    for (const n of [1, 2, 3]) arrive(registry, hello(`s${n}`, [with_(`crm.order.a${n}`, [x], `s${n}`)]));
-    const aclNow = () => registry.capabilities()[0]?.versions[0]?.acl;
-    for (const n of [1, 2]) {
-      const change = arrive(registry, hello(`s${n}`, [with_(`crm.order.a${n}`, [y], `s${n}`)], { instance: 'i2' }));
-      t.match(words(change), /other content \(acl\).*until then the registered one is in force, for this agent too/);
-      t.same(aclNow(), ['team:crm']);
-      t.equal(pushed(registry, 'crm.order.query').length, 3, 'nobody goes missing');
-    }
-    t.equal(beat(registry, 's1', { 'crm.order.a1': alive }, 'i2').askHello, true, 'it is asked again');
-    const last = arrive(registry, hello('s3', [with_('crm.order.a3', [y], 's3')], { instance: 'i2' }));
-    t.same(last.refused, []);
-    t.same(aclNow(), ['team:web']);
-    t.same([...last.registrations].sort(), ['s1', 's2', 's3']);
-    t.same(arrive(registry, hello('s1', [with_('crm.order.a1', [y], 's1')], { instance: 'i2' })).refused, []);
-    t.equal(beat(registry, 's1', { 'crm.order.a1': alive }, 'i2').askHello, false);
-  });
+  t.test(
+    'a changed ACL rolls through the fleet: who comes early serves under the old one, the last one brings the new one in force',
+    async (t) => {
+      const clock = new VirtualClock();
+      const registry = fresh(clock);
+      const [x, y] = [order('1.0.0', 'acl: [team:crm]'), order('1.0.0', 'acl: [team:web]')];
+      for (const n of [1, 2, 3]) arrive(registry, hello(`s${n}`, [with_(`crm.order.a${n}`, [x], `s${n}`)]));
+      const aclNow = () => registry.capabilities()[0]?.versions[0]?.acl;
+      for (const n of [1, 2]) {
+        const change = arrive(registry, hello(`s${n}`, [with_(`crm.order.a${n}`, [y], `s${n}`)], { instance: 'i2' }));
+        t.same(change.refused, []);
+        t.match(change.warned, [
+          { agent: `crm.order.a${n}`, problems: [/other content \(acl\).*until then the registered one is in force, for this agent too/] },
+        ]);
+        t.ok(change.events.some((each) => each.kind === 'contested'));
+        t.same(aclNow(), ['team:crm']);
+        t.equal(pushed(registry, 'crm.order.query').length, 3, 'nobody goes missing');
+      }
+      t.equal(beat(registry, 's2', { 'crm.order.a2': alive }, 'i2').askHello, false, 'nothing has changed');
+      const last = arrive(registry, hello('s3', [with_('crm.order.a3', [y], 's3')], { instance: 'i2' }));
+      t.same(last.refused, []);
+      t.same(aclNow(), ['team:web']);
+      t.same([...last.registrations].sort(), ['s1', 's2', 's3']);
+      t.equal(beat(registry, 's1', { 'crm.order.a1': alive }, 'i2').askHello, true, 'it is asked again');
+      t.same(arrive(registry, hello('s1', [with_('crm.order.a1', [y], 's1')], { instance: 'i2' })).refused, []);
+      t.equal(beat(registry, 's1', { 'crm.order.a1': alive }, 'i2').askHello, false);
+    },
+  );
 
   t.test('the only sidecar that holds a version may change its words, not break it', async (t) => {
     const registry = fresh(new VirtualClock());
-    arrive(registry, hello('s1', [with_('crm.order.a1', [order('1.0.0', 'description: before, output: { type: object, properties: { a: {} } }')])]));
-    const change = arrive(registry, hello('s1', [with_('crm.order.a1', [order('1.0.0', 'description: after, output: { type: object, properties: { a: {}, b: {} } }')])]));
+    arrive(
+      registry,
+      hello('s1', [with_('crm.order.a1', [order('1.0.0', 'description: before, output: { type: object, properties: { a: {} } }')])]),
+    );
+    const change = arrive(
+      registry,
+      hello('s1', [with_('crm.order.a1', [order('1.0.0', 'description: after, output: { type: object, properties: { a: {}, b: {} } }')])]),
+    );
     t.same(change.refused, []);
     t.equal(registry.capabilities()[0]?.versions[0]?.description, 'after');
-    const broken = arrive(registry, hello('s1', [with_('crm.order.a1', [order('1.0.0', 'output: { type: object, properties: { b: {} } }')])]));
+    const broken = arrive(
+      registry,
+      hello('s1', [with_('crm.order.a1', [order('1.0.0', 'output: { type: object, properties: { b: {} } }')])]),
+    );
     t.match(words(broken), /breaks what was registered as crm\.order\.query@1\.0\.0 before: output \/a was removed/);
   });
 
   t.test('aliases stand for one thing', async (t) => {
     const registry = fresh(new VirtualClock());
     arrive(registry, hello('s1', [with_('crm.order.a1', [order('1.0.0', 'aliases: [order_query, crm.orders.get]')])]));
-    const clash = (name: string, aliases: string) => words(arrive(registry, hello('s2', [with_('crm.order.a2', [contract(name, '1.0.0', `aliases: [${aliases}]`)], 's2')])));
+    const clash = (name: string, aliases: string) =>
+      words(arrive(registry, hello('s2', [with_('crm.order.a2', [contract(name, '1.0.0', `aliases: [${aliases}]`)], 's2')])));
     t.match(clash('crm.refund.apply', 'order_query'), /the alias order_query belongs to crm\.order\.query already/);
     t.match(clash('crm.refund.apply', 'crm.order.query'), /the alias crm\.order\.query is the name of another capability/);
     t.match(clash('crm.orders.get', 'x'), /the name crm\.orders\.get is an alias of crm\.order\.query/);
@@ -241,17 +307,30 @@ t.test('contracts', async (t) => {
   t.test('a fallback that comes back to where it began is refused', async (t) => {
     const registry = fresh(new VirtualClock());
     arrive(registry, hello('s1', [with_('crm.order.a1', [order('1.0.0', 'fallback: [{ capability: crm.order.cached }]')])]));
-    const change = arrive(registry, hello('s2', [with_('crm.order.a2', [contract('crm.order.cached', '1.0.0', 'fallback: [{ capability: crm.order.query }]')], 's2')]));
-    t.match(words(change), /the fallback comes back to where it began: crm\.order\.cached@1\.0\.0 > crm\.order\.query@1\.0\.0 > crm\.order\.cached@1\.0\.0/);
+    const change = arrive(
+      registry,
+      hello('s2', [with_('crm.order.a2', [contract('crm.order.cached', '1.0.0', 'fallback: [{ capability: crm.order.query }]')], 's2')]),
+    );
+    t.match(
+      words(change),
+      /the fallback comes back to where it began: crm\.order\.cached@1\.0\.0 > crm\.order\.query@1\.0\.0 > crm\.order\.cached@1\.0\.0/,
+    );
   });
 
   t.test('what would not fit into one message is refused', async (t) => {
     const registry = fresh(new VirtualClock());
     const long = 'x'.repeat(4_000);
     const large = (name: string, version: string) =>
-      contract(name, version, `input: { type: object, properties: { ${Array.from({ length: 14 }, (_, i) => `p${i}: { description: "${long}" }`).join(', ')} } }`);
+      contract(
+        name,
+        version,
+        `input: { type: object, properties: { ${Array.from({ length: 14 }, (_, i) => `p${i}: { description: "${long}" }`).join(', ')} } }`,
+      );
     const versions = Array.from({ length: 8 }, (_, i) => large('crm.order.query', `${i + 1}.0.0`));
-    t.match(words(arrive(registry, hello('s1', [with_('crm.order.a1', versions)]))), /the versions of crm\.order\.query would have \d+ bytes together/);
+    t.match(
+      words(arrive(registry, hello('s1', [with_('crm.order.a1', versions)]))),
+      /the versions of crm\.order\.query would have \d+ bytes together/,
+    );
     const many = Array.from({ length: 20 }, (_, i) => with_(`crm.order.b${i}`, [large(`crm.order.q${i}`, '1.0.0')]));
     t.match(words(arrive(registry, hello('s1', many))), /the sidecar s1 would register \d+ bytes, and at most/);
     t.ok(registry.providers().length > 5, 'those that fit are in force');
@@ -266,7 +345,8 @@ t.test('requests', async (t) => {
     change(copy);
     return readHello(copy);
   };
-  const problems = (reading: { refused: readonly { problems: readonly string[] }[] }) => reading.refused.flatMap((each) => each.problems).join('\n');
+  const problems = (reading: { refused: readonly { problems: readonly string[] }[] }) =>
+    reading.refused.flatMap((each) => each.problems).join('\n');
 
   t.test('what comes over the wire is what the languages would have made of a file', async (t) => {
     const whole = contract(
@@ -289,7 +369,9 @@ t.test('requests', async (t) => {
       const json = JSON.parse(JSON.stringify({ contracts: [whole], record: each }));
       t.same(readAgent(json), json);
     }
-    const none = JSON.parse(JSON.stringify({ contracts: [contract('a.b.c', '1.0.0', 'fallback: none, affinity: { from: "header:X-Session" }')], record: mock }));
+    const none = JSON.parse(
+      JSON.stringify({ contracts: [contract('a.b.c', '1.0.0', 'fallback: none, affinity: { from: "header:X-Session" }')], record: mock }),
+    );
     t.same(readAgent(none), none);
   });
 
@@ -309,8 +391,19 @@ t.test('requests', async (t) => {
     const reading = wire((copy) => (copy.agents = [first, bad, { record: { agentId: 'crm.>' } }, 7, null]));
     t.equal(reading.request?.agents.length, 1);
     const text = problems(reading);
-    for (const part of ['contracts/0: acl is missing', 'timeout must be a duration', '"crm.order query" is not a capability name', 'weight must be', 'must not hold a user name or password', '"crm.>" is not an agent id']) t.match(text, part);
-    t.same(reading.refused.map((each) => each.agent), ['crm.order.a2', 'agents/2', 'agents/3', 'agents/4']);
+    for (const part of [
+      'contracts/0: acl is missing',
+      'timeout must be a duration',
+      '"crm.order query" is not a capability name',
+      'weight must be',
+      'must not hold a user name or password',
+      '"crm.>" is not an agent id',
+    ])
+      t.match(text, part);
+    t.same(
+      reading.refused.map((each) => each.agent),
+      ['crm.order.a2', 'agents/2', 'agents/3', 'agents/4'],
+    );
     t.equal(reading.refused[0]?.code, 4006, 'a bad name has its own code');
   });
 
@@ -347,7 +440,17 @@ t.test('requests', async (t) => {
   });
 
   t.test('a heartbeat with odd figures counts as one without', async (t) => {
-    t.same({ ...readHeartbeat({ wire: 1, sidecar: 's1', instance: 'i1', agents: { 'a.b.c': { idleMs: -1, inFlight: 'x' }, 'a.b.d': 5, 'x y': {} } })?.agents }, { 'a.b.c': { idleMs: 0, inFlight: 0 } });
+    t.same(
+      {
+        ...readHeartbeat({
+          wire: 1,
+          sidecar: 's1',
+          instance: 'i1',
+          agents: { 'a.b.c': { idleMs: -1, inFlight: 'x' }, 'a.b.d': 5, 'x y': {} },
+        })?.agents,
+      },
+      { 'a.b.c': { idleMs: 0, inFlight: 0 } },
+    );
   });
 
   t.test('an export that somebody edited is judged when it is read', async (t) => {
@@ -408,7 +511,10 @@ t.test('leases', async (t) => {
     const registry = fresh(clock);
     arrive(registry, hello('s1', [one()]));
     // its sidecar beats on; the agent does not answer
-    for (const [idleMs, inFlight] of [[45_000, 1], [60_000, 1]] as const) {
+    for (const [idleMs, inFlight] of [
+      [45_000, 1],
+      [60_000, 1],
+    ] as const) {
       await clock.advance(30_000);
       beat(registry, 's1', { 'crm.order.a1': { idleMs, inFlight } });
       t.ok(isQuiet(registry.sweep()));
@@ -480,7 +586,10 @@ t.test('leases', async (t) => {
     const clock = new VirtualClock();
     const registry = fresh(clock);
     arrive(registry, hello('old', [agent('crm.desk.old', ['crm.desk.a@1.0.0', 'crm.desk.b@1.0.0'], 'old')], { callers: ['web.front.f1'] }));
-    const change = arrive(registry, hello('new', [agent('crm.desk.new', ['crm.desk.a@1.0.0', 'crm.desk.b@1.0.0', 'crm.desk.c@1.0.0'], 'new')]));
+    const change = arrive(
+      registry,
+      hello('new', [agent('crm.desk.new', ['crm.desk.a@1.0.0', 'crm.desk.b@1.0.0', 'crm.desk.c@1.0.0'], 'new')]),
+    );
     t.ok(change.capabilities.includes('crm.desk.c'));
     t.same(registry.scope('old').capabilities, ['crm.desk.a', 'crm.desk.b', 'crm.desk.c'], 'callable as soon as it is registered');
     for (let i = 0; i < 3; i++) {
@@ -491,7 +600,14 @@ t.test('leases', async (t) => {
     t.same([...gone.capabilities].sort(), ['crm.desk.a', 'crm.desk.b']);
     t.equal(gone.events.length, 1, 'one event');
     for (const name of ['crm.desk.a', 'crm.desk.b', 'crm.desk.c']) t.same(pushed(registry, name), ['crm.desk.new']);
-    t.same(registry.capabilities().map((each) => [each.capability, each.online]), [['crm.desk.a', 1], ['crm.desk.b', 1], ['crm.desk.c', 1]]);
+    t.same(
+      registry.capabilities().map((each) => [each.capability, each.online]),
+      [
+        ['crm.desk.a', 1],
+        ['crm.desk.b', 1],
+        ['crm.desk.c', 1],
+      ],
+    );
   });
 
   t.test('what is offline is forgotten after a day, its capability and its sidecar with it', async (t) => {
@@ -524,7 +640,10 @@ t.test('leases', async (t) => {
     t.same(pushed(next, 'crm.order.query'), ['crm.order.a1'], 'who was offline stays so');
     t.equal(beat(next, 's1', { 'crm.order.a1': alive }).askHello, true);
     t.equal(beat(next, 's1', { 'crm.order.a1': alive }).askHello, false);
-    t.match(next.providers().find((each) => each.agent === 'crm.order.a2'), { status: 'offline', why: 'left' });
+    t.match(
+      next.providers().find((each) => each.agent === 'crm.order.a2'),
+      { status: 'offline', why: 'left' },
+    );
   });
 
   t.test('a registration of a version that this one does not read keeps it from leading', async (t) => {
@@ -541,7 +660,10 @@ t.test('leases', async (t) => {
       arrive(registry, hello(name, [agent('crm.order.a1', ['crm.order.query@1.0.0'], name)]));
       return registry.registration(name);
     });
-    for (const [newer, older] of [['s1', 's2'], ['s2', 's1']] as const) {
+    for (const [newer, older] of [
+      ['s1', 's2'],
+      ['s2', 's1'],
+    ] as const) {
       const next = fresh(clock);
       next.load('e1', [first as never, second as never], noOperators('e1'), (name) => (name === newer ? 2 : 1));
       t.equal(next.providers()[0]?.sidecar, newer);
@@ -573,7 +695,13 @@ t.test('a sudden loss', async (t) => {
     const clock = new VirtualClock();
     const registry = fresh(clock);
     for (let s = 0; s < sidecars; s++)
-      arrive(registry, hello(`s${s}`, Array.from({ length: each }, (_, i) => agent(`crm.order.a${s}x${i}`, [`crm.order.q${i % 3}@1.0.0`], `s${s}`))));
+      arrive(
+        registry,
+        hello(
+          `s${s}`,
+          Array.from({ length: each }, (_, i) => agent(`crm.order.a${s}x${i}`, [`crm.order.q${i % 3}@1.0.0`], `s${s}`)),
+        ),
+      );
     const beatAll = (from: number) => {
       for (let s = from; s < sidecars; s++)
         beat(registry, `s${s}`, Object.fromEntries(Array.from({ length: each }, (_, i) => [`crm.order.a${s}x${i}`, alive])));
@@ -621,7 +749,13 @@ t.test('a sudden loss', async (t) => {
   t.test('of one sidecar with most of the agents is believed: one process can die', async (t) => {
     const clock = new VirtualClock();
     const registry = fresh(clock);
-    arrive(registry, hello('big', Array.from({ length: 20 }, (_, i) => agent(`crm.order.a${i}`, ['crm.order.query@1.0.0'], 'big'))));
+    arrive(
+      registry,
+      hello(
+        'big',
+        Array.from({ length: 20 }, (_, i) => agent(`crm.order.a${i}`, ['crm.order.query@1.0.0'], 'big')),
+      ),
+    );
     arrive(registry, hello('s2', [agent('crm.order.z', ['crm.order.query@1.0.0'], 's2')]));
     await clock.advance(134_000);
     beat(registry, 's2', { 'crm.order.z': alive });
@@ -652,6 +786,29 @@ t.test('a sudden loss', async (t) => {
   });
 });
 
+t.test('what was refused is asked for again when something has changed that may let it in', async (t) => {
+  const clock = new VirtualClock();
+  const registry = fresh(clock);
+  const at = (sidecar: string) => agent('crm.order.a1', ['crm.order.query@1.0.0'], sidecar);
+  arrive(registry, hello('s1', [at('s1')]));
+  t.equal(arrive(registry, hello('s2', [at('s2')])).refused.length, 1);
+  t.equal(beat(registry, 's2', {}).askHello, false);
+  await clock.advance(135_000);
+  registry.sweep();
+  t.equal(beat(registry, 's2', {}).askHello, true, 'the other one has fallen silent');
+  t.same(arrive(registry, hello('s2', [at('s2')])).refused, []);
+  t.equal(beat(registry, 's2', { 'crm.order.a1': alive }).askHello, false);
+});
+
+t.test('an agent whose sidecar hears nothing of it is offline as if its lease had run out', async (t) => {
+  const registry = fresh(new VirtualClock());
+  arrive(registry, hello('s1', [agent('crm.order.a1', ['crm.order.query@1.0.0'])]));
+  const request = readLeave({ wire: 1, sidecar: 's1', instance: 'i1', agent: 'crm.order.a1', why: 'lease' }).request;
+  t.match(registry.leave(request as NonNullable<typeof request>).events, [{ kind: 'offline', why: 'lease' }]);
+  t.equal(beat(registry, 's1', { 'crm.order.a1': alive }).askHello, false);
+  t.same(pushed(registry, 'crm.order.query'), ['crm.order.a1'], 'and back with the next beat that names it');
+});
+
 t.test('flapping', async (t) => {
   t.test('ten changes a second become one write a second, and the last one wins', async (t) => {
     const clock = new VirtualClock();
@@ -674,7 +831,9 @@ t.test('flapping', async (t) => {
     t.match(registry.providers()[0], { weight: 200 });
     await clock.advance(1_100);
     store.write(registry.sweep(), registry);
-    t.match((store.get('cap.crm.order.query') as { providers: { record: { weight: number } }[] }).providers[0], { record: { weight: 200 } });
+    t.match((store.get('cap.crm.order.query') as { providers: { record: { weight: number } }[] }).providers[0], {
+      record: { weight: 200 },
+    });
     t.match(store.get('reg.s1'), { hello: { agents: [{ record: { weight: 200 } }] } });
   });
 
@@ -706,7 +865,13 @@ t.test('flapping', async (t) => {
     const clock = new VirtualClock();
     const registry = fresh(clock);
     arrive(registry, hello('s1', []));
-    for (let i = 1; i <= 20; i++) registry.register({ wire: 1, sidecar: 's1', instance: 'i1', agent: agent('crm.order.a1', ['crm.order.query@1.0.0'], 's1', `weight: ${i}`) });
+    for (let i = 1; i <= 20; i++)
+      registry.register({
+        wire: 1,
+        sidecar: 's1',
+        instance: 'i1',
+        agent: agent('crm.order.a1', ['crm.order.query@1.0.0'], 's1', `weight: ${i}`),
+      });
     const change = registry.register({ wire: 1, sidecar: 's1', instance: 'i1', agent: agent('crm.order.a2', ['crm.order.query@1.0.0']) });
     t.same(change.capabilities, ['crm.order.query']);
     t.same(change.deferred, []);
@@ -714,14 +879,24 @@ t.test('flapping', async (t) => {
 });
 
 t.test('probes of third parties', async (t) => {
-  const pay = () => agent('ext.pay.p1', ['ext.pay.charge@1.0.0'], null, 'health_check: { path: /health, interval: 10s }, endpoint: { type: http, address: "https://api.example.com/v1" }');
+  const pay = () =>
+    agent(
+      'ext.pay.p1',
+      ['ext.pay.charge@1.0.0'],
+      null,
+      'health_check: { path: /health, interval: 10s }, endpoint: { type: http, address: "https://api.example.com/v1" }',
+    );
 
   t.test('are due at their interval, three failures in a row make it offline, one success brings it back', async (t) => {
     const clock = new VirtualClock();
     const registry = fresh(clock);
     arrive(registry, hello('s1', [pay(), agent('crm.order.a1', ['crm.order.query@1.0.0'], 's1', 'health_check: { path: /health }')]));
     await clock.advance(5_000);
-    t.same(registry.probesDue(), [{ agent: 'ext.pay.p1', url: 'https://api.example.com/v1/health', timeoutMs: 5_000 }], 'what a sidecar hosts is not ours to ask');
+    t.same(
+      registry.probesDue(),
+      [{ agent: 'ext.pay.p1', url: 'https://api.example.com/v1/health', timeoutMs: 5_000 }],
+      'what a sidecar hosts is not ours to ask',
+    );
     let due = 0;
     for (let i = 0; i < 100; i++) {
       await clock.advance(1_000);
@@ -735,9 +910,16 @@ t.test('probes of third parties', async (t) => {
     t.ok(isQuiet(registry.probe('ext.pay.p1', false)));
     const dead = registry.probe('ext.pay.p1', false);
     t.match(dead.events, [{ kind: 'offline', why: 'probe' }]);
-    t.match(registry.providers().find((each) => each.agent === 'ext.pay.p1'), { why: 'probe', probe: { failures: 3 } });
+    t.match(
+      registry.providers().find((each) => each.agent === 'ext.pay.p1'),
+      { why: 'probe', probe: { failures: 3 } },
+    );
     beat(registry, 's1', { 'ext.pay.p1': alive });
-    t.ok(isQuiet(arrive(registry, hello('s1', [pay(), agent('crm.order.a1', ['crm.order.query@1.0.0'], 's1', 'health_check: { path: /health }')]))));
+    t.ok(
+      isQuiet(
+        arrive(registry, hello('s1', [pay(), agent('crm.order.a1', ['crm.order.query@1.0.0'], 's1', 'health_check: { path: /health }')])),
+      ),
+    );
     t.same(pushed(registry, 'ext.pay.charge'), [], 'its sidecar does not speak for it');
     t.match(registry.probe('ext.pay.p1', true).events, [{ kind: 'online' }]);
     t.same(pushed(registry, 'ext.pay.charge'), ['ext.pay.p1']);
@@ -776,7 +958,11 @@ t.test('C117: addresses of endpoints', async (t) => {
   const guard = {
     direct: { allow, loopback: false, private: false },
     hosted: { allow, loopback: true, private: true },
-    ownPorts: new Set(['http://127.0.0.1:7800', 'http://[::1]:7701', 'http://10.9.0.1', 'http://10.0.0.9:7800'].map((address) => ownPort(address) as string)),
+    ownPorts: new Set(
+      ['http://127.0.0.1:7800', 'http://[::1]:7701', 'http://10.9.0.1', 'http://10.0.0.9:7800'].map(
+        (address) => ownPort(address) as string,
+      ),
+    ),
   };
   const judged = (address: string, via: string | null, type = 'http') => {
     const made = record('ext.pay.p1', ['ext.pay.charge@1.0.0'], via);
@@ -784,7 +970,8 @@ t.test('C117: addresses of endpoints', async (t) => {
   };
 
   t.test('of third parties are public, or on the list', async (t) => {
-    for (const good of ['https://api.example.com/v1', 'http://93.184.216.34', 'http://10.9.3.4:80', 'https://unknown.example.com']) t.equal(await judged(good, null), null, good);
+    for (const good of ['https://api.example.com/v1', 'http://93.184.216.34', 'http://10.9.3.4:80', 'https://unknown.example.com'])
+      t.equal(await judged(good, null), null, good);
     for (const [bad, words] of [
       ['http://[::ffff:7f00:1]:8080', /loopback/],
       ['http://2130706433', /127\.0\.0\.1 is a loopback/],
@@ -803,13 +990,21 @@ t.test('C117: addresses of endpoints', async (t) => {
   });
 
   t.test('of what a sidecar hosts are its own machine and network, never the credentials of the machine', async (t) => {
-    for (const good of ['http://127.0.0.1:8080', 'http://localhost:8080', 'http://10.0.0.5:80', 'http://agent.local:80']) t.equal(await judged(good, 's1'), null, good);
+    for (const good of ['http://127.0.0.1:8080', 'http://localhost:8080', 'http://10.0.0.5:80', 'http://agent.local:80'])
+      t.equal(await judged(good, 's1'), null, good);
     t.match(await judged('http://169.254.169.254', 's1'), /credentials/);
     t.match(await judged('http://meta.example.com', 's1'), /credentials/);
   });
 
   t.test('never lead to a port of Agent-Reach itself, however it is spelt', async (t) => {
-    for (const own of ['http://127.0.0.1:7800', 'http://2130706433:7800/x', 'http://localhost:7701', 'http://127.8.8.8:7701', 'http://10.9.0.1', 'http://10.9.0.1:80'])
+    for (const own of [
+      'http://127.0.0.1:7800',
+      'http://2130706433:7800/x',
+      'http://localhost:7701',
+      'http://127.8.8.8:7701',
+      'http://10.9.0.1',
+      'http://10.9.0.1:80',
+    ])
       t.match(await judged(own, 's1'), /is a port of Agent-Reach itself/, own);
     t.match(await judged('http://plane.example.com:7800', null), /is a port of Agent-Reach itself/);
     t.equal(await judged('http://127.0.0.1:7802', 's1'), null);

@@ -13,7 +13,11 @@ function team(): { clock: VirtualClock; registry: Registry } {
   const registry = fresh(clock);
   arrive(
     registry,
-    hello('s1', [agent('crm.order.a1', ['crm.order.query@2.0.0']), agent('crm.order.b1', ['crm.order.query@2.1.0', 'crm.order.cached@1.0.0'])], { callers: ['web.front.f1'] }),
+    hello(
+      's1',
+      [agent('crm.order.a1', ['crm.order.query@2.0.0']), agent('crm.order.b1', ['crm.order.query@2.1.0', 'crm.order.cached@1.0.0'])],
+      { callers: ['web.front.f1'] },
+    ),
   );
   return { clock, registry };
 }
@@ -45,9 +49,21 @@ rules: []
       AUTHOR,
     );
     t.notOk(outcome.ok);
-    t.same(places(outcome).map((each) => each.split(' ')[0]), ['3:5', '4:17', '7:19', '8:17', '10:5', '11:14', '12:1', '13:1']);
+    t.same(
+      places(outcome).map((each) => each.split(' ')[0]),
+      ['3:5', '4:17', '7:19', '8:17', '10:5', '11:14', '12:1', '13:1'],
+    );
     const text = places(outcome).join('\n');
-    for (const part of ['did you mean timeout?', 'is not a pattern of capabilities', 'whole number from 0 to 2', 'there is a policy for crm.* already (line 5)', 'acl is missing', 'quote it: "2.0.0"', 'providers register themselves', 'unknown key "rules"'])
+    for (const part of [
+      'did you mean timeout?',
+      'is not a pattern of capabilities',
+      'whole number from 0 to 2',
+      'there is a policy for crm.* already (line 5)',
+      'acl is missing',
+      'quote it: "2.0.0"',
+      'providers register themselves',
+      'unknown key "rules"',
+    ])
       t.match(text, part);
     t.ok(isQuiet(outcome.change));
     t.equal(outcome.entry, null);
@@ -81,16 +97,29 @@ rules: []
     );
     t.ok(outcome.ok);
     const text = cautions(outcome).join('\n');
-    for (const part of ['2:17 no contract is called "crm.ordr.query"; did you mean crm.order.query?', '4:20 crm.order.query has no version that meets "^3"', '5:15 crm.order.query has no version 2.2.0', '6:30 no contract is called "crm.order.nowhere"', '6:63 no provider is called "crm.order.zz"', '7:18 no provider is called "crm.order.a2"; did you mean crm.order.a1?'])
+    for (const part of [
+      '2:17 no contract is called "crm.ordr.query"; did you mean crm.order.query?',
+      '4:20 crm.order.query has no version that meets "^3"',
+      '5:15 crm.order.query has no version 2.2.0',
+      '6:30 no contract is called "crm.order.nowhere"',
+      '6:63 no provider is called "crm.order.zz"',
+      '7:18 no provider is called "crm.order.a2"; did you mean crm.order.a1?',
+    ])
       t.match(text, part);
     t.equal(outcome.warnings.length, 6);
   });
 
   t.test('sends no fallback in a circle, also not with the help of what agents registered', async (t) => {
     const { registry } = team();
-    const outcome = registry.applyPolicies('policies:\n  - capability: crm.order.cached\n    fallback: [{ capability: "crm.order.query@^2" }]\n  - capability: crm.order.query\n    fallback: [{ capability: crm.order.cached }]\n', AUTHOR);
+    const outcome = registry.applyPolicies(
+      'policies:\n  - capability: crm.order.cached\n    fallback: [{ capability: "crm.order.query@^2" }]\n  - capability: crm.order.query\n    fallback: [{ capability: crm.order.cached }]\n',
+      AUTHOR,
+    );
     t.equal(outcome.problems.length, 1);
-    t.match(places(outcome)[0], /^3:15 the fallback comes back to where it began: crm\.order\.query@2\.0\.0 > crm\.order\.cached@1\.0\.0 > crm\.order\.query@2\.0\.0/);
+    t.match(
+      places(outcome)[0],
+      /^3:15 the fallback comes back to where it began: crm\.order\.query@2\.0\.0 > crm\.order\.cached@1\.0\.0 > crm\.order\.query@2\.0\.0/,
+    );
   });
 
   t.test('lays down contracts: another ACL for a registered version, but not another input', async (t) => {
@@ -98,26 +127,61 @@ rules: []
     const good = registry.applyPolicies('contracts: [{ name: crm.order.query, version: 2.0.0, acl: [team:ops], timeout: 4s }]', AUTHOR);
     t.same(places(good), []);
     t.match(state(registry).contracts[0], { version: '2.0.0', timeoutMs: 4_000, acl: { isPublic: false } });
-    t.match(registry.capabilities().find((each) => each.capability === 'crm.order.query')?.versions, [{ source: 'agents' }, { source: 'operator', acl: ['team:ops'] }]);
-    t.ok(isQuiet(arrive(registry, hello('s1', [agent('crm.order.a1', ['crm.order.query@2.0.0']), agent('crm.order.b1', ['crm.order.query@2.1.0', 'crm.order.cached@1.0.0'])], { callers: ['web.front.f1'] }))), 'the agents go on with theirs');
-    const bad = registry.applyPolicies('contracts:\n  - name: crm.order.query\n    version: 2.0.0\n    acl: public\n    input: { type: object }\n    streaming: true\n', AUTHOR);
+    t.match(registry.capabilities().find((each) => each.capability === 'crm.order.query')?.versions, [
+      { source: 'agents' },
+      { source: 'operator', acl: ['team:ops'] },
+    ]);
+    t.ok(
+      isQuiet(
+        arrive(
+          registry,
+          hello(
+            's1',
+            [agent('crm.order.a1', ['crm.order.query@2.0.0']), agent('crm.order.b1', ['crm.order.query@2.1.0', 'crm.order.cached@1.0.0'])],
+            { callers: ['web.front.f1'] },
+          ),
+        ),
+      ),
+      'the agents go on with theirs',
+    );
+    const bad = registry.applyPolicies(
+      'contracts:\n  - name: crm.order.query\n    version: 2.0.0\n    acl: public\n    input: { type: object }\n    streaming: true\n',
+      AUTHOR,
+    );
     t.match(places(bad)[0], /^3:14 agents have registered crm\.order\.query@2\.0\.0 with other content \(input, streaming\)/);
-    const breaking = registry.applyPolicies('contracts: [{ name: crm.order.query, version: 2.2.0, acl: public, input: { type: object, required: [id] } }]', AUTHOR);
+    const breaking = registry.applyPolicies(
+      'contracts: [{ name: crm.order.query, version: 2.2.0, acl: public, input: { type: object, required: [id] } }]',
+      AUTHOR,
+    );
     t.match(places(breaking)[0], /breaks 2\.0\.0 of the same major: input/);
-    const clash = registry.applyPolicies('contracts: [{ name: crm.refund.apply, version: 1.0.0, acl: public, aliases: [crm.order.query] }]', AUTHOR);
+    const clash = registry.applyPolicies(
+      'contracts: [{ name: crm.refund.apply, version: 1.0.0, acl: public, aliases: [crm.order.query] }]',
+      AUTHOR,
+    );
     t.match(places(clash)[0], /the alias crm\.order\.query is the name of another capability/);
   });
 
-  t.test("an agent may rely on a contract that operators lay down, and must not contradict it", async (t) => {
+  t.test('an agent may rely on a contract that operators lay down, and must not contradict it', async (t) => {
     const { registry } = team();
     registry.applyPolicies('contracts: [{ name: crm.refund.apply, version: 1.0.0, acl: public, input: { type: object } }]', AUTHOR);
     const offer = (contracts: ReturnType<typeof contract>[]) =>
-      registry.register({ wire: 1, sidecar: 's1', instance: 'i1', agent: { contracts, record: record('crm.refund.r1', ['crm.refund.apply@1.0.0']) } });
-    t.match(offer([contract('crm.refund.apply', '1.0.0')]).refused[0]?.problems.join(), /is laid down by the operators with other content \(input\)/);
+      registry.register({
+        wire: 1,
+        sidecar: 's1',
+        instance: 'i1',
+        agent: { contracts, record: record('crm.refund.r1', ['crm.refund.apply@1.0.0']) },
+      });
+    t.match(
+      offer([contract('crm.refund.apply', '1.0.0')]).refused[0]?.problems.join(),
+      /is laid down by the operators with other content \(input\)/,
+    );
     t.same(offer([]).refused, []);
     t.equal(state(registry, 'crm.refund.apply').providers.length, 1);
     const lost = registry.applyPolicies('policies: []', AUTHOR);
-    t.match(cautions(lost)[0], /crm\.refund\.apply@1\.0\.0 is offered by agents that did not register its contract, and it is no longer laid down/);
+    t.match(
+      cautions(lost)[0],
+      /crm\.refund\.apply@1\.0\.0 is offered by agents that did not register its contract, and it is no longer laid down/,
+    );
     t.same(state(registry, 'crm.refund.apply').contracts, []);
   });
 });
@@ -125,9 +189,18 @@ rules: []
 t.test('applying', async (t) => {
   t.test('reaches the capabilities that it says something about, and only those', async (t) => {
     const { registry } = team();
-    t.same(registry.applyPolicies('policies: [{ capability: crm.order.cached, timeout: 3s }]', AUTHOR).change.capabilities, ['crm.order.cached']);
-    t.same(registry.applyPolicies('policies: [{ capability: crm.order.cached, timeout: 3s }, { capability: crm.order.*, load: random }]', AUTHOR).change.capabilities.length, 2);
-    t.same(state(registry, 'crm.order.cached').policies.map((each) => each.capability), ['crm.order.*', 'crm.order.cached']);
+    t.same(registry.applyPolicies('policies: [{ capability: crm.order.cached, timeout: 3s }]', AUTHOR).change.capabilities, [
+      'crm.order.cached',
+    ]);
+    t.same(
+      registry.applyPolicies('policies: [{ capability: crm.order.cached, timeout: 3s }, { capability: crm.order.*, load: random }]', AUTHOR)
+        .change.capabilities.length,
+      2,
+    );
+    t.same(
+      state(registry, 'crm.order.cached').policies.map((each) => each.capability),
+      ['crm.order.*', 'crm.order.cached'],
+    );
     t.equal(state(registry).policiesVersion, 2);
     registry.applyPolicies('policies: [{ capability: crm.order.cached, timeout: 4s }, { capability: crm.order.*, load: random }]', AUTHOR);
     t.same([state(registry).policiesVersion, state(registry, 'crm.order.cached').policiesVersion], [2, 3]);
@@ -138,16 +211,35 @@ t.test('applying', async (t) => {
   t.test('gives versions, says what differs, and the same text again changes nothing', async (t) => {
     const { registry } = team();
     const first = 'policies:\n  - capability: crm.order.query\n    timeout: 3s\n    canary: { "2.1.0": 5% }\n';
-    t.match(registry.applyPolicies(first, { author: 'ann', note: 'first' }).entry, { version: 1, author: 'ann', note: 'first', text: first, atMs: 1_700_000_000_000 });
+    t.match(registry.applyPolicies(first, { author: 'ann', note: 'first' }).entry, {
+      version: 1,
+      author: 'ann',
+      note: 'first',
+      text: first,
+      atMs: 1_700_000_000_000,
+    });
     const again = registry.applyPolicies(first, AUTHOR);
     t.same([again.ok, again.entry, isQuiet(again.change)], [true, null, true]);
-    const second = 'policies:\n  - capability: crm.order.query\n    timeout: 90s\n    canary: { "2.1.0": 20% }\n    panic: false\n    fallback: none\n  - capability: crm.*\n    retry: { max: 1, min_remaining: 10% }\n';
+    const second =
+      'policies:\n  - capability: crm.order.query\n    timeout: 90s\n    canary: { "2.1.0": 20% }\n    panic: false\n    fallback: none\n  - capability: crm.*\n    retry: { max: 1, min_remaining: 10% }\n';
     const preview = registry.previewPolicies(second);
-    t.same(preview.diff.lines, ['+ policy crm.*', '    retry.max: 1', '    retry.min_remaining: 10%', '~ policy crm.order.query', '    canary.2.1.0: 5% -> 20%', '    panic: (not said) -> false', '    timeout: 3s -> 90s', '    fallback: (not said) -> none']);
+    t.same(preview.diff.lines, [
+      '+ policy crm.*',
+      '    retry.max: 1',
+      '    retry.min_remaining: 10%',
+      '~ policy crm.order.query',
+      '    canary.2.1.0: 5% -> 20%',
+      '    panic: (not said) -> false',
+      '    timeout: 3s -> 90s',
+      '    fallback: (not said) -> none',
+    ]);
     t.ok(isQuiet(preview.change));
     t.equal(registry.operators().policies.active?.version, 1, 'a preview changes nothing');
     const comment = registry.applyPolicies(`# a comment\n${first}`, AUTHOR);
-    t.same([comment.entry?.version, comment.diff.entries, comment.change.capabilities, comment.change.operators], [2, [], [], ['policies']]);
+    t.same(
+      [comment.entry?.version, comment.diff.entries, comment.change.capabilities, comment.change.operators],
+      [2, [], [], ['policies']],
+    );
   });
 
   t.test('an old version comes back as a new one', async (t) => {
@@ -176,8 +268,16 @@ t.test('applying', async (t) => {
     t.same(next.capabilityStates('crm.order.query'), registry.capabilityStates('crm.order.query'));
     t.match(state(next), { staged: { version: 2, share: 0.5 } });
     const operators = store.operators();
-    const torn = { ...operators, policies: { ...operators.policies, active: { ...(operators.policies.active as never as object), text: 'policies: [{ capability: crm.*, later: 1 }]' } as never } };
-    t.match(new Registry(clock).load('e1', [], torn), [/version 1 of the operators' document, which is in force, cannot be read: unknown key "later"/]);
+    const torn = {
+      ...operators,
+      policies: {
+        ...operators.policies,
+        active: { ...(operators.policies.active as never as object), text: 'policies: [{ capability: crm.*, later: 1 }]' } as never,
+      },
+    };
+    t.match(new Registry(clock).load('e1', [], torn), [
+      /version 1 of the operators' document, which is in force, cannot be read: unknown key "later"/,
+    ]);
   });
 });
 
@@ -186,7 +286,10 @@ t.test('a canary shift', async (t) => {
     const { registry } = team();
     registry.applyPolicies('policies: [{ capability: crm.order.query, timeout: 3s, canary: { "2.1.0": 5% } }]', AUTHOR);
     t.same(registry.shiftCanary('crm.order.query', { '2.1.0': 0.5 }).change.capabilities, ['crm.order.query']);
-    t.same(state(registry).policies.map((each) => [each.canary, each.timeoutMs]), [[{ '2.1.0': 0.5 }, 3_000]]);
+    t.same(
+      state(registry).policies.map((each) => [each.canary, each.timeoutMs]),
+      [[{ '2.1.0': 0.5 }, 3_000]],
+    );
     t.ok(isQuiet(registry.shiftCanary('crm.order.query', { '2.1.0': 0.5 }).change));
     registry.applyPolicies('policies: [{ capability: crm.order.query, timeout: 4s, canary: { "2.1.0": 5% } }]', AUTHOR);
     t.same(state(registry).policies[0]?.canary, { '2.1.0': 0.5 }, 'the document says what it said before');
@@ -244,12 +347,18 @@ t.test('a staged roll-out', async (t) => {
     const { registry, outcome, inShare } = rolling();
     t.match(outcome, { ok: true, entry: { version: 2 } });
     t.same(outcome.change.capabilities, ['crm.order.query']);
-    t.match(state(registry), { policies: [{ timeoutMs: 3_000 }], policiesVersion: 1, staged: { version: 2, share: 0.5, policies: [{ timeoutMs: 9_000 }] } });
+    t.match(state(registry), {
+      policies: [{ timeoutMs: 3_000 }],
+      policiesVersion: 1,
+      staged: { version: 2, share: 0.5, policies: [{ timeoutMs: 9_000 }] },
+    });
     t.equal(state(registry, 'crm.order.cached').staged, null);
     t.same(registry.rollout()?.expected, inShare);
     t.ok(inShare.length > 4 && inShare.length < 17);
     t.match(registry.promote().problem, /is not in force yet on \d+ of the sidecars/);
-    t.match(registry.applyPolicies('policies: []', AUTHOR).problems, [{ message: /version 2 is being rolled out by op: promote or abort it first/ }]);
+    t.match(registry.applyPolicies('policies: []', AUTHOR).problems, [
+      { message: /version 2 is being rolled out by op: promote or abort it first/ },
+    ]);
     for (const sidecar of inShare) registry.report(report(sidecar, { version: 2, staged: true }));
     t.same([registry.rollout()?.inForce, registry.rollout()?.missing], [inShare, []]);
     t.same(registry.promote().change.capabilities, ['crm.order.query']);
@@ -263,7 +372,9 @@ t.test('a staged roll-out', async (t) => {
     const [first = ''] = inShare;
     const old = registry.report(report(first, { version: 1, staged: false }, [{ tail: 'cap.crm.order.query', seq: 100, why: 'old' }]));
     t.ok(isQuiet(old), 'refused before it began');
-    const change = registry.report(report(first, { version: 1, staged: false }, [{ tail: 'cap.crm.order.query', seq: 101, why: 'no such load mode' }]));
+    const change = registry.report(
+      report(first, { version: 1, staged: false }, [{ tail: 'cap.crm.order.query', seq: 101, why: 'no such load mode' }]),
+    );
     t.same([change.capabilities, change.operators], [['crm.order.query'], ['policies']]);
     t.match(change.events, [{ kind: 'rollout-halted', words: /refused cap\.crm\.order\.query: no such load mode/ }]);
     t.equal(state(registry).staged, null);
@@ -283,7 +394,10 @@ t.test('a staged roll-out', async (t) => {
   });
 
   t.test('stops when too few of its share say that they use it, and not when one restarts', async (t) => {
-    for (const [missing, isHalted] of [[1, false], [5, true]] as const) {
+    for (const [missing, isHalted] of [
+      [1, false],
+      [5, true],
+    ] as const) {
       const { clock, registry, inShare } = rolling();
       for (const sidecar of inShare.slice(missing)) registry.report(report(sidecar, { version: 2, staged: true }));
       await clock.advance(29_000);
@@ -292,7 +406,11 @@ t.test('a staged roll-out', async (t) => {
       await clock.advance(2_000);
       registry.sweep();
       t.equal(registry.rollout()?.halted !== '', isHalted, `${missing} of ${inShare.length} missing`);
-      if (isHalted) t.match(registry.rollout()?.halted, new RegExp(`in force on ${inShare.length - missing} of ${inShare.length} sidecars of its share; missing: ${inShare[0]}`));
+      if (isHalted)
+        t.match(
+          registry.rollout()?.halted,
+          new RegExp(`in force on ${inShare.length - missing} of ${inShare.length} sidecars of its share; missing: ${inShare[0]}`),
+        );
     }
   });
 
@@ -316,7 +434,10 @@ t.test('a staged roll-out', async (t) => {
     await clock.advance(140_000);
     t.same(registry.rollout()?.expected, []);
     registry.abort();
-    t.match(cautions(registry.applyPolicies(text, { ...AUTHOR, share: 0.5 }))[0], /no sidecar that is up and that this concerns is in the share of 0\.5/);
+    t.match(
+      cautions(registry.applyPolicies(text, { ...AUTHOR, share: 0.5 }))[0],
+      /no sidecar that is up and that this concerns is in the share of 0\.5/,
+    );
     t.match(registry.applyPolicies('policies: []', { ...AUTHOR, share: 1.5 }).problems[0]?.message, /the share 1\.5 is not above 0/);
   });
 

@@ -2,6 +2,7 @@
 import t from 'tap';
 import { compileSchema } from '../../../../base/json-schema.ts';
 import { documentSchema, readTable } from '../../../../proto/language/document.ts';
+import { readRegistration } from '../../../../proto/language/registration.ts';
 import type { TableDocument } from '../../../../proto/language/types.ts';
 
 const read = (text: string, own: string | null = null): TableDocument => {
@@ -593,4 +594,48 @@ t.test('the JSON Schema for editors comes from the same tables and takes what th
   t.equal(compiled.validator.validate(good), null);
   t.ok(compiled.validator.validate({ contracts: [{ name: 'a.b.c', version: '1.0.0', acl: 'public', fallbak: 'none' }] }));
   t.ok(compiled.validator.validate({ contracts: [{ name: 'a.b.c', version: '1.0.0' }] }), 'acl is required there too');
+});
+
+t.test('the registration of one agent', async (t) => {
+  const read = (text: string): string[] | ReturnType<typeof readRegistration> => {
+    const reading = readRegistration(text, 'request', 's1');
+    return 'problems' in reading ? reading.problems.map(({ line, path, message }) => `${line} ${path} ${message}`) : reading;
+  };
+  const contract = '{name: a.b.c, version: "1.0.0", acl: public}';
+  const provider = (more = ''): string =>
+    `{agent_id: a.b.c1, offers: ["a.b.c@1.0.0"], endpoint: {type: http, address: "http://127.0.0.1:1"}${more}}`;
+  t.match(read(`contracts: [${contract}]\nprovider: ${provider()}\n`), {
+    registration: { contracts: [{ name: 'a.b.c' }], record: { agentId: 'a.b.c1', via: 's1' } },
+  });
+  t.match(
+    read(`provider: ${provider(', via: s1')}`),
+    { registration: { contracts: [], record: { via: 's1' } } },
+    'contracts may be known already',
+  );
+  t.match(
+    read('{"provider": {"agent_id": "a.b.c1", "offers": ["a.b.c@1.0.0"], "endpoint": {"type": "http", "address": "http://127.0.0.1:1"}}}'),
+    { registration: { record: { agentId: 'a.b.c1' } } },
+    'JSON',
+  );
+  for (const [text, expected] of [
+    ['', [/a registration is a map.*empty/]],
+    ['[]', [/a registration is a map/]],
+    ['contracts: []', [/provider is missing/]],
+    [`providers: [${provider()}]`, [/unknown key "providers": did you mean provider\?/, /provider is missing/]],
+    [`provider: ${provider(', via: s2')}`, [/1 \/provider\/via .*this one is s1, not s2/]],
+    [`provider: ${provider(', weigth: 1')}`, [/did you mean weight\?/]],
+    [
+      `provider: {agent_id: a.b.c1, offers: ["a.b.c@1.0.0"], endpoint: {type: http, address: "http://127.0.0.1:1", mapping: {x.y.z: {method: GET, path: /}}}}`,
+      [/which this provider does not offer/],
+    ],
+    [`contracts: [${contract}, ${contract}]\nprovider: ${provider()}`, [/a\.b\.c@1\.0\.0 is defined twice/]],
+    [
+      `contracts: [{name: a.b.c, version: "1.0.0", acl: public, input: {type: object}}, {name: a.b.c, version: "1.1.0", acl: public, input: {type: object, required: [x]}}]\nprovider: ${provider()}`,
+      [/1\.1\.0 breaks 1\.0\.0 of the same major/],
+    ],
+    [`contracts: [{name: a.b.c, version: "1.0.0"}]\nprovider: ${provider()}`, [/acl is missing/]],
+    [`contracts: 3\nprovider: ${provider()}`, [/contracts must be a list/]],
+    [`provider: {agent_id: a.b.c1`, [/./]],
+  ] as const)
+    t.match(read(text), expected, text);
 });

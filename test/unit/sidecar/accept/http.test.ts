@@ -271,7 +271,8 @@ t.test("the agent's own error keeps its status and its data", async (t) => {
 
 t.test('the decision is told to those who ask', async (t) => {
   const { at } = await open(t, ok);
-  t.match(json((await ask(at, 'POST', INVOKE, { 'reach-explain': '1' }, '{}')).body), { capability: 'crm.order.query', decision: [] });
+  for (const wish of ['1', 'true'])
+    t.match(json((await ask(at, 'POST', INVOKE, { 'reach-explain': wish }, '{}')).body), { capability: 'crm.order.query', decision: [] });
   t.notOk('decision' in json((await ask(at, 'POST', INVOKE, {}, '{}')).body));
   const explained = await ask(at, 'GET', '/v1/explain/crm.order.query');
   t.equal(explained.status, 200);
@@ -860,7 +861,7 @@ t.test('the OpenAPI document names every route and nothing else, and every refer
     Record<string, { operationId: string; responses: Record<string, unknown>; parameters?: unknown[] }>
   >;
   const documented = Object.entries(paths).flatMap(([path, operations]) =>
-    Object.keys(operations).map((method) => `${method.toUpperCase()} ${path.replace('{target}', '*')}`),
+    Object.keys(operations).map((method) => `${method.toUpperCase()} ${path.replace('{target}', '*').replaceAll(/\{(\w+)\}/g, ':$1')}`),
   );
   t.same(documented.sort(), [...port.routes].sort());
   const ids = Object.values(paths).flatMap((operations) => Object.values(operations).map((operation) => operation.operationId));

@@ -357,7 +357,12 @@ t.test('signs of life', async (t) => {
     t.equal(beats.at(-1)?.agents['crm.order.1']?.inFlight, 2);
     const first = Array.from({ length: 50 }, (_, i) => world.client({ name: `s${i}`, seed: i }));
     const at: number[] = [];
-    world.nats.subscriptions.add({ bus: first[0]?.bus as never, pattern: 'ar.test.hb.*', queue: '', handler: () => void at.push(Math.floor(world.clock.now() / 1_000)) });
+    world.nats.subscriptions.add({
+      bus: first[0]?.bus as never,
+      pattern: 'ar.test.hb.*',
+      queue: '',
+      handler: () => void at.push(Math.floor(world.clock.now() / 1_000)),
+    });
     await world.clock.advance(45_000);
     const busiest = Math.max(...at.map((second) => at.filter((each) => each === second).length));
     t.ok(busiest <= 8, `${busiest} of 50 in one second`);

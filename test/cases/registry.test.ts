@@ -1,0 +1,279 @@
+/** Leases, the merged list, addresses: what the registry believes of providers, and how that reaches those who call them. */
+import t from 'tap';
+import { VirtualClock } from '../../base/virtual-clock.ts';
+import { REGISTRY_WIRE } from '../../proto/wire/registry.ts';
+import type { Result } from '../../sidecar/call/result.ts';
+import { assertQuiet, takeBase } from '../support/invariants.ts';
+import { contractLine, mockLine } from '../support/offline.ts';
+import { agentOf, askLeader, beatOf, helloOf } from '../support/registry-kit.ts';
+import { LEASES, VirtualFleet, type VirtualReplica, type VirtualSidecar } from '../support/virtual-plane.ts';
+
+type Test = Parameters<typeof assertQuiet>[0];
+
+// Other tests share the machine.
+t.setTimeout(110_000);
+const before = takeBase();
+const NAME = 'crm.order.query';
+const P1 = 'crm.order.p1';
+/** Heartbeats come up to a tenth late. */
+const BEAT_MS = 50_000;
+
+/** Ends the world and asserts that nothing is left of it; `executions` per sidecar whose mocks did the work. */
+async function finish(
+  t: Test,
+  fleet: VirtualFleet,
+  executions: readonly (readonly [VirtualSidecar, Readonly<Record<string, number>>])[],
+): Promise<void> {
+  const providers = executions.flatMap(([{ offline, name }, counts]) =>
+    Object.entries(counts).map(([agent, expected]) => ({ name: `${agent} by ${name}`, count: () => offline.mock.executions(agent), expected })),
+  );
+  await fleet.stop();
+  t.equal(fleet.nats.subscriptions.size, 0, 'no subscription is left on the bus');
+  await assertQuiet(t, { before, engines: fleet.sidecars.map(({ offline }) => offline.quiet), providers });
+}
+
+const wordsOf = (replica: VirtualReplica, kind: string, agent = P1): string[] =>
+  replica.events.filter((event) => event.kind === kind && event.agent === agent).map(({ words }) => words);
+
+/** A provider that takes `ms` for its first call and is quick afterwards. */
+function slowFile(ms: number, via: string): string {
+  const long = 'timeout: 200s, deadline: 200s';
+  const script = `latency: ${ms}ms, behaviours: [{after: 1, latency: 1ms}]`;
+  return `contracts:\n${contractLine(NAME, '1.0.0', long)}\nproviders:\n${mockLine(P1, [`${NAME}@1.0.0`], `via: ${via}`, script)}\n`;
+}
+
+const DEADLINE = { headers: { 'reach-deadline-ms': '200000' } };
+
+interface Blocked {
+  readonly fleet: VirtualFleet;
+  readonly plane: VirtualReplica;
+  readonly host: VirtualSidecar;
+  readonly caller: VirtualSidecar;
+  readonly hostClock: VirtualClock;
+}
+
+async function blockedWorld(blockMs: number): Promise<Blocked> {
+  const fleet = new VirtualFleet();
+  const plane = fleet.replica('cp');
+  await plane.lead();
+  const hostClock = new VirtualClock();
+  const host = await fleet.sidecar('host', slowFile(blockMs, 'host'), { clock: hostClock });
+  const caller = await fleet.sidecar('caller', '', { callers: ['support.planner.1'] });
+  return { fleet, plane, host, caller, hostClock };
+}
+
+/** Lets time pass second by second and gives how many of the seconds saw the provider in the caller's table. */
+async function secondsListed({ fleet, caller }: Blocked, seconds: number): Promise<number> {
+  let listed = 0;
+  for (let second = 0; second < seconds; second++) {
+    await fleet.pass(1_000);
+    if (caller.providersOf(NAME).includes(P1)) listed++;
+  }
+  return listed;
+}
+
+const state = (plane: VirtualReplica): string | undefined => plane.leading.registry.providers().find(({ agent }) => agent === P1)?.status;
+
+t.test('C062 a busy provider keeps its place for a whole lease, then gets no new calls, and its pending call is answered all the same', async (t) => {
+  // Who sees the silence: the agent alone hangs, and its sidecar sees it; or agent and sidecar stand still together, and nobody beats.
+  for (const what of ['the agent blocks, its sidecar lives', 'agent and sidecar block together'] as const) {
+    const isNode = what === 'agent and sidecar block together';
+    // The call comes from the agent's own sidecar, which sees the work under way; or, when that stands still, from another one.
+    const callFrom = ({ host, caller }: Blocked): VirtualSidecar => (isNode ? caller : host);
+
+    await t.test(`${what} for 60 s: it stays online all the time, and the call is answered`, async (t) => {
+      const world = await blockedWorld(60_000);
+      const { fleet, plane, hostClock } = world;
+      const begun = callFrom(world).offline.begin(NAME, DEADLINE);
+      if (isNode) fleet.halt(hostClock);
+      t.equal(await secondsListed(world, 60), 60);
+      await fleet.pass(10);
+      const result = await begun;
+      t.equal(result.entry.code, 0);
+      t.equal(result.provider, P1);
+      if (isNode) await hostClock.advance(60_000);
+      fleet.letGo(hostClock);
+      t.equal(await secondsListed(world, 200), 200, 'and afterwards');
+      t.same(wordsOf(plane, 'offline'), []);
+      t.equal(wordsOf(plane, 'registered').length, 1);
+      await finish(t, fleet, [[callFrom(world), { [P1]: 1 }]]);
+    });
+
+    await t.test(`${what} for 140 s: no new calls, the pending one is answered, back at the next beat, registered once`, async (t) => {
+      const world = await blockedWorld(140_000);
+      const { fleet, plane, host, caller, hostClock } = world;
+      const begun = callFrom(world).offline.begin(NAME, DEADLINE);
+      let isOver = false;
+      void begun.then(() => {
+        isOver = true;
+      });
+      if (isNode) fleet.halt(hostClock);
+      // Not before its lease has run out: 135 s after it was last seen at rest, or last heard of.
+      const sure = isNode ? 135 - BEAT_MS / 1_000 : 134;
+      t.equal(await secondsListed(world, sure), sure);
+      await secondsListed(world, 139 - sure);
+      t.equal(state(plane), 'offline');
+      t.equal(isOver, false, 'the call is still under way');
+      for (let n = 0; n < 5; n++) {
+        t.equal(await caller.offline.served(NAME, { payload: { n } }), '2001', 'who calls elsewhere is told that nobody serves it');
+        if (!isNode) t.equal(await host.offline.served(NAME, { payload: { n } }), '2001', 'so is who calls at its own sidecar');
+      }
+      await fleet.pass(1_100);
+      const result = await begun;
+      t.equal(result.entry.code, 0, 'the pending call is answered within its deadline');
+      t.equal(result.provider, P1);
+      t.ok(result.elapsedMs >= 140_000 && result.elapsedMs < 200_000, `after ${result.elapsedMs} ms`);
+
+      const beats: number[] = [];
+      const ear = fleet.nats.open('ear');
+      await ear.ready();
+      ear.subscribe(fleet.subjects.heartbeat('host'), () => void beats.push(fleet.clock.now()));
+      const returnedAt = fleet.clock.now();
+      if (isNode) await hostClock.advance(140_000);
+      fleet.letGo(hostClock);
+      while (beats.length === 0 && fleet.clock.now() - returnedAt < BEAT_MS) await fleet.pass(100);
+      await fleet.pass(100);
+      t.ok(beats.length > 0, 'it has beaten');
+      t.equal(state(plane), 'online', 'online at that very beat');
+      await fleet.pass(400);
+      t.equal(await served(fleet, callFrom(world)), P1, 'and in use again');
+      t.equal(wordsOf(plane, 'offline').length, 1);
+      t.equal(wordsOf(plane, 'online').length, 1);
+      t.equal(wordsOf(plane, 'registered').length, 1, 'no second registration');
+      t.equal(plane.leading.registry.providers().filter(({ agent }) => agent === P1).length, 1);
+      t.same(caller.providersOf(NAME), [P1]);
+      await ear.close();
+      await finish(t, fleet, [[callFrom(world), { [P1]: 2 }]]);
+    });
+  }
+
+  // A neighbour: out of the table, its calls under way must not be forgotten, or the next beat would call it idle and bring it back.
+  await t.test('the beats of its sidecar do not bring back an agent that still hangs on its call', async (t) => {
+    const world = await blockedWorld(195_000);
+    const { fleet, plane, host, caller } = world;
+    const begun = host.offline.begin(NAME, DEADLINE);
+    await secondsListed(world, 137);
+    t.equal(state(plane), 'offline');
+    t.equal(await secondsListed(world, 57), 0, 'in none of the seconds until it answers');
+    await fleet.pass(2_000);
+    t.equal((await begun).entry.code, 0);
+    await fleet.pass(BEAT_MS);
+    t.same(caller.providersOf(NAME), [P1]);
+    t.equal(wordsOf(plane, 'online').length, 1);
+    await finish(t, fleet, [[host, { [P1]: 1 }]]);
+  });
+
+  // A neighbour: a provider that takes 190 s for each call, but answers others meanwhile, is alive and stays.
+  await t.test('whoever answers other calls meanwhile is not gone, however long one of them takes', async (t) => {
+    const world = await blockedWorld(190_000);
+    const { fleet, plane, host } = world;
+    const long = host.offline.begin(NAME, DEADLINE);
+    for (let n = 0; n < 18; n++) {
+      t.equal(await secondsListed(world, 10), 10);
+      t.equal(await served(fleet, host), P1);
+    }
+    await fleet.pass(15_000);
+    t.equal((await long).entry.code, 0);
+    t.same(wordsOf(plane, 'offline'), []);
+    await finish(t, fleet, [[host, { [P1]: 19 }]]);
+  });
+
+  await t.test('500 providers that beat in the same second: under 5 % of a CPU, and nobody flaps', async (t) => {
+    const fleet = new VirtualFleet();
+    const plane = fleet.replica('cp');
+    await plane.lead();
+    const bus = fleet.nats.open('the-500');
+    await bus.ready();
+    const speakers = Array.from({ length: 500 }, (_, n) => ({ sidecar: `host-${n}`, instance: `i-${n}`, agent: `crm.order.p${n}` }));
+    const answers = speakers.map((speaker) => {
+      const text = `contracts:\n${contractLine(NAME, '1.0.0')}\nproviders:\n${mockLine(speaker.agent, [`${NAME}@1.0.0`], `via: ${speaker.sidecar}`)}\n`;
+      return askLeader(bus, fleet.subjects, 'hello', helloOf(speaker, [agentOf(text, speaker.sidecar)]));
+    });
+    await fleet.pass(2_000);
+    t.ok((await Promise.all(answers)).every(({ ok }) => ok));
+    t.equal(plane.leading.registry.providers().filter(({ status }) => status === 'online').length, 500);
+    const seqBefore = plane.mirror.lastSeq;
+    const cpuBefore = process.cpuUsage();
+    const beganAt = fleet.clock.now();
+    for (let wave = 0; wave < 12; wave++) {
+      // Each misses one beat in a while: one that is lost takes nobody away.
+      const beating = speakers.filter((_, n) => (n + wave) % 7 !== 0);
+      for (const [n, speaker] of beating.entries()) {
+        bus.publish(fleet.subjects.heartbeat(speaker.sidecar), encode(beatOf(speaker, { [speaker.agent]: { idleMs: 45_000, inFlight: 0 } })));
+        if (n % 50 === 49) await fleet.pass(100);
+      }
+      await fleet.pass(beganAt + (wave + 1) * LEASES.heartbeatMs - fleet.clock.now());
+    }
+    const { user, system } = process.cpuUsage(cpuBefore);
+    const share = (user + system) / 1_000 / (fleet.clock.now() - beganAt);
+    t.ok(share < 0.05, `${(share * 100).toFixed(3)} % of a CPU over ${(fleet.clock.now() - beganAt) / 1_000} s`);
+    t.equal(plane.leading.registry.providers().filter(({ status }) => status === 'online').length, 500);
+    t.same(plane.events.filter(({ kind }) => kind === 'offline' || kind === 'online'), []);
+    t.equal(plane.mirror.lastSeq, seqBefore, 'beats write and push nothing');
+    await finish(t, fleet, []);
+  });
+});
+
+t.test('C063 what a killed provider offered does not hide what a new one offers, and its end is told once', async (t) => {
+  const offers = (names: readonly string[]): string[] => names.map((name) => `crm.order.${name}`);
+  const file = (agent: string, names: readonly string[], script: string, via: string): string => {
+    const lines = offers(names).map((name) => contractLine(name, '1.0.0'));
+    const provider = mockLine(agent, offers(names).map((name) => `${name}@1.0.0`), `via: ${via}`, script);
+    return `contracts:\n${lines.join('\n')}\nproviders:\n${provider}\n`;
+  };
+  const OLD = 'crm.order.old';
+  const NEW = 'crm.order.new';
+  const fleet = new VirtualFleet();
+  const plane = fleet.replica('cp');
+  await plane.lead();
+  // Nobody listens at the old one's port any more after ten seconds of this world.
+  const old = await fleet.sidecar('old', file(OLD, ['a', 'b'], 'latency: 1ms, behaviours: [{after: 7s, refuse_connect: true}]', 'old'));
+  const caller = await fleet.sidecar('caller', '', { callers: ['support.planner.1'] });
+  const call = async (name: string): Promise<string> => served(fleet, caller, `crm.order.${name}`);
+  t.equal(await call('a'), OLD);
+  t.equal(await call('c'), '2001', 'c is nobody’s yet');
+  await fleet.pass(8_000);
+  await old.kill();
+  const killedAt = fleet.clock.now();
+
+  await fleet.sidecar('new', file(NEW, ['a', 'b', 'c'], 'latency: 1ms', 'new'), { mesh: 'http://127.0.0.1:2' });
+  t.equal(await call('c'), NEW, 'c can be called as soon as the new one has registered');
+  t.ok(fleet.clock.now() - killedAt < 5_000);
+  for (const name of ['a', 'b']) t.equal(await call(name), NEW, 'what reaches the dead one first is served by the other');
+  const listed = (): Record<string, string[]> =>
+    Object.fromEntries(offers(['a', 'b', 'c']).map((name) => [name.slice('crm.order.'.length), caller.providersOf(name)]));
+  t.strictSame(listed(), { a: [NEW, OLD], b: [NEW, OLD], c: [NEW] }, 'the union over all whose lease runs');
+  const registry = (): Record<string, number> => Object.fromEntries(plane.leading.registry.capabilities().map((one) => [one.capability, one.online]));
+  t.strictSame(registry(), { 'crm.order.a': 2, 'crm.order.b': 2, 'crm.order.c': 1 });
+
+  const refusedBefore = caller.offline.mock.executions(OLD);
+  const pushesBefore = plane.mirror.lastSeq;
+  await fleet.pass(140_000);
+  t.strictSame(listed(), { a: [NEW], b: [NEW], c: [NEW] }, 'after its lease it is gone from every list');
+  t.strictSame(registry(), { 'crm.order.a': 1, 'crm.order.b': 1, 'crm.order.c': 1 });
+  t.equal(wordsOf(plane, 'offline', OLD).length, 1, 'told once');
+  t.equal(plane.mirror.lastSeq - pushesBefore, 3, 'and pushed once: what is stored of its sidecar, and the two capabilities');
+  const health = [...caller.offline.health.providers()].map(({ agentId }) => agentId);
+  t.strictSame(health, [NEW], 'nothing is measured of it any more');
+  t.notMatch(await caller.offline.metrics(), OLD, 'nor shown');
+  const counts: Record<string, number> = {};
+  for (let n = 0; n < 30; n++) for (const name of ['a', 'b', 'c']) counts[await call(name)] = (counts[await call(name)] ?? 0) + 1;
+  t.strictSame(counts, { [NEW]: 90 }, 'nobody is sent to it');
+  t.equal(caller.offline.mock.executions(OLD), refusedBefore);
+  await fleet.pass(300_000);
+  t.equal(wordsOf(plane, 'offline', OLD).length, 1, 'never again');
+  await finish(t, fleet, [[caller, { [OLD]: 1, [NEW]: 3 + 180 }]]);
+});
+
+/** Makes a call and lets the time of everybody pass until it has ended. */
+async function served(fleet: VirtualFleet, { offline }: VirtualSidecar, asked = NAME): Promise<string> {
+  let result: Result | null = null;
+  void offline.begin(asked, DEADLINE).then((ended) => {
+    result = ended;
+  });
+  for (let step = 0; step < 100 && result === null; step++) await fleet.pass(10);
+  const { entry, provider } = result as unknown as Result;
+  return entry.code === 0 ? (provider ?? 'nobody') : String(entry.code);
+}
+
+const encode = (message: object): Uint8Array => Buffer.from(JSON.stringify({ ...message, wire: REGISTRY_WIRE }));
