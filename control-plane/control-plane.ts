@@ -4,33 +4,33 @@
  */
 import { readFileSync } from 'node:fs';
 import { Bus } from '../base/nats.ts';
-import type { BusCredential } from '../base/nats-link.ts';
-import { republished } from '../base/bus-message.ts';
 import { type Clock, realClock, type Timer } from '../base/clock.ts';
 import type { Log, Logger } from '../base/log.ts';
 import { type Random, systemRandom } from '../base/random.ts';
 import { readSecret } from '../base/secret.ts';
-import type { Ask, Beacon } from '../proto/wire/registry.ts';
-import { CONTROL_STREAM, Subjects, Tail } from '../proto/wire/subjects.ts';
+import type { Ask } from '../proto/wire/registry.ts';
+import { CONTROL_STREAM, Subjects } from '../proto/wire/subjects.ts';
 import { Operators } from './api/operators.ts';
 import type { AskAnswer, LeaderFacts, Plane } from './api/plane.ts';
 import { allRoutes } from './api/routes.ts';
 import { ApiPort } from './api/server.ts';
 import { RequestCounts } from './api/metrics.ts';
 import { readExport } from './api/state.ts';
-import type { ControlPlaneConfig, NatsCredential } from './config.ts';
+import type { ControlPlaneConfig } from './config.ts';
 import { Leadership } from './leader.ts';
+import { readCredential } from './nats-credential.ts';
 import { Admission } from './push/admission.ts';
 import { FollowerCopy } from './push/copy.ts';
 import { Fleet } from './push/fleet.ts';
+import { Following } from './push/following.ts';
 import { Journal } from './push/journal.ts';
+import { encode, parse } from './push/json.ts';
 import { Leading } from './push/leading.ts';
 import { Mirror } from './push/mirror.ts';
 import { Prober } from './push/prober.ts';
-import { readConfig, readEpoch, readyStreams } from './push/streams.ts';
+import { readEpoch, readyStreams } from './push/streams.ts';
 import type { RegistryEvent } from './registry/change.ts';
 import type { Registry } from './registry/registry.ts';
-import { readHeartbeat, readReport } from './registry/requests.ts';
 
 /** Settings it cannot be started with; the message is for the person who wrote them. */
 export class StartRefused extends Error {
@@ -44,8 +44,6 @@ export class StartRefused extends Error {
 const RETRY_MS = 1_000;
 /** How often it is looked whether the stream is still the same one. */
 const WATCH_MS = 2_000;
-/** A follower that missed something reads again, but not for every message of a burst. */
-const REREAD_MS = 200;
 const ASK_MS = 3_000;
 /** What waits for NATS at the end has this long. */
 const FLUSH_MS = 2_000;
@@ -71,6 +69,7 @@ export class ControlPlane implements Plane {
   readonly #prober: Prober;
   readonly #admission: Admission;
   readonly #copy: FollowerCopy;
+  readonly #following: Following;
   readonly #watchers = new Set<(event: RegistryEvent) => void>();
   readonly #random: Random;
   readonly #restoreFile: string | null;
@@ -81,7 +80,6 @@ export class ControlPlane implements Plane {
   #taking = false;
   #retry: Timer | null = null;
   #watch: Timer | null = null;
-  #reread: Timer | null = null;
   #streamWarnings: readonly string[] = [];
   #trouble = '';
   /** Differences of the server's clock and ours, newest last; the largest is nearest to the truth. */
@@ -112,14 +110,28 @@ export class ControlPlane implements Plane {
     this.#admission = new Admission(config.addresses, clock);
     const operators = new Operators(config.api.operators.map(({ name, role, token }) => ({ name, role, token: secretOf(token) })));
     const { credential } = config.nats;
-    credentialOf(credential);
+    try {
+      readCredential(credential);
+    } catch (error) {
+      throw new StartRefused([(error as Error).message]);
+    }
     this.#bus = Bus.open({
       servers: config.nats.url.split(',').map((each) => each.trim()),
       name: `reach-control ${config.name}`,
       clock,
       random,
       notice: (level, words) => this.#logger[level](words),
-      credential: () => credentialOf(credential),
+      credential: () => readCredential(credential),
+    });
+    this.#following = new Following({
+      bus: this.#bus,
+      subjects: this.#subjects,
+      clock,
+      mirror: this.mirror,
+      copy: this.#copy,
+      fleet: this.fleet,
+      epoch: () => this.epoch,
+      isLeading: () => this.leading !== null,
     });
     this.journal = new Journal(this.#bus, this.#subjects, this.#logger);
     const publicHost = config.api.publicUrl === null ? [] : [new URL(config.api.publicUrl).hostname.toLowerCase()];
@@ -190,7 +202,8 @@ export class ControlPlane implements Plane {
   async stop(graceMs: number): Promise<void> {
     if (this.#isStopping) return;
     this.#isStopping = true;
-    for (const timer of [this.#retry, this.#watch, this.#reread]) timer?.cancel();
+    for (const timer of [this.#retry, this.#watch]) timer?.cancel();
+    this.#following.stop();
     const closing = this.api.close(graceMs);
     if (this.leading !== null) await this.#flushed(this.leading);
     this.#leave('it is stopping');
@@ -231,7 +244,7 @@ export class ControlPlane implements Plane {
   }
 
   async ask(sidecar: string, ask: Ask): Promise<AskAnswer> {
-    const reply = await this.#bus.request(this.#subjects.ask(sidecar), Buffer.from(JSON.stringify(ask), 'utf8'), ASK_MS);
+    const reply = await this.#bus.request(this.#subjects.ask(sidecar), encode(ask), ASK_MS);
     switch (reply.kind) {
       case 'ok':
         return answerOf(reply.message.data, sidecar);
@@ -276,12 +289,7 @@ export class ControlPlane implements Plane {
     for (const warning of ready.warnings) this.#logger.warn(warning);
     if (ready.epoch !== this.epoch) this.#newEpoch(ready.epoch, ready.isNew);
     else if (this.leading !== null) this.leading.recover();
-    if (this.leading === null) {
-      const failed = await this.#read();
-      if (failed !== null) return failed;
-    }
-    if (!this.#isFollowing) this.#listen();
-    return null;
+    return this.#following.begin();
   }
 
   #newEpoch(epoch: string, isNew: boolean): void {
@@ -299,47 +307,6 @@ export class ControlPlane implements Plane {
       if (wasLeading) void this.#take();
     } else
       this.#logger.info({ epoch, new_stream: isNew }, isNew ? 'a new, empty configuration stream' : 'the configuration stream is there');
-  }
-
-  async #read(): Promise<string | null> {
-    const read = await readConfig(this.#bus, this.#subjects);
-    if ('failed' in read) return read.failed;
-    if (this.leading === null) this.mirror.replace(read.entries, read.lastSeq);
-    return null;
-  }
-
-  #listen(): void {
-    this.#bus.subscribe(this.#subjects.push, (message) => {
-      // Who leads knows what it has written.
-      if (this.leading !== null) return;
-      const one = republished(message);
-      const tail = this.#subjects.tailOf(message.subject);
-      if (one === null || tail === null || tail === Tail.epoch) return;
-      if (one.seq > this.mirror.lastSeq + 1) this.#rereadSoon();
-      this.mirror.apply(tail, one.seq, one.data.toString('utf8'));
-    });
-    this.#bus.subscribe(this.#subjects.beacon, (message) => {
-      const beacon = parse(message.data) as Beacon | null;
-      if (this.leading !== null || beacon === null) return;
-      if (beacon.epoch === this.epoch && beacon.lastSeq > this.mirror.lastSeq) this.#rereadSoon();
-    });
-    this.#bus.subscribe(this.#subjects.heartbeats, (message) => {
-      const beat = readHeartbeat(parse(message.data));
-      if (beat !== null && this.leading === null && message.subject === this.#subjects.heartbeat(beat.sidecar)) this.#copy.beat(beat);
-    });
-    this.#bus.subscribe(this.#subjects.reports, (message) => {
-      const report = readReport(parse(message.data));
-      if (report === null || message.subject !== this.#subjects.report(report.sidecar)) return;
-      this.fleet.take(report, this.clock.now());
-      if (this.leading === null) this.#copy.report(report);
-    });
-  }
-
-  #rereadSoon(): void {
-    this.#reread ??= this.clock.after(REREAD_MS, () => {
-      this.#reread = null;
-      if (this.leading === null && !this.#isStopping) void this.#read();
-    });
   }
 
   /** Looks now and then whether the stream is still there and the same. */
@@ -379,7 +346,6 @@ export class ControlPlane implements Plane {
       bus: this.#bus,
       subjects: this.#subjects,
       mirror: this.mirror,
-      fleet: this.fleet,
       clock: this.clock,
       logger: this.#logger,
       leases: this.#config.leases,
@@ -413,7 +379,7 @@ export class ControlPlane implements Plane {
     leading.end(why);
     this.api.endStreams();
     if (!this.#isStopping) this.#logger.warn({ term: leading.term }, `leads no longer: ${why}`);
-    this.#rereadSoon();
+    this.#following.rereadSoon();
   }
 
   /** The pen found out that it is void. */
@@ -458,24 +424,9 @@ function secretOf(source: Parameters<typeof readSecret>[0]): string {
   }
 }
 
-function credentialOf(credential: NatsCredential): BusCredential | null {
-  if (credential.user !== null && credential.password !== null) return { user: credential.user, password: secretOf(credential.password) };
-  if (credential.token !== null) return { token: secretOf(credential.token) };
-  if (credential.credsFile !== null) return { creds: secretOf({ file: credential.credsFile }) };
-  return null;
-}
-
 function answerOf(data: Buffer, sidecar: string): AskAnswer {
   const answer = parse(data) as { readonly ok?: boolean; readonly problem?: string; readonly explanation?: unknown } | null;
   if (answer === null) return { kind: 'refused', why: `the sidecar ${sidecar} answered with something that is not JSON` };
   if (answer.ok !== true) return { kind: 'refused', why: answer.problem ?? `the sidecar ${sidecar} gave no reason` };
   return { answer: answer.explanation ?? answer };
-}
-
-function parse(data: Buffer): unknown {
-  try {
-    return JSON.parse(data.toString('utf8')) as unknown;
-  } catch {
-    return null;
-  }
 }

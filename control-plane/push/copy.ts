@@ -6,8 +6,8 @@
 import type { Clock } from '../../base/clock.ts';
 import type { Heartbeat, Report } from '../../proto/wire/registry.ts';
 import { type Leases, Registry } from '../registry/registry.ts';
-import { loadRegistry } from './leading.ts';
 import type { Mirror } from './mirror.ts';
+import { loadRegistry } from './stored.ts';
 
 /** However much changes, it is made anew no more often than this. */
 const LEAST_AGE_MS = 500;

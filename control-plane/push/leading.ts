@@ -6,32 +6,29 @@
  */
 import type { Clock, Timer } from '../../base/clock.ts';
 import type { Logger } from '../../base/log.ts';
-import type { BusMessage } from '../../base/bus-message.ts';
-import type { Bus, BusSubscription } from '../../base/nats.ts';
-import { Code } from '../../proto/wire/codes.ts';
-import type { Answer, CapabilityState, Hello, Leave, Refusal, Register, RegistrationState } from '../../proto/wire/registry.ts';
-import { REGISTRY_WIRE } from '../../proto/wire/registry.ts';
-import { CONFIG_STREAM, type Subjects, Tail } from '../../proto/wire/subjects.ts';
+import type { Bus } from '../../base/nats.ts';
+import type { CapabilityState, RegistrationState } from '../../proto/wire/registry.ts';
+import type { Subjects } from '../../proto/wire/subjects.ts';
 import { type Change, isQuiet, type OperatorsPart, type RegistryEvent } from '../registry/change.ts';
-import { noOperators, type OperatorsState } from '../registry/operators.ts';
+import type { OperatorsState } from '../registry/operators.ts';
 import { type Leases, Registry } from '../registry/registry.ts';
 import { tallyOf } from '../registry/shrink.ts';
-import { type Reading, readHeartbeat, readHello, readLeave, readRegister, readReport } from '../registry/requests.ts';
 import type { Admission } from './admission.ts';
 import { Beacon } from './beacon.ts';
 import { type Changed, everything, inputMessages, pushedMessages } from './derive-writes.ts';
-import type { Fleet } from './fleet.ts';
+import { Door } from './door.ts';
+import { encode } from './json.ts';
 import type { Mirror } from './mirror.ts';
 import type { Prober } from './prober.ts';
 import { ShrinkGuard } from './shrink-guard.ts';
+import { configStream, loadRegistry } from './stored.ts';
 import { readConfig } from './streams.ts';
-import { type Change as Message, type ConfigStream, Writer, type Written } from './writer.ts';
+import { type Change as Message, Writer, type Written } from './writer.ts';
 
 export interface LeadingParts {
   readonly bus: Bus;
   readonly subjects: Subjects;
   readonly mirror: Mirror;
-  readonly fleet: Fleet;
   readonly clock: Clock;
   readonly logger: Logger;
   readonly leases: Leases;
@@ -51,6 +48,8 @@ const BEACON_MS = 1_000;
 /** Writes of one burst share a beacon. */
 const BEACON_SOON_MS = 20;
 const RECOVER_MS = 500;
+/** How long an answer waits for its write. Sidecars ask again after that. */
+const WRITE_MS = 2_500;
 /** To the end of this turn of the event loop: whatever has come in with it is written with it. */
 const GATHER_MS = 0;
 const NOTHING_CHANGED: Written = Object.freeze({ ok: true, seq: 0 });
@@ -63,8 +62,6 @@ interface Dirty {
 }
 
 const nothingDirty = (): Dirty => ({ registrations: new Set(), operators: new Set(), capabilities: new Set(), scopes: new Set() });
-/** How long an answer waits for its write. Sidecars ask again after that. */
-const WRITE_MS = 2_500;
 
 export class Leading {
   /** Another one after an import. */
@@ -76,9 +73,7 @@ export class Leading {
   readonly #parts: LeadingParts;
   readonly #beacon: Beacon;
   readonly #shrink = new ShrinkGuard();
-  readonly #subscriptions: { close(): void }[] = [];
-  /** Of each sidecar the request that is being worked on. */
-  readonly #turns = new Map<string, Promise<Change>>();
+  readonly #door: Door;
   /** What the next write takes with it. */
   #dirty = nothingDirty();
   #gathering: Promise<Written> | null = null;
@@ -123,7 +118,15 @@ export class Leading {
     for (const { sidecar, mesh } of registry.sidecars()) parts.admission.own(sidecar, mesh);
     this.writer.resume();
     this.#takeOver();
-    this.#listen();
+    this.#door = new Door({
+      bus: parts.bus,
+      subjects: parts.subjects,
+      admission: parts.admission,
+      epoch: parts.epoch,
+      registry: () => this.registry,
+      commit: (change) => this.commit(change),
+      commitInTime: (change) => this.inTime(this.commit(change)),
+    });
     this.#sweepAgain();
     this.#beaconAgain();
   }
@@ -225,7 +228,7 @@ export class Leading {
   end(why: string): void {
     if (this.#ended) return;
     this.#ended = true;
-    for (const each of this.#subscriptions) each.close();
+    this.#door.close();
     for (const timer of [this.#sweep, this.#beat, this.#soon, this.#recovery]) timer?.cancel();
     this.writer.close(why);
   }
@@ -350,138 +353,9 @@ export class Leading {
     this.end(why);
     this.#parts.onLost(why);
   }
-
-  // ---- sidecars
-
-  #listen(): void {
-    const { bus, subjects } = this.#parts;
-    const subscribed = (one: BusSubscription): void => void this.#subscriptions.push(one);
-    subscribed(
-      bus.serve(subjects.ctl('hello'), (message) => this.#serve(message, readHello, (hello, refused) => this.#hello(hello, refused))),
-    );
-    subscribed(
-      bus.serve(subjects.ctl('register'), (message) =>
-        this.#serve(message, readRegister, (register, refused) => this.#register(register, refused)),
-      ),
-    );
-    subscribed(bus.serve(subjects.ctl('leave'), (message) => this.#serve(message, readLeave, (leave) => this.#leave(leave))));
-    subscribed(bus.subscribe(subjects.heartbeats, (message) => this.#beatOf(message)));
-    subscribed(bus.subscribe(subjects.reports, (message) => this.#reportOf(message)));
-  }
-
-  async #serve<T extends { readonly sidecar: string }>(
-    message: BusMessage,
-    read: (json: unknown) => Reading<T>,
-    act: (request: T, refused: readonly Refusal[]) => Change | Promise<Change>,
-  ): Promise<Uint8Array | null> {
-    const reading = read(parse(message.data));
-    if (reading.request === null) return encode(this.#answer(reading.refused, 0));
-    const { request } = reading;
-    const change = await this.#inTurn(request.sidecar, () => act(request, reading.refused));
-    if (this.#ended) return null;
-    const written = await this.inTime(this.commit(change));
-    if (this.#ended) return null;
-    if (written.ok) return encode(this.#answer(change.refused, written.seq));
-    const unwritten: Refusal = { agent: '', code: Code.delivery_unavailable, problems: [`not written: ${written.why}; ask again`] };
-    return encode(this.#answer([...change.refused, unwritten], 0));
-  }
-
-  /** Requests of one sidecar one after another: a goodbye must not overtake the hello whose address is still being looked up. */
-  async #inTurn(sidecar: string, act: () => Change | Promise<Change>): Promise<Change> {
-    const before = this.#turns.get(sidecar);
-    const turn = before === undefined ? Promise.resolve(act()) : before.then(act, act);
-    this.#turns.set(sidecar, turn);
-    try {
-      return await turn;
-    } finally {
-      if (this.#turns.get(sidecar) === turn) this.#turns.delete(sidecar);
-    }
-  }
-
-  async #hello(hello: Hello, refused: readonly Refusal[]): Promise<Change> {
-    const { admission } = this.#parts;
-    const mesh = admission.mesh(hello.mesh);
-    if (mesh === null) admission.own(hello.sidecar, hello.mesh);
-    const { admitted, refused: unwanted } = await admission.judge(hello.agents);
-    const all = [...refused, ...unwanted, ...(mesh === null ? [] : [{ agent: '', code: Code.forbidden, problems: [`mesh: ${mesh}`] }])];
-    return this.registry.hello({ ...hello, agents: admitted }, all);
-  }
-
-  async #register(register: Register, refused: readonly Refusal[]): Promise<Change> {
-    const { refused: unwanted } = await this.#parts.admission.judge([register.agent]);
-    return this.registry.register(register, [...refused, ...unwanted]);
-  }
-
-  #leave(leave: Leave): Change {
-    if (leave.agent === null) this.#parts.admission.own(leave.sidecar, null);
-    return this.registry.leave(leave);
-  }
-
-  #answer(refused: readonly Refusal[], seq: number): Answer {
-    return { wire: REGISTRY_WIRE, ok: refused.length === 0, refused, seq, epoch: this.epoch };
-  }
-
-  #beatOf(message: BusMessage): void {
-    const { bus, subjects } = this.#parts;
-    const beat = readHeartbeat(parse(message.data));
-    if (beat === null || message.subject !== subjects.heartbeat(beat.sidecar)) return;
-    const { change, askHello } = this.registry.heartbeat(beat);
-    void this.commit(change);
-    if (askHello) bus.publish(subjects.ask(beat.sidecar), encode({ wire: REGISTRY_WIRE, what: 'hello' }));
-  }
-
-  #reportOf(message: BusMessage): void {
-    const report = readReport(parse(message.data));
-    if (report === null || message.subject !== this.#parts.subjects.report(report.sidecar)) return;
-    void this.commit(this.registry.report(report));
-  }
-}
-
-/** Fills a registry from what is stored; troubles in words. */
-export function loadRegistry(registry: Registry, mirror: Mirror, epoch: string): readonly string[] {
-  const troubles: string[] = [];
-  const registrations: RegistrationState[] = [];
-  for (const tail of mirror.tails('reg.')) {
-    const state = mirror.state<RegistrationState>(tail);
-    if (state === null || state.wire !== REGISTRY_WIRE) troubles.push(`${tail} is not in a form that this version reads`);
-    else registrations.push(state);
-  }
-  const none = noOperators(epoch);
-  const operators: OperatorsState = {
-    policies: mirror.state<OperatorsState['policies']>(Tail.policies) ?? none.policies,
-    providers: mirror.state<OperatorsState['providers']>(Tail.providers) ?? none.providers,
-    canary: mirror.state<OperatorsState['canary']>(Tail.canary) ?? none.canary,
-  };
-  return troubles.length > 0
-    ? troubles
-    : registry.load(epoch, registrations, operators, (sidecar) => mirror.get(Tail.registration(sidecar))?.seq ?? 0);
-}
-
-function configStream(bus: Bus, subjects: Subjects): ConfigStream {
-  return {
-    append: async (tail, text, expectLastSeq) => {
-      const appended = await bus.append(subjects.cfg(tail), Buffer.from(text, 'utf8'), { expectLastSeq, stream: CONFIG_STREAM });
-      if ('seq' in appended) return { kind: 'stored', seq: appended.seq };
-      if ('conflict' in appended)
-        return { kind: 'conflict', why: `the stream is at ${appended.conflict ?? 'another sequence'}, expected was ${expectLastSeq}` };
-      return { kind: 'unavailable', why: appended.failed };
-    },
-  };
 }
 
 function keepsAll(before: string, after: string): boolean {
   const now = new Set((JSON.parse(after) as CapabilityState).providers.map(({ record }) => record.agentId));
   return (JSON.parse(before) as CapabilityState).providers.every(({ record }) => now.has(record.agentId));
-}
-
-function encode(value: unknown): Uint8Array {
-  return Buffer.from(JSON.stringify(value), 'utf8');
-}
-
-function parse(data: Buffer): unknown {
-  try {
-    return JSON.parse(data.toString('utf8')) as unknown;
-  } catch {
-    return null;
-  }
 }

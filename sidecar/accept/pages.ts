@@ -141,6 +141,7 @@ export async function metrics(front: Front, response: ServerResponse): Promise<v
       registry: front.registry?.client.status() ?? null,
       breakers: view.cells(),
       providers: view.providers(),
+      isKnown: (agentId) => view.known(agentId) !== null,
     });
     send(response, 200, shown.contentType, text, 0);
   } catch (error) {

@@ -33,6 +33,8 @@ export interface ScrapeSources {
   readonly registry?: RegistryReading | null;
   readonly breakers: Iterable<{ readonly agentId: string; readonly capability: string; readonly stateName: BreakerStateName }>;
   readonly providers: Iterable<{ readonly agentId: string; readonly inFlight: number; readonly ejectedUntil: number }>;
+  /** Whether the table names a provider, or calls to it are under way. Absent: whoever was counted is shown for ever. */
+  readonly isKnown?: (agentId: string) => boolean;
 }
 
 export interface RegistryReading {
@@ -70,6 +72,8 @@ class CallCells {
 class AttemptCells {
   readonly attempts: Int32Array;
   readonly durations: number;
+  /** Its series have been dropped: the cells are somebody else's. */
+  isDropped = false;
   constructor(durations: number) {
     this.attempts = new Int32Array(CODES.length).fill(-1);
     this.durations = durations;
@@ -174,6 +178,8 @@ export class Metrics {
   /** By name and version, so that a pushed table goes on counting in the same cells. */
   readonly #callCells = new Map<string, CallCells>();
   readonly #attemptCells = new Map<string, AttemptCells>();
+  /** Providers that were gone at the last scrape. */
+  readonly #leaving = new Set<string>();
   readonly #unknown = this.#cellsOf(UNKNOWN, '');
   readonly #wayCells = new Map<string, number>(WAYS.map((way) => [way, this.#inFlight.cell(way)]));
 
@@ -239,6 +245,7 @@ export class Metrics {
 
   /** The exposition text; breakers and providers that are no longer known are no longer shown. */
   async render(sources: ScrapeSources): Promise<string> {
+    if (sources.isKnown !== undefined) this.#dropGone(sources.isKnown);
     for (const reading of this.#readings) reading.clear();
     for (const breaker of sources.breakers) this.#breakers.set(BREAKER_STATE[breaker.stateName], breaker.agentId, breaker.capability);
     for (const provider of sources.providers) this.#providerInFlight.set(provider.inFlight, provider.agentId);
@@ -263,6 +270,26 @@ export class Metrics {
     if (beacon_ago_ms !== null) this.#beacon.set(beacon_ago_ms / 1_000);
     for (const event of ['deltas', 'gaps', 'repairs', 'comparisons', 'epochs'] as const) this.#registryEvents.set(counters[event], event);
     for (const [state, count] of Object.entries(agents)) this.#ownAgents.set(count, state);
+  }
+
+  /**
+   * What was counted of a provider that is gone is shown once more, so that its last calls are not lost, and then no longer:
+   * agents come and go under new names, and the series of the dead would take the place of the living.
+   */
+  #dropGone(isKnown: (agentId: string) => boolean): void {
+    const isGone = ({ provider }: Readonly<Record<string, string>>): boolean => provider !== undefined && this.#leaving.has(provider) && !isKnown(provider);
+    for (const metric of [this.#attempts, this.#attemptSeconds, this.#transitions]) metric.drop(isGone);
+    for (const [key, cells] of this.#attemptCells) {
+      const provider = key.slice(key.indexOf(' ') + 1);
+      if (!isGone({ provider })) continue;
+      cells.isDropped = true;
+      this.#attemptCells.delete(key);
+    }
+    this.#leaving.clear();
+    for (const key of this.#attemptCells.keys()) {
+      const provider = key.slice(key.indexOf(' ') + 1);
+      if (!isKnown(provider)) this.#leaving.add(provider);
+    }
   }
 
   #countRetries(call: Call): void {
@@ -305,7 +332,7 @@ export class Metrics {
 
   #attemptCellsOf(candidate: Candidate): AttemptCells {
     let cells = this.#candidates.get(candidate);
-    if (cells !== undefined) return cells;
+    if (cells !== undefined && !cells.isDropped) return cells;
     const capability = candidate.version.capability.name;
     const provider = candidate.provider.agentId;
     const key = `${capability} ${provider}`;

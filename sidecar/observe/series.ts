@@ -29,9 +29,11 @@ const BETWEEN = '\u0000';
 
 class Index {
   readonly labelNames: readonly string[];
-  readonly labels: Record<string, string>[] = [];
+  /** By position; null = free for the next labels. */
+  readonly #labels: (Record<string, string> | null)[] = [];
   readonly #maxSeries: number;
   readonly #byKey = new Map<string, number>();
+  readonly #free: number[] = [];
   #other = -1;
 
   constructor(labelNames: readonly string[], maxSeries: number) {
@@ -54,10 +56,34 @@ class Index {
     return at;
   }
 
+  get size(): number {
+    return this.#labels.length - this.#free.length;
+  }
+
+  *entries(): Generator<readonly [at: number, labels: Readonly<Record<string, string>>]> {
+    for (const [at, labels] of this.#labels.entries()) if (labels !== null) yield [at, labels];
+  }
+
+  /** Frees the positions of these labels, to be given away again. */
+  drop(isGone: (labels: Readonly<Record<string, string>>) => boolean): number[] {
+    const freed: number[] = [];
+    for (const [key, at] of this.#byKey) {
+      if (!isGone(this.#labels[at] as Record<string, string>)) continue;
+      this.#byKey.delete(key);
+      this.#labels[at] = null;
+      this.#free.push(at);
+      freed.push(at);
+    }
+    return freed;
+  }
+
   #push(values: readonly string[]): number {
     const labels: Record<string, string> = {};
     for (let i = 0; i < this.labelNames.length; i++) labels[this.labelNames[i] as string] = values[i] as string;
-    return this.labels.push(labels) - 1;
+    const free = this.#free.pop();
+    if (free === undefined) return this.#labels.push(labels) - 1;
+    this.#labels[free] = labels;
+    return free;
   }
 }
 
@@ -83,7 +109,7 @@ export class Series {
     this.#index = new Index(labelNames, maxSeries);
   }
 
-  /** The cell of these label values; keep it, it stays valid. */
+  /** The cell of these label values; keep it, it stays valid until it is dropped. */
   cell(...values: string[]): number {
     const at = this.#index.at(values);
     this.#cells = grown(this.#cells, at + 1);
@@ -98,12 +124,17 @@ export class Series {
     return this.#cells[cell] ?? 0;
   }
 
+  /** Forgets the series of these labels. Nobody may hold on to their cells. */
+  drop(isGone: (labels: Readonly<Record<string, string>>) => boolean): void {
+    for (const at of this.#index.drop(isGone)) this.#cells[at] = 0;
+  }
+
   get size(): number {
-    return this.#index.labels.length;
+    return this.#index.size;
   }
 
   get(): Promise<Rendered> {
-    const values = this.#index.labels.map((labels, at) => ({ labels, value: this.#cells[at] as number }));
+    const values = [...this.#index.entries()].map(([at, labels]) => ({ labels, value: this.#cells[at] as number }));
     return Promise.resolve({ name: this.name, help: this.#help, type: this.#type, values, aggregator: 'sum' });
   }
 }
@@ -175,15 +206,20 @@ export class Histogram {
     (this.#cells[cell + this.#width - 1] as number) += seconds;
   }
 
+  /** Forgets the series of these labels. Nobody may hold on to their cells. */
+  drop(isGone: (labels: Readonly<Record<string, string>>) => boolean): void {
+    for (const at of this.#index.drop(isGone)) this.#cells.fill(0, at * this.#width, (at + 1) * this.#width);
+  }
+
   get size(): number {
-    return this.#index.labels.length;
+    return this.#index.size;
   }
 
   get(): Promise<Rendered> {
     const values: Sample[] = [];
     const names = { bucket: `${this.name}_bucket`, sum: `${this.name}_sum`, count: `${this.name}_count` };
     const bounds = [...this.#bounds, '+Inf'].map((le) => ({ le }));
-    for (const [at, sharedLabels] of this.#index.labels.entries()) {
+    for (const [at, sharedLabels] of this.#index.entries()) {
       const start = at * this.#width;
       let count = 0;
       for (const [i, labels] of bounds.entries()) {

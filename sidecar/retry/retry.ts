@@ -45,6 +45,12 @@ const REPEATABLE: ReadonlySet<number> = new Set([
   Code.provider_error,
 ]);
 
+/**
+ * The provider's own sidecar knew something before we did: the agent has left, is drained, or the sidecar stops. The word is
+ * on its way to us too, and till it is here a call must not be lost by it; the others are not concerned.
+ */
+const NOT_THERE: ReadonlySet<number> = new Set([Code.no_provider, Code.blocked_by_operator]);
+
 /** Provider statuses below 500 that mean "not now, not here" rather than "your fault". */
 const TRY_ELSEWHERE: ReadonlySet<number> = new Set([408, 425, 429]);
 
@@ -53,8 +59,7 @@ export function retry(call: Call, budget: RetryBudget, random: Random): Verdict 
   const { retry: policy } = (call.chosen as Candidate).settings;
   const agent = last.candidate.provider.agentId;
   if (call.cancelled) return new Verdict(gone);
-  if (!REPEATABLE.has(last.code) || (last.code === Code.provider_error && last.status < 500 && !TRY_ELSEWHERE.has(last.status)))
-    return new Verdict(notForThis, `${last.code}`);
+  if (!isMendable(last)) return new Verdict(notForThis, `${last.code}`);
   const startedThere = last.started !== 'not_started' && last.status !== 425;
   if (startedThere && call.execution === 'once') return new Verdict(once, agent);
   if (call.noRetry) return new Verdict(toldNot, agent);
@@ -72,6 +77,13 @@ export function retry(call: Call, budget: RetryBudget, random: Random): Verdict 
   }
   call.pauseMs = pause;
   return new Verdict(again, used + 1, policy.max, pause);
+}
+
+/** Another provider might do better. */
+function isMendable(last: Attempt): boolean {
+  if (last.started === 'not_started' && NOT_THERE.has(last.code)) return true;
+  if (!REPEATABLE.has(last.code)) return false;
+  return last.code !== Code.provider_error || last.status >= 500 || TRY_ELSEWHERE.has(last.status);
 }
 
 /** Before anything is waited for or taken from the budget. `choose` has the last word; this only spares what cannot be. */

@@ -42,9 +42,10 @@ export class Follower {
     );
   }
 
-  /** The shards of a capability beside the first one. */
-  followShards(name: string): void {
-    this.follow(shardsOf(name));
+  /** @param isSharded it has shards beside the first one. */
+  followCapability(name: string, isSharded: boolean): void {
+    this.follow(Tail.capability(name));
+    if (isSharded) this.follow(shardsOf(name));
   }
 
   unfollowCapability(name: string): void {

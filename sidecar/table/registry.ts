@@ -12,13 +12,14 @@ import { type Subjects, Tail } from '../../proto/wire/subjects.ts';
 import { AgentsFile } from './agents-file.ts';
 import { Announcer, type Self } from './announce.ts';
 import type { RegistryBus } from './bus.ts';
+import type { SyncCounters } from './copy.ts';
 import { DurableFile } from './durable-file.ts';
 import { HeldFile } from './held-file.ts';
 import type { InstalledTable } from './installed.ts';
 import { OwnAgents, type OwnState } from './own-agents.ts';
 import { OwnFile } from './own-file.ts';
 import { Reporter } from './reporter.ts';
-import { type SyncCounters, TableSync } from './sync.ts';
+import { TableSync } from './sync.ts';
 import { isRegistrationUsable, tryOutFor } from './try-out.ts';
 
 export interface RegistryParts {

@@ -24,6 +24,10 @@ export class Standing {
   confirmed = false;
   /** What the comparison is waiting for; '' = for nothing. */
   trouble = '';
+  /** Why a new epoch is not in force yet; '' = there is none. */
+  heldBack = '';
+  /** Why the stream cannot be followed; '' = it can. */
+  wentBack = '';
   /** `clock.now()`; -Infinity = never. */
   lastBeaconAt = Number.NEGATIVE_INFINITY;
   /** `clock.now()` since which there has been a reason without a break; null = fresh. */
@@ -75,11 +79,16 @@ export class Standing {
 
   #reason(): string {
     if (!this.connected) return `NATS cannot be reached${this.why === '' ? '' : ` (${this.why})`}`;
-    if (this.trouble !== '') return this.trouble;
+    const trouble = this.#trouble;
+    if (trouble !== '') return trouble;
     if (!this.confirmed) return 'not compared with the registry yet since the connection came';
     if (!this.#isBeaconFresh()) return 'the control plane is not heard';
     const newest = [...this.#refused.values()].at(-1);
     return newest === undefined ? '' : `a change of ${newest.tail} was refused: ${newest.why}`;
+  }
+
+  get #trouble(): string {
+    return this.trouble !== '' ? this.trouble : this.heldBack !== '' ? this.heldBack : this.wentBack;
   }
 
   #isBeaconFresh(): boolean {
@@ -88,7 +97,7 @@ export class Standing {
 
   /** Silence counts from the last word, not from when it was noticed. */
   #reasonSince(): number {
-    const isSilence = this.connected && this.trouble === '' && this.confirmed && !this.#isBeaconFresh();
+    const isSilence = this.connected && this.#trouble === '' && this.confirmed && !this.#isBeaconFresh();
     return isSilence && Number.isFinite(this.lastBeaconAt) ? this.lastBeaconAt : this.#clock.now();
   }
 }

@@ -255,14 +255,19 @@ t.test('C063 what a killed provider offered does not hide what a new one offers,
   t.equal(plane.mirror.lastSeq - pushesBefore, 3, 'and pushed once: what is stored of its sidecar, and the two capabilities');
   const health = [...caller.offline.health.providers()].map(({ agentId }) => agentId);
   t.strictSame(health, [NEW], 'nothing is measured of it any more');
-  t.notMatch(await caller.offline.metrics(), OLD, 'nor shown');
+  caller.offline.metricsForget();
+  t.match(await caller.offline.metrics(), /reach_attempts_total{[^}]*crm\.order\.old/, 'its last calls are shown once more');
+  t.notMatch(await caller.offline.metrics(), OLD, 'and then nothing of it');
   const counts: Record<string, number> = {};
-  for (let n = 0; n < 30; n++) for (const name of ['a', 'b', 'c']) counts[await call(name)] = (counts[await call(name)] ?? 0) + 1;
+  for (let n = 0; n < 90; n++) {
+    const who = await call(['a', 'b', 'c'][n % 3] as string);
+    counts[who] = (counts[who] ?? 0) + 1;
+  }
   t.strictSame(counts, { [NEW]: 90 }, 'nobody is sent to it');
   t.equal(caller.offline.mock.executions(OLD), refusedBefore);
   await fleet.pass(300_000);
   t.equal(wordsOf(plane, 'offline', OLD).length, 1, 'never again');
-  await finish(t, fleet, [[caller, { [OLD]: 1, [NEW]: 3 + 180 }]]);
+  await finish(t, fleet, [[caller, { [OLD]: 1, [NEW]: 3 + 90 }]]);
 });
 
 /** Makes a call and lets the time of everybody pass until it has ended. */

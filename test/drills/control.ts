@@ -17,6 +17,8 @@ import { Generator } from './generator.ts';
 import { figuresOf, type Phase, tableOf } from './phases.ts';
 
 const RATE_PER_SEC = 500;
+const WARM_UP_PER_SEC = 100;
+const WARM_UP_MS = 2_000;
 const CALM_MS = 4_000;
 /** How long everything stays away before and after the sidecar is restarted. */
 const AWAY_MS = 3_000;
@@ -29,8 +31,9 @@ const EVIDENCE = join(REPO, 'build', 'drill-control');
 const ORDER = 'drill.order.query';
 const NOTE = 'drill.note.search';
 const TEXT = {
-  contracts: [ORDER, NOTE].map((name) => ({ name, version: '1.0.0', execution: 'idempotent', timeout: '2s', acl: 'public' })),
-  policies: [ORDER, NOTE].map((capability) => ({ capability, load: 'round_robin' })),
+  contracts: [ORDER, NOTE].map((name) => ({ name, version: '1.0.0', execution: 'idempotent', timeout: '5s', acl: 'public' })),
+  // The drill is about what is lost, not about how slow a busy machine is.
+  policies: [ORDER, NOTE].map((capability) => ({ capability, load: 'round_robin', breaker: { slow_call: '5s' } })),
 };
 const member = (agentId: string, sidecar: string, offers: string): Member => ({
   agentId,
@@ -81,11 +84,17 @@ async function stale(): Promise<string[]> {
 async function drill(): Promise<Outcome> {
   const { registry } = team;
   const before = await standing();
-  const generator = new Generator(
-    team.seats().map(({ place }) => ({ name: place.member.sidecar, url: `http://${place.listen}`, token: place.token })),
-    [`${ORDER}@^1.0`, NOTE],
-    RATE_PER_SEC,
+  const lanes = team.seats().map(({ place }) => ({ name: place.member.sidecar, url: `http://${place.listen}`, token: place.token }));
+  const targets = [`${ORDER}@^1.0`, NOTE];
+  // A process that has just started runs slow code.
+  const warmUp = new Generator(lanes, targets, WARM_UP_PER_SEC);
+  await sleep(WARM_UP_MS);
+  await warmUp.end();
+  check(
+    warmUp.failures.length === 0,
+    `${warmUp.failures.length} calls failed before anything was killed: ${warmUp.failures[0]?.words ?? ''}`,
   );
+  const generator = new Generator(lanes, targets, RATE_PER_SEC);
   const phases: Phase[] = [];
   const phase = (name: string): void => {
     phases.push({ name, fromMs: generator.nowMs });

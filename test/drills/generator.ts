@@ -37,7 +37,7 @@ const AGAIN_MS = 100;
 /** A call that is refused for so long has failed: a sidecar is back within seconds. */
 const GIVE_UP_MS = 20_000;
 /** Calls that one agent has under way at most: well below what its sidecar admits (64 a capability), so that a backlog drains and is not refused. */
-const CONNECTIONS = 24;
+const MAX_IN_FLIGHT = 24;
 const ANSWER_MS = 15_000;
 
 class LaneState {
@@ -45,27 +45,33 @@ class LaneState {
   readonly index: number;
   readonly pool: Pool;
   inFlight = 0;
-  /** Resolves when calls may be sent again; null = they may. */
-  held: Promise<void> | null = null;
-  #release: () => void = () => {};
+  /** No new call is sent. */
+  #isHeld = false;
+  /** Calls that wait for their turn, oldest first. */
+  readonly #waiting: (() => void)[] = [];
   #idle: (() => void) | null = null;
 
   constructor(lane: Lane, index: number) {
     this.lane = lane;
     this.index = index;
-    this.pool = new Pool(lane.url, { connections: CONNECTIONS, headersTimeout: ANSWER_MS, bodyTimeout: ANSWER_MS });
+    this.pool = new Pool(lane.url, { connections: MAX_IN_FLIGHT, headersTimeout: ANSWER_MS, bodyTimeout: ANSWER_MS });
+  }
+
+  /** Resolves when a call may be sent. */
+  async turn(): Promise<void> {
+    if (this.#isHeld || this.inFlight >= MAX_IN_FLIGHT) await new Promise<void>((go) => this.#waiting.push(go));
+    else this.inFlight++;
   }
 
   ended(): void {
     this.inFlight--;
+    this.#admit();
     if (this.inFlight === 0) this.#idle?.();
   }
 
   /** What is due from now on waits; resolves when nothing is under way. */
   async hold(): Promise<void> {
-    this.held = new Promise((done) => {
-      this.#release = done;
-    });
+    this.#isHeld = true;
     if (this.inFlight > 0)
       await new Promise<void>((done) => {
         this.#idle = done;
@@ -74,8 +80,15 @@ class LaneState {
   }
 
   release(): void {
-    this.held = null;
-    this.#release();
+    this.#isHeld = false;
+    this.#admit();
+  }
+
+  #admit(): void {
+    while (!this.#isHeld && this.inFlight < MAX_IN_FLIGHT && this.#waiting.length > 0) {
+      this.inFlight++;
+      this.#waiting.shift()?.();
+    }
   }
 }
 
@@ -151,8 +164,7 @@ export class Generator {
 
   async #one(n: number, dueMs: number, lane: LaneState, target: string): Promise<void> {
     for (let refusals = 0; ; refusals++) {
-      while (lane.held !== null) await lane.held;
-      lane.inFlight++;
+      await lane.turn();
       const outcome = await send(lane, target, n);
       lane.ended();
       if (outcome !== REFUSED) {

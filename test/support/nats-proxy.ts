@@ -9,6 +9,8 @@ export class NatsProxy {
   accepted = 0;
   /** While true, whoever comes is hung up on. */
   refuses = false;
+  /** What clients sent, when it is recorded; null = it is not. */
+  sent: Buffer[] | null = null;
 
   /** @param port of the nats-server on 127.0.0.1 */
   static async start(t: { teardown(end: () => void | Promise<void>): unknown }, port: number): Promise<NatsProxy> {
@@ -29,6 +31,7 @@ export class NatsProxy {
       const upstream = createConnection(port, '127.0.0.1');
       this.#keep(client, upstream);
       this.#keep(upstream, client);
+      client.on('data', (chunk: Buffer) => void this.sent?.push(chunk));
       client.pipe(upstream).pipe(client);
     });
   }

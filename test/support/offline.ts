@@ -48,6 +48,7 @@ export class Offline {
   readonly observation: Observation;
   readonly engine: Engine;
   readonly #ids: SeededRandom;
+  #forgetting: { readonly isKnown?: (agentId: string) => boolean } = {};
 
   /** @param table null = it comes from elsewhere. */
   constructor(table: string | null, options: OfflineOptions = {}) {
@@ -147,9 +148,15 @@ export class Offline {
     throw new Error(`no health cell of ${agentId} for ${capability}`);
   }
 
+  /** From now on a scrape forgets who is gone, as the live page does. */
+  metricsForget(): void {
+    this.#forgetting = { isKnown: (agentId) => this.health.known(agentId) !== null };
+  }
+
   async metrics(): Promise<string> {
     const table = { version: this.table.current().version, ageMs: 0, rejected: this.table.refusals };
-    return await this.observation.metrics.render({ table, breakers: this.health.cells(), providers: this.health.providers() });
+    const { health } = this;
+    return await this.observation.metrics.render({ table, breakers: health.cells(), providers: health.providers(), ...this.#forgetting });
   }
 
   /** For `assertQuiet`. */

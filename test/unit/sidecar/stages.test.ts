@@ -1,6 +1,7 @@
 import t from 'tap';
 import { SeededRandom } from '../../../base/random.ts';
 import type { Override } from '../../../proto/language/types.ts';
+import type { Attempt, Started } from '../../../sidecar/call/attempt-record.ts';
 import { Call, headerOf, NO_HEADERS, payloadOf, record } from '../../../sidecar/call/call.ts';
 import { Principal } from '../../../sidecar/call/principal.ts';
 import { answered, failed, NO_BODY, type Reply } from '../../../sidecar/call/reply.ts';
@@ -19,7 +20,7 @@ import { name, targetOf } from '../../../sidecar/name/name.ts';
 import { overrides } from '../../../sidecar/overrides/overrides.ts';
 import { outbound } from '../../../sidecar/pipeline.ts';
 import { RetryBudget } from '../../../sidecar/retry/budget.ts';
-import { backoffMs } from '../../../sidecar/retry/retry.ts';
+import { backoffMs, retry } from '../../../sidecar/retry/retry.ts';
 import { readScenario } from '../../../sidecar/lab/read-scenario.ts';
 import { World } from '../../../sidecar/lab/world.ts';
 import type { Engine } from '../../../sidecar/engine.ts';
@@ -867,6 +868,25 @@ ${mocks}
       t.equal(reasonsOf(call).includes('retry.spent'), true);
     }
   });
+  t.test(
+    'a provider whose own sidecar turns the call away, since it is drained, gone or stopping: elsewhere, whatever the work is',
+    async (t) => {
+      const world = table('  crm.order.1: {status: 500}', 'execution: once');
+      const judged = async (code: number, started: Started): Promise<string> => {
+        const call = await go(world, ask(world, 'crm.order.query'));
+        const last = call.attempts[0] as Attempt;
+        last.code = code as Attempt['code'];
+        last.started = started;
+        return retry(call, world.engine.retryBudget, world.engine.random).reason.name;
+      };
+      for (const code of [2006, 2001]) {
+        t.equal(await judged(code, 'not_started'), 'elsewhere', String(code));
+        t.equal(await judged(code, 'started'), 'not_repeatable', `${code}, if it had begun`);
+      }
+      for (const code of [4002, 4003, 4005, 2005])
+        t.equal(await judged(code, 'not_started'), 'not_repeatable', `${code}: the others would say the same`);
+    },
+  );
   t.test('backoff: none where nothing began, else doubling with chance, within bounds', async (t) => {
     const random = new SeededRandom(1);
     for (let i = 0; i < 200; i++) {

@@ -617,6 +617,22 @@ t.test('a registry that begins anew', async (t) => {
     t.equal(here.providers(QUERY), null, 'in the end the registry is right');
   });
 
+  t.test('one that goes back within its epoch is not followed, and that is said aloud', async (t) => {
+    const world = await VirtualRegistry.begun(t);
+    for (let i = 0; i < 10; i++) await world.writer.all(tableOf({ [QUERY]: 2 }), 'here');
+    const here = await world.joined();
+    await world.beginAnew('epoch-1');
+    await world.writer.all(tableOf({ [QUERY]: 1 }), 'here');
+    await world.clock.advance(5_000);
+    t.strictSame(here.providers(QUERY), ids(2));
+    t.match(here.stale, /has gone back to sequence 3, and 21 is held here.* needs a new epoch/);
+    await world.beginAnew('epoch-2');
+    await world.writer.all(tableOf({ [QUERY]: 1 }), 'here');
+    await world.clock.advance(8_000);
+    t.strictSame(here.providers(QUERY), ids(1));
+    t.equal(here.stale, '');
+  });
+
   t.test('a writer of an old epoch that is still heard changes nothing', async (t) => {
     const world = await VirtualRegistry.begun(t);
     await world.writer.all(tableOf({ [QUERY]: 2 }), 'here');

@@ -1,0 +1,124 @@
+/**
+ * Where sidecars knock: requests (hello, register, leave), beats and reports. Reads them, has their addresses judged, hands
+ * them to the registry, and answers when what follows is in force. Open only while this replica leads.
+ */
+import type { BusMessage } from '../../base/bus-message.ts';
+import type { Bus, BusSubscription } from '../../base/nats.ts';
+import { Code } from '../../proto/wire/codes.ts';
+import { type Answer, type Hello, type Leave, type Refusal, type Register, REGISTRY_WIRE } from '../../proto/wire/registry.ts';
+import type { Subjects } from '../../proto/wire/subjects.ts';
+import type { Change } from '../registry/change.ts';
+import type { Registry } from '../registry/registry.ts';
+import { type Reading, readHeartbeat, readHello, readLeave, readRegister, readReport } from '../registry/requests.ts';
+import type { Admission } from './admission.ts';
+import { encode, parse } from './json.ts';
+import type { Written } from './writer.ts';
+
+export interface DoorParts {
+  readonly bus: Bus;
+  readonly subjects: Subjects;
+  readonly admission: Admission;
+  readonly epoch: string;
+  readonly registry: () => Registry;
+  readonly commit: (change: Change) => Promise<Written>;
+  /** The same, but no longer than an asker waits. */
+  readonly commitInTime: (change: Change) => Promise<Written>;
+}
+
+export class Door {
+  readonly #parts: DoorParts;
+  readonly #subscriptions: BusSubscription[] = [];
+  /** Of each sidecar the request that is being worked on. */
+  readonly #turns = new Map<string, Promise<Change>>();
+  #isClosed = false;
+
+  constructor(parts: DoorParts) {
+    this.#parts = parts;
+    const { bus, subjects } = parts;
+    const subscribed = (one: BusSubscription): void => void this.#subscriptions.push(one);
+    subscribed(
+      bus.serve(subjects.ctl('hello'), (message) => this.#serve(message, readHello, (hello, refused) => this.#hello(hello, refused))),
+    );
+    subscribed(
+      bus.serve(subjects.ctl('register'), (message) =>
+        this.#serve(message, readRegister, (register, refused) => this.#register(register, refused)),
+      ),
+    );
+    subscribed(bus.serve(subjects.ctl('leave'), (message) => this.#serve(message, readLeave, (leave) => this.#leave(leave))));
+    subscribed(bus.subscribe(subjects.heartbeats, (message) => this.#beatOf(message)));
+    subscribed(bus.subscribe(subjects.reports, (message) => this.#reportOf(message)));
+  }
+
+  async #serve<T extends { readonly sidecar: string }>(
+    message: BusMessage,
+    read: (json: unknown) => Reading<T>,
+    act: (request: T, refused: readonly Refusal[]) => Change | Promise<Change>,
+  ): Promise<Uint8Array | null> {
+    const reading = read(parse(message.data));
+    if (reading.request === null) return encode(this.#answer(reading.refused, 0));
+    const { request } = reading;
+    const change = await this.#inTurn(request.sidecar, () => act(request, reading.refused));
+    if (this.#isClosed) return null;
+    const written = await this.#parts.commitInTime(change);
+    if (this.#isClosed) return null;
+    if (written.ok) return encode(this.#answer(change.refused, written.seq));
+    const unwritten: Refusal = { agent: '', code: Code.delivery_unavailable, problems: [`not written: ${written.why}; ask again`] };
+    return encode(this.#answer([...change.refused, unwritten], 0));
+  }
+
+  /** Requests of one sidecar one after another: a goodbye must not overtake the hello whose address is still being looked up. */
+  async #inTurn(sidecar: string, act: () => Change | Promise<Change>): Promise<Change> {
+    const before = this.#turns.get(sidecar);
+    const turn = before === undefined ? Promise.resolve(act()) : before.then(act, act);
+    this.#turns.set(sidecar, turn);
+    try {
+      return await turn;
+    } finally {
+      if (this.#turns.get(sidecar) === turn) this.#turns.delete(sidecar);
+    }
+  }
+
+  async #hello(hello: Hello, refused: readonly Refusal[]): Promise<Change> {
+    const { admission } = this.#parts;
+    const mesh = admission.mesh(hello.mesh);
+    if (mesh === null) admission.own(hello.sidecar, hello.mesh);
+    const { admitted, refused: unwanted } = await admission.judge(hello.agents);
+    const all = [...refused, ...unwanted, ...(mesh === null ? [] : [{ agent: '', code: Code.forbidden, problems: [`mesh: ${mesh}`] }])];
+    return this.#parts.registry().hello({ ...hello, agents: admitted }, all);
+  }
+
+  async #register(register: Register, refused: readonly Refusal[]): Promise<Change> {
+    const { refused: unwanted } = await this.#parts.admission.judge([register.agent]);
+    return this.#parts.registry().register(register, [...refused, ...unwanted]);
+  }
+
+  #leave(leave: Leave): Change {
+    if (leave.agent === null) this.#parts.admission.own(leave.sidecar, null);
+    return this.#parts.registry().leave(leave);
+  }
+
+  #answer(refused: readonly Refusal[], seq: number): Answer {
+    return { wire: REGISTRY_WIRE, ok: refused.length === 0, refused, seq, epoch: this.#parts.epoch };
+  }
+
+  #beatOf(message: BusMessage): void {
+    const { bus, subjects } = this.#parts;
+    const beat = readHeartbeat(parse(message.data));
+    if (beat === null || message.subject !== subjects.heartbeat(beat.sidecar)) return;
+    const { change, askHello } = this.#parts.registry().heartbeat(beat);
+    void this.#parts.commit(change);
+    if (askHello) bus.publish(subjects.ask(beat.sidecar), encode({ wire: REGISTRY_WIRE, what: 'hello' }));
+  }
+
+  #reportOf(message: BusMessage): void {
+    const report = readReport(parse(message.data));
+    if (report === null || message.subject !== this.#parts.subjects.report(report.sidecar)) return;
+    void this.#parts.commit(this.#parts.registry().report(report));
+  }
+
+  /** Who has knocked already gets no answer, and knocks again where it is opened. */
+  close(): void {
+    this.#isClosed = true;
+    for (const each of this.#subscriptions) each.close();
+  }
+}
