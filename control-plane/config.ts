@@ -2,12 +2,13 @@
  * The control plane's own settings: one file, read by the same kit as everything else that people write. Every default
  * stands here once, in the field that has it. Reading files and secrets is left to `main`.
  */
-import { type AddressPolicy, AllowList, NOTHING_ALLOWED } from '../base/address-guard.ts';
+import type { AddressPolicy } from '../base/address-guard.ts';
 import { describe, quote } from '../base/duration.ts';
 import type { SecretSource } from '../base/secret.ts';
 import { deepFreeze } from '../proto/language/document.ts';
 import { addressProblem, tidyAddress } from '../proto/language/http-text.ts';
 import {
+  addressesShape,
   defaultsOf,
   environmentName,
   hostName,
@@ -32,7 +33,7 @@ import {
   type SchemaNode,
   type Shape,
 } from '../proto/language/reader.ts';
-import { count, duration, flag, isPlainMap, list, oneOf, size, text } from '../proto/language/shapes.ts';
+import { count, duration, isPlainMap, list, oneOf, size, text } from '../proto/language/shapes.ts';
 import type { Problem } from '../proto/language/types.ts';
 
 export type Role = 'viewer' | 'operator';
@@ -191,30 +192,6 @@ const leaderShape = mapped(
       ? place.at('ttl').bad('ttl must be at least twice renew: one late renewal must not end a reign')
       : { ttlMs: read.ttl, renewMs: read.renew },
 );
-
-const allowList: Shape<AllowList> = mapped(list(text('an address, a network or a host name'), 1_000), (entries, place) => {
-  for (const [i, entry] of entries.entries()) {
-    const parsed = AllowList.parse([entry]);
-    if ('problem' in parsed) return place.at(i).bad(parsed.problem);
-  }
-  return AllowList.parse(entries) as AllowList;
-});
-
-const addressesShape = object('map', {
-  allow: optional(
-    allowList,
-    'Addresses (`10.1.2.3`), networks (`10.1.0.0/16`), host names (`billing.internal`), or all below one (`*.internal`).',
-    NOTHING_ALLOWED,
-    'none',
-  ),
-  loopback: optional(flag, 'This machine: for a laptop, where every agent is on it.', false, 'false'),
-  private: optional(
-    flag,
-    'All networks that are not routed on the Internet (10/8, 172.16/12, 192.168/16, 100.64/10, fc00::/7).',
-    false,
-    'false',
-  ),
-});
 
 /** What stands under `control_plane`. */
 export const controlPlaneFields = {

@@ -65,7 +65,10 @@ export class ControlPlane implements Plane {
   readonly #log: Log;
   readonly #logger: Logger;
   readonly #subjects: Subjects;
+  /** For what this replica reads and writes itself: its lease must not wait behind a crowd that registers. */
   readonly #bus: Bus;
+  /** For what sidecars say. */
+  readonly #inbound: Bus;
   readonly #prober: Prober;
   readonly #admission: Admission;
   readonly #copy: FollowerCopy;
@@ -115,16 +118,20 @@ export class ControlPlane implements Plane {
     } catch (error) {
       throw new StartRefused([(error as Error).message]);
     }
-    this.#bus = Bus.open({
-      servers: config.nats.url.split(',').map((each) => each.trim()),
-      name: `reach-control ${config.name}`,
-      clock,
-      random,
-      notice: (level, words) => this.#logger[level](words),
-      credential: () => readCredential(credential),
-    });
+    const connect = (what: string): Bus =>
+      Bus.open({
+        servers: config.nats.url.split(',').map((each) => each.trim()),
+        name: `reach-control ${config.name} ${what}`,
+        clock,
+        random,
+        notice: (level, words) => this.#logger[level]({ connection: what }, words),
+        credential: () => readCredential(credential),
+      });
+    this.#bus = connect('own');
+    this.#inbound = connect('sidecars');
     this.#following = new Following({
       bus: this.#bus,
+      inbound: this.#inbound,
       subjects: this.#subjects,
       clock,
       mirror: this.mirror,
@@ -171,7 +178,7 @@ export class ControlPlane implements Plane {
     try {
       await this.api.open();
     } catch (error) {
-      await this.#bus.close();
+      await Promise.all([this.#bus.close(), this.#inbound.close()]);
       throw new StartRefused([(error as Error).message]);
     }
     this.#admission.own('', this.url);
@@ -209,7 +216,7 @@ export class ControlPlane implements Plane {
     this.#leave('it is stopping');
     await this.#leadership?.stop();
     await closing;
-    await this.#bus.close();
+    await Promise.all([this.#bus.close(), this.#inbound.close()]);
     this.#log.flush();
   }
 
@@ -344,6 +351,7 @@ export class ControlPlane implements Plane {
     this.#taking = true;
     const leading = await Leading.begin({
       bus: this.#bus,
+      inbound: this.#inbound,
       subjects: this.#subjects,
       mirror: this.mirror,
       clock: this.clock,

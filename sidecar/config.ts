@@ -3,10 +3,12 @@
  * default stands here once, in the field that has it. Reading files and secrets is left to `main`.
  */
 import { describe, quote } from '../base/duration.ts';
+import type { AddressPolicy } from '../base/address-guard.ts';
 import type { SecretSource } from '../base/secret.ts';
 import { explainStrays, readSections, tableFields, deepFreeze } from '../proto/language/document.ts';
 import { addressProblem, tidyAddress } from '../proto/language/http-text.ts';
 import {
+  addressesShape,
   defaultsOf,
   environmentName,
   hostName,
@@ -83,6 +85,8 @@ export interface RegistryConfig {
   readonly heartbeatMs: number;
   readonly leaseMs: number;
   readonly staleAfterMs: number;
+  /** Where third parties may stand beside public addresses, whatever their names lead to when they are connected to. */
+  readonly addresses: AddressPolicy;
 }
 
 export type NatsCredential =
@@ -223,8 +227,8 @@ const registryShape: Shape<RegistryConfig> = mapped(
     env: optional(
       environmentName,
       'Name of the environment, so that several can share one NATS. The control plane has the same.',
-      'dev',
-      'dev',
+      'default',
+      'default',
     ),
     credential: optional<NatsCredential | null, null>(credentialShape, 'How this sidecar proves itself to NATS.', null, 'none'),
     heartbeat: optional(
@@ -245,8 +249,13 @@ const registryShape: Shape<RegistryConfig> = mapped(
       5_000,
       '5s',
     ),
+    addresses: optional(
+      addressesShape,
+      'Where the names of third parties may lead beside public addresses, when a connection is opened (SSRF). The control plane judges what is registered by its own setting of this name; since names change where they lead, this is asked again here.',
+      defaultsOf(addressesShape),
+    ),
   }),
-  (read, place) => {
+  (read, place): RegistryConfig | Bad => {
     if (read.lease < 2 * read.heartbeat) return place.at('lease').bad('the lease must be at least two heartbeats: one may be late');
     return {
       servers: read.nats.split(',').map((each) => each.trim()),
@@ -255,6 +264,7 @@ const registryShape: Shape<RegistryConfig> = mapped(
       heartbeatMs: read.heartbeat,
       leaseMs: read.lease,
       staleAfterMs: read.stale_after,
+      addresses: read.addresses,
     };
   },
 );

@@ -18,6 +18,7 @@ import { FileTable, type TableReader } from './table/file.ts';
 import type { InstalledTable } from './table/installed.ts';
 import type { LastGood } from './table/last-good.ts';
 import { RegistryClient } from './table/registry.ts';
+import type { Destinations } from './transports/destinations.ts';
 import { unreachableBecause } from './transports/reachable.ts';
 import { packageVersion } from './version.ts';
 
@@ -38,6 +39,7 @@ export interface JoinParts {
   readonly log: Logger;
   /** Endpoint types that there are adapters for. */
   readonly endpointTypes: readonly string[];
+  readonly destinations: Destinations;
 }
 
 export interface Joined {
@@ -83,7 +85,9 @@ export function joinRegistry(parts: JoinParts): Joined {
     staleAfterMs: registry.staleAfterMs,
     keepAt: config.stateDir === null ? null : resolve(folder, config.stateDir, config.name),
     version: packageVersion(),
-    unreachable: remembering((record) => unreachableBecause(record, parts.endpointTypes, config.name)),
+    unreachable: remembering(
+      (record) => unreachableBecause(record, parts.endpointTypes, config.name) ?? parts.destinations.problemOf(record, config.name),
+    ),
   });
   const source = new FileTable(parts.agentsFile, parts.agentsFile, client.ownFile, parts.lastGood, clock, log, parts.readAgents);
   source.start();

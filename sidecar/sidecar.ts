@@ -26,6 +26,7 @@ import { readSecret } from '../base/secret.ts';
 import { FileTable, type TableReader, wordsOfProblem } from './table/file.ts';
 import { InstalledTable } from './table/installed.ts';
 import { LastGood } from './table/last-good.ts';
+import { Destinations } from './transports/destinations.ts';
 import { endpointTypes, registerTransports, Transports } from './transports/index.ts';
 import { withReachable } from './transports/reachable.ts';
 
@@ -78,6 +79,7 @@ export async function startSidecar(file: string, log: Log, clock: Clock = realCl
   health.onTransition = observation.breakerMoved;
   const meshToken = config.mesh === null ? null : secretOf(config.mesh.token);
   const adapters = registerTransports(meshToken);
+  const destinations = config.registry === null ? null : new Destinations(config.registry.addresses);
   const transports = new Transports(
     {
       clock,
@@ -86,6 +88,7 @@ export async function startSidecar(file: string, log: Log, clock: Clock = realCl
       connectTimeoutMs: config.connectTimeoutMs,
       connectionsPerOrigin: config.connectionsPerOrigin,
       maxResponseHeaderBytes: config.limits.headerBytes,
+      destinations,
     },
     adapters,
   );
@@ -117,6 +120,7 @@ export async function startSidecar(file: string, log: Log, clock: Clock = realCl
         random,
         log: log.logger,
         endpointTypes: types,
+        destinations: destinations as Destinations,
       });
     } catch (error) {
       throw new StartRefused([(error as Error).message]);
@@ -134,6 +138,7 @@ export async function startSidecar(file: string, log: Log, clock: Clock = realCl
     throw new StartRefused([error instanceof Error ? error.message : String(error)]);
   }
   const [local, mesh] = ports as [Port, Port?];
+  for (const port of ports) destinations?.own(port.address.port);
   joined?.serve((question) => answerAsk(front, question));
   joined?.client.announce(config.mesh?.advertise ?? (mesh === undefined ? null : urlOf(mesh)));
   return {

@@ -148,13 +148,9 @@ async function provider(
   if (typeof wanted === 'string') return invalid(wanted);
   const { registry } = plane.leading as Leading;
   const agent = asked.params['id'] ?? '';
-  const all = registry.providers();
-  const found = all.find((one) => one.agent === agent);
-  if (found === undefined && registry.operators().providers.providers[agent] === undefined) {
-    const near = nearest(
-      agent,
-      all.map((one) => one.agent),
-    );
+  if (!registry.knowsAgent(agent) && registry.operators().providers.providers[agent] === undefined) {
+    const known = registry.providers().map((one) => one.agent);
+    const near = nearest(agent, known);
     return absent(`no provider is called ${JSON.stringify(agent.slice(0, 200))}${near === null ? '' : `; did you mean ${near}?`}`);
   }
   const now = (): unknown => registry.operators().providers.providers[agent] ?? null;

@@ -20,6 +20,8 @@ const REREAD_MS = 200;
 
 export interface FollowingParts {
   readonly bus: Bus;
+  /** The connection on which sidecars are heard. */
+  readonly inbound: Bus;
   readonly subjects: Subjects;
   readonly clock: Clock;
   readonly mirror: Mirror;
@@ -70,7 +72,7 @@ export class Following {
   #listen(): void {
     if (this.#isListening) return;
     this.#isListening = true;
-    const { bus, subjects, clock, mirror, copy, fleet, epoch, isLeading } = this.#parts;
+    const { bus, inbound, subjects, clock, mirror, copy, fleet, epoch, isLeading } = this.#parts;
     bus.subscribe(subjects.push, (message) => {
       if (isLeading()) return;
       const one = republished(message);
@@ -84,12 +86,12 @@ export class Following {
       if (beacon === null || isLeading()) return;
       if (beacon.epoch === epoch() && beacon.lastSeq > mirror.lastSeq) this.rereadSoon();
     });
-    bus.subscribe(subjects.heartbeats, (message) => {
+    inbound.subscribe(subjects.heartbeats, (message) => {
       if (isLeading()) return;
       const beat = readHeartbeat(parse(message.data));
       if (beat !== null && message.subject === subjects.heartbeat(beat.sidecar)) copy.beat(beat);
     });
-    bus.subscribe(subjects.reports, (message) => {
+    inbound.subscribe(subjects.reports, (message) => {
       const report = readReport(parse(message.data));
       if (report === null || message.subject !== subjects.report(report.sidecar)) return;
       fleet.take(report, clock.now());

@@ -27,6 +27,8 @@ import { type Change as Message, Writer, type Written } from './writer.ts';
 
 export interface LeadingParts {
   readonly bus: Bus;
+  /** The connection on which sidecars are heard; absent = the same. With two, a crowd that registers does not delay what this replica writes. */
+  readonly inbound?: Bus;
   readonly subjects: Subjects;
   readonly mirror: Mirror;
   readonly clock: Clock;
@@ -50,8 +52,6 @@ const BEACON_SOON_MS = 20;
 const RECOVER_MS = 500;
 /** How long an answer waits for its write. Sidecars ask again after that. */
 const WRITE_MS = 2_500;
-/** To the end of this turn of the event loop: whatever has come in with it is written with it. */
-const GATHER_MS = 0;
 const NOTHING_CHANGED: Written = Object.freeze({ ok: true, seq: 0 });
 
 interface Dirty {
@@ -119,7 +119,7 @@ export class Leading {
     this.writer.resume();
     this.#takeOver();
     this.#door = new Door({
-      bus: parts.bus,
+      bus: parts.inbound ?? parts.bus,
       subjects: parts.subjects,
       admission: parts.admission,
       epoch: parts.epoch,
@@ -152,10 +152,14 @@ export class Leading {
     for (const each of change.operators) this.#dirty.operators.add(each);
     for (const each of change.capabilities) this.#dirty.capabilities.add(each);
     for (const each of change.scopes) this.#dirty.scopes.add(each);
-    this.#gathering ??= new Promise((written) => {
-      this.#parts.clock.after(GATHER_MS, () => written(this.#flush()));
-    });
+    this.#gathering ??= this.#gather();
     return this.#gathering;
+  }
+
+  async #gather(): Promise<Written> {
+    // Whatever has come in together gets here in the same round of promises.
+    await Promise.resolve();
+    return this.#flush();
   }
 
   #flush(): Promise<Written> {

@@ -1,9 +1,10 @@
 /** What the settings of every program of ours have in common: where it listens, what it calls itself, where a secret is kept. */
+import { AllowList, NOTHING_ALLOWED } from '../../base/address-guard.ts';
 import { quote } from '../../base/duration.ts';
 import type { SecretSource } from '../../base/secret.ts';
 import { secretRef } from './endpoint.ts';
 import { BAD, type Bad, mapped, object, openSource, optional, Place, type Shape } from './reader.ts';
-import { choice, isPlainMap, isText, oneOf, text } from './shapes.ts';
+import { choice, flag, isPlainMap, isText, list, oneOf, text } from './shapes.ts';
 
 /** Host and port to bind. */
 export interface Listen {
@@ -89,4 +90,29 @@ export const natsCredential = object('map', {
   password: optional(secret, 'Its password: {env: NAME}, {file: path}, or the text itself.', null),
   token: optional(secret, 'A token instead of user and password.', null),
   creds_file: optional(text('a path'), 'A `.creds` file instead, as `nsc` writes it.', null),
+});
+
+const allowList: Shape<AllowList> = mapped(list(text('an address, a network or a host name'), 1_000), (entries, place) => {
+  for (const [i, entry] of entries.entries()) {
+    const parsed = AllowList.parse([entry]);
+    if ('problem' in parsed) return place.at(i).bad(parsed.problem);
+  }
+  return AllowList.parse(entries) as AllowList;
+});
+
+/** Where addresses that somebody else wrote may lead beside the Internet. */
+export const addressesShape = object('map', {
+  allow: optional(
+    allowList,
+    'Addresses (`10.1.2.3`), networks (`10.1.0.0/16`), host names (`billing.internal`), or all below one (`*.internal`).',
+    NOTHING_ALLOWED,
+    'none',
+  ),
+  loopback: optional(flag, 'This machine: for a laptop, where every agent is on it.', false, 'false'),
+  private: optional(
+    flag,
+    'All networks that are not routed on the Internet (10/8, 172.16/12, 192.168/16, 100.64/10, fc00::/7).',
+    false,
+    'false',
+  ),
 });

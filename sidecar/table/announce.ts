@@ -1,11 +1,7 @@
 /**
- * What this sidecar tells the registry: that it is there, whom it hosts and who calls through it, and every 45 seconds that
- * its agents live. Whatever cannot be said now is said later: a hello carries everything, so that one hello heals whatever
+ * What this sidecar tells the registry: that it is there, whom it hosts and who calls through it. Whatever cannot be said now is said later: a hello carries everything, so that one hello heals whatever
  * was lost before it. Attempts are spaced out and have chance in them; a control plane that comes back to two hundred
  * sidecars hears them one after another.
- *
- * Busy is not dead: an agent of the API lives as long as it beats or answers calls. Agents of the file live as long as
- * their sidecar says so; whether they answer is found out by health checks and breakers.
  */
 import type { Clock, Timer } from '../../base/clock.ts';
 import type { Logger } from '../../base/log.ts';
@@ -13,17 +9,10 @@ import type { BusReply } from '../../base/bus-message.ts';
 import { replyWords } from '../../base/bus-message.ts';
 import type { Random } from '../../base/random.ts';
 import type { TableDocument } from '../../proto/language/types.ts';
-import {
-  type AgentRegistration,
-  type Answer,
-  type Heartbeat,
-  type Hello,
-  type Leave,
-  REGISTRY_WIRE,
-  type Register,
-} from '../../proto/wire/registry.ts';
+import { type AgentRegistration, type Answer, type Hello, type Leave, REGISTRY_WIRE, type Register } from '../../proto/wire/registry.ts';
 import type { Subjects } from '../../proto/wire/subjects.ts';
 import { readAnswer } from './answer.ts';
+import { type Activity, Beats } from './beats.ts';
 import { bytesOf, type RegistryBus } from './bus.ts';
 import type { OwnAgent, OwnAgents, OwnSource } from './own-agents.ts';
 import type { LeaderNews } from './sync.ts';
@@ -39,9 +28,6 @@ export interface Self {
   readonly heartbeatMs: number;
   readonly leaseMs: number;
 }
-
-/** What is known of an agent from the calls to it; null = nothing. */
-export type Activity = (agentId: string) => { readonly lastAnswerAt: number; readonly inFlight: number; readonly busySince: number } | null;
 
 export interface AnnounceParts {
   readonly bus: RegistryBus;
@@ -61,13 +47,8 @@ const FIRST_PAUSE_MS = 250;
 const MAX_PAUSE_MS = 15_000;
 /** Two hundred sidecars that see the control plane come back spread their words over this. */
 const SPREAD_MS = 1_500;
-const MORE_SPREAD_MS = 5_000;
 /** A registry that has taken a hello and still has no scope for this sidecar is not asked more often than this. */
 const UNKNOWN_REST_MS = 15_000;
-/** How often to look for agents whose lease has run out. */
-const LOOK_EVERY_MS = 5_000;
-/** Heartbeats come up to a tenth early or late, so that those of many sidecars do not meet. */
-const JITTER = 0.1;
 /** So many changes of the file are announced one by one; more in one hello. */
 const MAX_SINGLE = 4;
 /** Half of what a server takes by default. */
@@ -76,6 +57,7 @@ const USUAL_BYTES = 524_288;
 export class Announcer {
   readonly #parts: AnnounceParts;
   readonly #self: Self;
+  readonly #beats: Beats;
   #mesh: string | null = null;
   #isStarted = false;
   #isStopped = false;
@@ -87,10 +69,6 @@ export class Announcer {
   #answeredAt = Number.NEGATIVE_INFINITY;
   #helloTimer: Timer | null = null;
   #helloAt = Number.POSITIVE_INFINITY;
-  #beatTimer: Timer | null = null;
-  #beatAt = Number.NEGATIVE_INFINITY;
-  #moreTimer: Timer | null = null;
-  #lookTimer: Timer | null = null;
   #state: { close(): void } | null = null;
   /** Why the last hello had no effect; '' = it had, or none was tried. */
   trouble = '';
@@ -98,6 +76,12 @@ export class Announcer {
   constructor(parts: AnnounceParts, self: Self) {
     this.#parts = parts;
     this.#self = self;
+    this.#beats = new Beats({
+      ...parts,
+      ...self,
+      onSilent: (agent) => this.#silent(agent),
+      onBack: (agent) => this.beat(agent.agentId),
+    });
   }
 
   get leaseMs(): number {
@@ -118,9 +102,7 @@ export class Announcer {
       if (connected) this.#helloIn(random.next() * SPREAD_MS);
     });
     if (bus.connected) this.#helloIn(0);
-    // The first beat falls anywhere, so that sidecars started together do not beat together.
-    this.#beatIn(random.next() * this.#self.heartbeatMs);
-    this.#look();
+    this.#beats.start();
   }
 
   /** Says goodbye to the registry, waiting for its answer no longer than this. */
@@ -137,7 +119,8 @@ export class Announcer {
 
   #halt(): void {
     this.#isStopped = true;
-    for (const timer of [this.#helloTimer, this.#beatTimer, this.#moreTimer, this.#lookTimer]) timer?.cancel();
+    this.#beats.stop();
+    this.#helloTimer?.cancel();
     this.#helloTimer = null;
   }
 
@@ -159,18 +142,7 @@ export class Announcer {
       // Whoever has failed often begins with short pauses again.
       this.#failures = 0;
       this.#helloIn(spread);
-    } else this.#beatOnceMore();
-  }
-
-  /** A control plane that was away may have lost count; the regular beats stay where they are, spread over their period. */
-  #beatOnceMore(): void {
-    const { clock, random } = this.#parts;
-    const saidAgoMs = clock.now() - Math.max(this.#beatAt, this.#answeredAt);
-    if (this.#moreTimer !== null || saidAgoMs < this.#self.heartbeatMs / 2) return;
-    this.#moreTimer = clock.after(random.next() * MORE_SPREAD_MS, () => {
-      this.#moreTimer = null;
-      this.#beatNow();
-    });
+    } else this.#beats.onceMore(this.#answeredAt);
   }
 
   /** The leader asks for a hello. */
@@ -230,8 +202,15 @@ export class Announcer {
 
   /** Milliseconds since the agent last beat or answered a call. */
   idleMs(agent: OwnAgent): number {
-    const answeredAt = this.#parts.activity(agent.agentId)?.lastAnswerAt ?? Number.NEGATIVE_INFINITY;
-    return Math.max(0, Math.round(this.#parts.clock.now() - Math.max(agent.lastBeatAt, answeredAt)));
+    return this.#beats.idleMs(agent);
+  }
+
+  #silent(agent: OwnAgent): void {
+    const { own, log } = this.#parts;
+    own.setState(agent, 'gone');
+    const what = { agent: agent.agentId, leaseMs: this.#self.leaseMs };
+    log.warn(what, 'an agent has neither beaten nor answered for a whole lease: it is reported gone');
+    void this.#leaveNow(agent.agentId, 'lease');
   }
 
   // ---- single words
@@ -338,55 +317,6 @@ export class Announcer {
       callers: this.#self.callers,
       agents: agents.map(({ registration }) => registration),
     };
-  }
-
-  // ---- signs of life
-
-  #beatIn(ms: number): void {
-    this.#beatTimer?.cancel();
-    if (this.#isStopped) return;
-    this.#beatTimer = this.#parts.clock.after(ms, () => {
-      this.#beatNow();
-      this.#beatIn(this.#self.heartbeatMs * (1 - JITTER + 2 * JITTER * this.#parts.random.next()));
-    });
-  }
-
-  #beatNow(): void {
-    const { bus, subjects } = this.#parts;
-    if (!bus.connected) return;
-    this.#beatAt = this.#parts.clock.now();
-    const agents: Record<string, { idleMs: number; inFlight: number }> = {};
-    for (const agent of this.#parts.own.all()) {
-      if (agent.state !== 'gone' && agent.state !== 'refused') agents[agent.agentId] = this.#lifeOf(agent);
-    }
-    const beat: Heartbeat = { wire: REGISTRY_WIRE, sidecar: this.#self.sidecar, instance: this.#self.instance, agents };
-    bus.publish(subjects.heartbeat(this.#self.sidecar), bytesOf(beat));
-  }
-
-  /** Until work was handed to it, its silence was rest. */
-  #lifeOf(agent: OwnAgent): { idleMs: number; inFlight: number } {
-    const idleMs = this.idleMs(agent);
-    const activity = this.#parts.activity(agent.agentId);
-    if (activity === null || activity.inFlight === 0) return { idleMs, inFlight: 0 };
-    return { idleMs: Math.min(idleMs, Math.round(this.#parts.clock.now() - activity.busySince)), inFlight: activity.inFlight };
-  }
-
-  /** Agents of the API that have been silent for a whole lease are gone; those that answer again are back. */
-  #look(): void {
-    const { own, log } = this.#parts;
-    for (const agent of own.all()) {
-      if (agent.source !== 'api' || agent.state === 'refused') continue;
-      const isSilent = this.idleMs(agent) > this.#self.leaseMs;
-      if (isSilent && agent.state !== 'gone') {
-        own.setState(agent, 'gone');
-        log.warn(
-          { agent: agent.agentId, leaseMs: this.#self.leaseMs },
-          'an agent has neither beaten nor answered for a whole lease: it is reported gone',
-        );
-        void this.#leaveNow(agent.agentId, 'lease');
-      } else if (!isSilent && agent.state === 'gone') this.beat(agent.agentId);
-    }
-    this.#lookTimer = this.#isStopped ? null : this.#parts.clock.after(LOOK_EVERY_MS, () => this.#look());
   }
 }
 

@@ -17,12 +17,17 @@ import { Pools } from './pools.ts';
 import type { Exchange, Transport, TransportContext } from './transport.ts';
 
 export class HttpTransport implements Transport {
+  /** To third parties, and to all where addresses are not judged. */
   readonly pools: Pools;
+  /** To what this sidecar hosts. */
+  readonly hosted: Pools;
   readonly #context: TransportContext;
 
   constructor(context: TransportContext) {
+    const { destinations = null } = context;
     this.#context = context;
-    this.pools = new Pools(context);
+    this.pools = new Pools(context, undefined, destinations?.thirdParty ?? null);
+    this.hosted = destinations === null ? this.pools : new Pools(context, undefined, destinations.hosted);
   }
 
   invoke(exchange: Exchange): Promise<Reply> {
@@ -37,8 +42,12 @@ export class HttpTransport implements Transport {
     return this.#send(exchange, 'stream');
   }
 
-  close(): Promise<void> {
-    return this.pools.close();
+  async close(): Promise<void> {
+    await Promise.all([this.pools.close(), this.hosted.close()]);
+  }
+
+  #poolsOf(candidate: Candidate): Pools {
+    return candidate.provider.reach === 'self' ? this.hosted : this.pools;
   }
 
   #send(exchange: Exchange, mode: Mode): Promise<Reply> {
@@ -62,7 +71,7 @@ export class HttpTransport implements Transport {
         ? forwardRequestHeaders(exchange.incoming, exchange.own, target.fixed, headers)
         : forwardNegotiation(exchange.incoming, target.fixed, headers);
     if (refusal !== '') return Promise.resolve(failed(Code.invalid_request, 'not_started', refusal));
-    const pool = this.pools.use(target.pool, target.url);
+    const pool = this.#poolsOf(exchange.candidate).use(target.pool, target.url);
     if (target.mapping !== null) return sendMapped(exchange, target, pool, headers, mode);
     if (exchange.contentType !== '') headers.push('content-type', exchange.contentType);
     const own = exchange.own;
@@ -75,7 +84,7 @@ export class HttpTransport implements Transport {
     const prepared = candidate.prepared;
     if (prepared instanceof HttpTarget && prepared.owner === this) return prepared;
     try {
-      const target = new HttpTarget(this, candidate, this.pools, this.#context.clock, this.#context.secret);
+      const target = new HttpTarget(this, candidate, this.#poolsOf(candidate), this.#context.clock, this.#context.secret);
       candidate.prepared = target;
       return target;
     } catch (error) {

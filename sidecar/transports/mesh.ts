@@ -51,7 +51,7 @@ export class MeshTransport implements Transport {
   readonly #token: string | null;
 
   constructor(context: TransportContext, token: string | null) {
-    this.pools = new Pools(context);
+    this.pools = new Pools(context, undefined, context.destinations?.mesh ?? null);
     this.#token = token;
   }
 

@@ -14,6 +14,7 @@ import type { Socket } from 'node:net';
 import type { Clock, Timer } from '../../base/clock.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { ContinueFilter } from './continue.ts';
+import { type Destination, NotAllowed } from './destinations.ts';
 
 /** How long an idle connection is kept when the provider says nothing, milliseconds. */
 const KEEP_ALIVE_MS = 4000;
@@ -104,6 +105,10 @@ export class Slot {
       callback(NOT_WANTED, null);
       return;
     }
+    if (this.pool.refusal !== null) {
+      callback(new ConnectFailure(Code.connect_timeout, `no connection to ${this.pool.host}: ${this.pool.refusal}`), null);
+      return;
+    }
     const attempt = new Connecting(this.pool, options.protocol === 'https:', callback);
     // Although its type says otherwise, the connector gives the socket at once: our listeners come before undici's.
     const socket = this.pool.connector(options, (error, connected) => {
@@ -147,6 +152,8 @@ export class Pool {
   readonly host: string;
   readonly settings: PoolSettings;
   readonly connector: Connector.connector;
+  /** Why nothing may be sent there; null = nothing is against it so far. */
+  readonly refusal: string | null;
   readonly sockets = new Set<Socket>();
   /** When it was last used, in the owner's own count; for eviction. */
   usedAt = 0;
@@ -157,12 +164,15 @@ export class Pool {
   #lastWaiting: Tenant | null = null;
   #whenEmpty: (() => void) | null = null;
 
-  constructor(origin: string, host: string, settings: PoolSettings) {
-    this.origin = origin;
-    this.host = host;
+  /** @param destination judges the address, and every one that its name leads to; null = it is not judged. */
+  constructor(url: URL, destination: Destination | null, settings: PoolSettings) {
+    this.origin = url.origin;
+    this.host = url.host;
     this.settings = settings;
+    this.refusal = destination?.refusal(url) ?? null;
     // timeout 0: undici's connect timer has a resolution of a second, ours is the Clock's.
-    this.connector = buildConnector({ timeout: 0, allowH2: false });
+    const options = destination === null ? {} : { lookup: destination.lookupFor(url) };
+    this.connector = buildConnector({ timeout: 0, allowH2: false, ...options });
   }
 
   get isIdle(): boolean {
@@ -294,6 +304,7 @@ class Connecting {
 
   #translated(error: Error): ConnectFailure {
     if (error instanceof ConnectFailure) return error;
+    if (error instanceof NotAllowed) return new ConnectFailure(Code.connect_timeout, `no connection to ${this.#pool.host}: ${error.message}`);
     const why = (error as NodeJS.ErrnoException).code ?? error.message;
     if (this.#isTls && this.#reachedHost)
       return new ConnectFailure(Code.tls_failed, `the TLS handshake with ${this.#pool.host} failed: ${why}`);

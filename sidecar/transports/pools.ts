@@ -3,6 +3,7 @@
  * close by themselves) and its pool goes when room is needed. `prepare` asks for a pool once per candidate; per call
  * only `use` is paid.
  */
+import type { Destination } from './destinations.ts';
 import { Pool, type PoolSettings } from './pool.ts';
 
 /** Origins kept at most, as long as some are idle. */
@@ -11,13 +12,16 @@ const MAX_POOLS = 512;
 export class Pools {
   readonly #settings: PoolSettings;
   readonly #maxPools: number;
+  readonly #destination: Destination | null;
   readonly #byOrigin = new Map<string, Pool>();
   readonly #closing = new Set<Promise<void>>();
   #uses = 0;
   #closed = false;
 
-  constructor(settings: PoolSettings, maxPools = MAX_POOLS) {
+  /** @param destination judges where connections lead; null = they are not judged. */
+  constructor(settings: PoolSettings, maxPools = MAX_POOLS, destination: Destination | null = null) {
     this.#settings = settings;
+    this.#destination = destination;
     this.#maxPools = maxPools;
   }
 
@@ -39,7 +43,7 @@ export class Pools {
     if (url.username !== '' || url.password !== '') throw new Error('an address holds no user and password: name a credential instead');
     const known = this.#byOrigin.get(url.origin);
     if (known !== undefined) return known;
-    const pool = new Pool(url.origin, url.host, this.#settings);
+    const pool = new Pool(url, this.#destination, this.#settings);
     if (this.#closed) pool.closed = true;
     else {
       if (this.#byOrigin.size >= this.#maxPools) this.#evict();

@@ -9,6 +9,7 @@ import type { SecretRef } from '../../proto/language/types.ts';
 import type { HeaderView } from '../call/call.ts';
 import type { Reply } from '../call/reply.ts';
 import type { Candidate } from '../table/snapshot.ts';
+import type { Destinations } from './destinations.ts';
 
 /** One attempt on the wire. The attempt stage makes it; the adapter sets `abort` while it can still stop something. */
 export class Exchange {
@@ -72,4 +73,6 @@ export interface TransportContext {
   /** Connections per origin. */
   readonly connectionsPerOrigin: number;
   readonly maxResponseHeaderBytes: number;
+  /** Where connections may lead; absent = anywhere: the table is its operator's own file. */
+  readonly destinations?: Destinations | null;
 }

@@ -173,13 +173,13 @@ t.test('C075 rules that are pushed after, during or around an outage of NATS are
     await awaitVersion(t, 3_003, async () => (await reconnects()) > had);
   });
 
-  await t.test('the sidecar alone is cut off for ten seconds, and the rules change twice meanwhile', async (t) => {
+  await t.test('the sidecar alone is cut off for five seconds, and the rules change twice meanwhile', async (t) => {
     const had = await reconnects();
     world.proxy.refuses = true;
     world.proxy.cut();
     await waitUntil('stale at once', async () => (await world.health()).config_stale, 2_000, 5);
     t.equal((await world.apply(3_004)).status, 200);
-    await sleep(9_000);
+    await sleep(4_000);
     t.equal((await world.apply(3_005)).status, 200);
     await sleep(1_000);
     t.match(await world.health(), { config_stale: true, status: 'stale' });
@@ -250,9 +250,9 @@ t.test('C076 twenty sidecars whose connections are cut again and again leave not
     (await nats.connections()).filter(({ name }) => name?.startsWith('client-')).map((one) => one.subscriptions).sort();
   const perClient = await subscriptions();
 
-  // Cut every two seconds as written; for 14 s instead of a minute, since what could pile up shows after two cuts.
+  // Cut every two seconds as written; for 10 s instead of a minute, since what could pile up shows after two cuts.
   const cutAt: number[] = [];
-  for (let n = 0; n < 7; n++) {
+  for (let n = 0; n < 5; n++) {
     cutAt.push(performance.now());
     proxy.cut();
     await sleep(2_000);
@@ -292,7 +292,7 @@ t.test('C077 a server that hangs, or is away, costs no call, leaves no request h
     const patient = await world.nats.connect();
     const reconnectsOf = { alert: alert.state.reconnects, patient: patient.state.reconnects };
     const calling = world.callOn();
-    // Ten seconds instead of five minutes: long enough for some ten attempts that are accepted and never greeted.
+    // Eight seconds instead of five minutes: long enough for several attempts that are accepted and never greeted.
     world.nats.pause();
     const pausedAt = performance.now();
     const overdue: string[] = [];
@@ -304,7 +304,7 @@ t.test('C077 a server that hangs, or is away, costs no call, leaves no request h
       if (reply.kind === 'ok' || reply.kind === 'no_responder') overdue.push(`${name}: ${reply.kind} of a server that stands still`);
     };
     const asked: Promise<void>[] = [];
-    while (performance.now() - pausedAt < 10_000) {
+    while (performance.now() - pausedAt < 8_000) {
       for (const deadlineMs of [200, 2_000]) asked.push(ask(alert, 'alert', deadlineMs), ask(patient, 'patient', deadlineMs));
       await sleep(250);
     }
@@ -337,13 +337,13 @@ t.test('C077 a server that hangs, or is away, costs no call, leaves no request h
     await world.nats.stop();
     const downAt = performance.now();
     let refusedAtOnce = 0;
-    while (performance.now() - downAt < 8_000) {
+    while (performance.now() - downAt < 7_000) {
       const began = performance.now();
       const reply = await hasty.request('nobody.home', Buffer.from('x'), 5_000);
       if (reply.kind === 'unreachable' && performance.now() - began < 500) refusedAtOnce++;
       await sleep(500);
     }
-    t.ok(refusedAtOnce >= 14, 'who asks meanwhile is told at once');
+    t.ok(refusedAtOnce >= 10, 'who asks meanwhile is told at once');
     await world.nats.restart();
     const upAt = performance.now();
     await waitUntil('usable', async () => hasty.connected && (await hasty.stream(CONFIG_STREAM)) !== null, 10_000);
@@ -452,12 +452,16 @@ t.test('C079 what would mean something else in a subject or a header is refused 
     const explained = await plane.ask(`/v1/explain?sidecar=${encodeURIComponent(name)}&target=${NAME}`);
     t.ok(explained.status >= 400 && explained.status < 500, `${shown} as a sidecar's name: ${explained.status}`);
     const policies = await plane.ask('/v1/policies', { body: JSON.stringify({ policies: [{ capability: `${name}!`, timeout: '1s' }] }) });
-    t.equal(policies.status, 400, `${shown} in a policy: ${JSON.stringify(policies.body).slice(0, 200)}`);
+    t.equal(policies.status, 422, `${shown} in a policy`);
+    t.match(policies.body['detail'], /nothing was changed/);
     const answered = await bus.request(new Subjects(ENV).ctl('hello'), hello(name), 5_000);
     t.equal(answered.kind, 'ok');
     if (answered.kind === 'ok') t.match(JSON.parse(answered.message.data.toString('utf8')), { ok: false, seq: 0 }, `${shown} says hello`);
 
-    // The bus itself, should all of them fail.
+    // The makers of subjects, and the bus itself, should all of them fail.
+    const subjects = new Subjects(ENV);
+    for (const make of [subjects.heartbeat, subjects.report, subjects.ask]) t.throws(() => make.call(subjects, name), /cannot stand in a subject/);
+    t.throws(() => new Subjects(name), /environment/);
     for (const subject of [name, `ar.test.hb.${name}`, `ar.test.cfg.cap.${name}`]) {
       if (isPlain(subject)) continue;
       t.equal(bus.publish(subject, Buffer.from('x')), false, `${shown} as a subject`);
@@ -503,7 +507,8 @@ t.test('C079 what would mean something else in a subject or a header is refused 
   await world.finish(t);
 });
 
-const isPlain = (subject: string): boolean => subject.length <= 1_024 && /^[a-zA-Z0-9_-]+(\.[a-zA-Z0-9_-]+)*$/.test(subject);
+/** A subject like any other: a dollar sign means something at its very beginning only. */
+const isPlain = (subject: string): boolean => subject.length <= 1_024 && /^[a-zA-Z0-9_-]+(\.[a-zA-Z0-9_$-]+)*$/.test(subject);
 
 function hello(sidecar: string): Buffer {
   return Buffer.from(JSON.stringify({ wire: 1, sidecar, instance: 'x', mesh: null, region: null, zone: null, callers: [], agents: [] }));

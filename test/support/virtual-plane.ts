@@ -206,7 +206,6 @@ export class VirtualReplica {
       bus: this.bus.bus,
       subjects: this.#world.subjects,
       mirror: this.mirror,
-      fleet: this.fleet,
       clock,
       logger: quietLog,
       leases: this.#leases,

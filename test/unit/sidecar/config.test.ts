@@ -194,7 +194,7 @@ t.test('with a registry the file holds agents, and may hold none', async (t) => 
   const registry = (more = '{}'): string => `sidecar: {name: s1, registry: ${more}}\n`;
   t.match(config(registry()).registry, {
     servers: ['nats://127.0.0.1:4222'],
-    env: 'dev',
+    env: 'default',
     credential: null,
     heartbeatMs: 45_000,
     leaseMs: 135_000,

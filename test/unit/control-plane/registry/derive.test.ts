@@ -163,6 +163,27 @@ t.test('shards', async (t) => {
   });
 });
 
+t.test('who may call a capability learns of it before who may not any more forgets it', async (t) => {
+  const registry = fresh(new VirtualClock());
+  const store = new Store();
+  const order = (acl: string): AgentRegistration => ({
+    contracts: [contract('crm.order.query', '1.0.0', `acl: [${acl}]`)],
+    record: record('crm.order.a', ['crm.order.query@1.0.0']),
+  });
+  for (const message of [
+    hello('s1', [order('team:aa')]),
+    hello('aa', [], { callers: ['aa.x.1'] }),
+    hello('bb', [], { callers: ['bb.x.1'] }),
+  ])
+    store.write(arrive(registry, message), registry);
+  t.same([store.scope('aa'), store.scope('bb')], [['crm.order.query'], []]);
+  const writes = store.write(arrive(registry, hello('s1', [order('team:bb')])), registry);
+  t.same(
+    writes.map((each) => each.tail),
+    ['reg.s1', 'cap.crm.order.query', 'scope.bb', 'scope.aa'],
+  );
+});
+
 t.test('scopes', async (t) => {
   t.test('have what a caller may call in any version, what is hosted, and where fallbacks lead', async (t) => {
     const registry = fresh(new VirtualClock());
@@ -497,14 +518,12 @@ t.test('at size', async (t) => {
   });
 
   t.test('500 providers that beat in the same second cost less than 5 % of it, and a sweep over all of them next to nothing', async (t) => {
-    const beats = sidecars
-      .slice(0, 10)
-      .map((each) => ({
-        wire: 1,
-        sidecar: each.sidecar,
-        instance: 'i1',
-        agents: Object.fromEntries(each.agents.map((one) => [one.record.agentId, alive])),
-      }));
+    const beats = sidecars.slice(0, 10).map((each) => ({
+      wire: 1,
+      sidecar: each.sidecar,
+      instance: 'i1',
+      agents: Object.fromEntries(each.agents.map((one) => [one.record.agentId, alive])),
+    }));
     const before = process.cpuUsage();
     for (let second = 0; second < 20; second++) for (const beat of beats) t.ok(isQuiet(registry.heartbeat(beat).change));
     t.ok(cpuMs(before) / 20 < 50, `${cpuMs(before) / 20} ms a second`);

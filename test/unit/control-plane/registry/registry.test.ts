@@ -100,6 +100,39 @@ t.test('registering', async (t) => {
     t.same(pushed(registry, 'crm.order.query'), []);
   });
 
+  t.test('a sidecar is seen as it says it is', async (t) => {
+    const clock = new VirtualClock();
+    const registry = fresh(clock);
+    const message = hello('s1', [agent('crm.order.a1', ['crm.order.query@1.0.0'])], { region: 'eu', zone: 'a', callers: ['web.front.f1'] });
+    const joins = (change: Change) => change.events.filter((each) => each.kind === 'sidecar-joined').length;
+    t.equal(joins(arrive(registry, message)), 1);
+    t.equal(joins(arrive(registry, message)), 0);
+    const moved = arrive(registry, { ...message, zone: 'b', mesh: null });
+    t.same([moved.registrations, moved.capabilities, moved.scopes], [['s1'], ['crm.order.query'], []]);
+    t.match(registry.registration('s1').hello, { region: 'eu', zone: 'b', mesh: null, instance: 'i1' });
+    await clock.advance(10_000);
+    t.match(registry.sidecars(), [
+      {
+        sidecar: 's1',
+        status: 'online',
+        zone: 'b',
+        lastBeatMs: 10_000,
+        agents: 1,
+        agentsOnline: 1,
+        capabilities: 1,
+        callers: ['web.front.f1'],
+      },
+    ]);
+    t.match(registry.providers(), [{ leaseLeftMs: 125_000, offlineSinceMs: null, lastActivityMs: 10_000, probe: null, operator: null }]);
+    beat(registry, 's1', { 'crm.order.a1': { idleMs: 5_000, inFlight: 3 } });
+    registry.leave({ wire: 1, sidecar: 's1', instance: 'i1', agent: null });
+    t.match(registry.sidecars(), [{ status: 'left', agents: 1, agentsOnline: 0 }]);
+    t.match(registry.providers(), [{ status: 'offline', leaseLeftMs: null, offlineSinceMs: clock.wallMs(), inFlight: 0 }]);
+    t.equal(joins(arrive(registry, message)), 1, 'it is back');
+    await clock.advance(135_000);
+    t.match(registry.sidecars(), [{ status: 'offline' }]);
+  });
+
   t.test('two processes of one name: the newer one is listened to', async (t) => {
     const registry = fresh(new VirtualClock());
     const a1 = agent('crm.order.a1', ['crm.order.query@1.0.0']);
@@ -127,6 +160,12 @@ t.test('registering', async (t) => {
     t.same([...change.registrations].sort(), ['s1', 's2'], 'the old registration no longer holds it');
     t.equal(registry.providers()[0]?.sidecar, 's2');
     t.same(registry.registration('s1').hello.agents, []);
+    const third = arrive(registry, hello('s3', [agent('crm.order.a1', ['crm.order.query@1.0.0'], null)]));
+    t.match(
+      words(third),
+      /registered by the sidecar s2 .*: an agent id belongs to one sidecar at a time/,
+      'a third party takes nobody over',
+    );
   });
 
   t.test('several sidecars may describe the same third party, if they say the same', async (t) => {
@@ -293,6 +332,19 @@ t.test('contracts', async (t) => {
     t.match(words(broken), /breaks what was registered as crm\.order\.query@1\.0\.0 before: output \/a was removed/);
   });
 
+  t.test('an alias that is given up is free', async (t) => {
+    const registry = fresh(new VirtualClock());
+    arrive(registry, hello('s1', [with_('crm.order.a1', [order('1.0.0', 'aliases: [orders]')])]));
+    const other = hello('s2', [with_('crm.order.a2', [contract('crm.order.list', '1.0.0', 'aliases: [orders]')], 's2')]);
+    t.equal(arrive(registry, other).refused.length, 1);
+    arrive(registry, hello('s1', [with_('crm.order.a1', [order('1.0.0', 'aliases: []')])]));
+    t.same(arrive(registry, other).refused, []);
+    t.same(
+      registry.capabilities().map((each) => each.aliases),
+      [['orders'], []],
+    );
+  });
+
   t.test('aliases stand for one thing', async (t) => {
     const registry = fresh(new VirtualClock());
     arrive(registry, hello('s1', [with_('crm.order.a1', [order('1.0.0', 'aliases: [order_query, crm.orders.get]')])]));
@@ -407,6 +459,32 @@ t.test('requests', async (t) => {
     t.equal(reading.refused[0]?.code, 4006, 'a bad name has its own code');
   });
 
+  t.test('a good record does not carry a bad contract in, nor a good contract a bad record', async (t) => {
+    const whole = () => JSON.parse(JSON.stringify(good.agents[0]));
+    const badContract = whole();
+    badContract.contracts[0].version = '1';
+    t.match(readAgent(badContract), { agent: 'crm.order.a1', problems: [/^contracts\/0\/version: .* is not an exact version/] });
+    const badRecord = whole();
+    badRecord.record.offers = [];
+    t.match(readAgent(badRecord), { agent: 'crm.order.a1', problems: [/^record\/offers: /] });
+    t.match(readAgent({ ...whole(), contracts: {} }), { problems: ['contracts must be a list of at most 1000'] });
+    const twice = whole();
+    twice.contracts.push(twice.contracts[0]);
+    t.match(readAgent(twice), { problems: ['crm.order.query@1.0.0 is listed twice'] });
+    const large = whole();
+    large.contracts[0].examples = ['x'.repeat(70_000)];
+    large.record.tags = Object.fromEntries(Array.from({ length: 64 }, (_, i) => [`t${i}`, 'x'.repeat(120)]));
+    large.record.endpoint.mapping = {
+      '*': { method: 'POST', path: '/x', query: {}, headers: {}, body: { template: { a: 'y'.repeat(40_000) } } },
+    };
+    t.match(readAgent(large), {
+      problems: [/the record has \d+ bytes, and at most 32768/, /the contract crm\.order\.query@1\.0\.0 has \d+ bytes, and at most 65536/],
+    });
+    t.match(wire((copy) => (copy.agents = [good.agents[0], good.agents[0]])).refused, [
+      { problems: ['this agent is listed twice in one hello'] },
+    ]);
+  });
+
   t.test('a request that is not one is refused as a whole', async (t) => {
     const changes: readonly (readonly [(copy: Draft) => unknown, string])[] = [
       [(copy) => (copy.wire = 2), 'speaks version 1'],
@@ -459,6 +537,8 @@ t.test('requests', async (t) => {
     registry.leave({ wire: 1, sidecar: 's1', instance: 'i1', agent: 'crm.order.a2' });
     const exported = JSON.parse(JSON.stringify(registry.registration('s1')));
     t.same(readRegistration(exported), { state: exported, problems: [] });
+    const old = JSON.parse(JSON.stringify({ contract: contract('crm.order.old'), sinceMs: 7 }));
+    t.same(readRegistration({ ...exported, retired: [old, 5] }).state?.retired, [old]);
     exported.hello.agents[1].record.weight = 'much';
     exported.retired = [{ contract: { name: 'x' }, sinceMs: 1 }];
     const read = readRegistration(exported);

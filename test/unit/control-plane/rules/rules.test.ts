@@ -107,6 +107,29 @@ rules: []
     ])
       t.match(text, part);
     t.equal(outcome.warnings.length, 6);
+    arrive(
+      registry,
+      hello('s2', [
+        {
+          contracts: [contract('crm.refund.apply', '1.0.0', 'aliases: [crm.refunds.give]')],
+          record: record('crm.refund.r1', ['crm.refund.apply@1.0.0'], 's2'),
+        },
+      ]),
+    );
+    t.same(cautions(registry.previewPolicies('policies: [{ capability: crm.refunds.give }]')), [
+      '1:26 crm.refunds.give is an alias: write crm.refund.apply',
+    ]);
+    t.match(cautions(registry.previewPolicies('policies: [{ capability: crm.refund.apply, fallback: [{ provider: crm.order.a1 }] }]')), [
+      /crm\.order\.a1 does not offer "crm\.refund\.apply"/,
+    ]);
+    t.same(
+      cautions(
+        registry.previewPolicies(
+          'policies: [{ capability: crm.order.query, fallback: [{ capability: crm.refunds.give }, { provider: crm.order.a1 }], default_range: ^2 }]',
+        ),
+      ),
+      [],
+    );
   });
 
   t.test('sends no fallback in a circle, also not with the help of what agents registered', async (t) => {
@@ -235,6 +258,23 @@ t.test('applying', async (t) => {
     ]);
     t.ok(isQuiet(preview.change));
     t.equal(registry.operators().policies.active?.version, 1, 'a preview changes nothing');
+    const less = registry.previewPolicies(
+      'policies:\n  - capability: crm.order.query\n    fallback: [{ static: { a: 1 } }]\n    providers: { crm.order.a1: { weight: 2 } }\ncontracts: [{ name: crm.order.new, version: 1.0.0, acl: [team:crm], affinity: { from: /id } }]\n',
+    );
+    t.same(less.diff.lines, [
+      '~ policy crm.order.query',
+      '    canary.2.1.0: 5% -> (not said)',
+      '    timeout: 3s -> (not said)',
+      '    fallback: (not said) -> [{"static":{"a":1}}]',
+      '    providers.crm.order.a1.weight: (not said) -> 2',
+      '+ contract crm.order.new@1.0.0',
+      '    execution: once',
+      '    affinity: {"required":false,"from":{"pointer":"/id"},"mode":"soft"}',
+      '    acl: ["team:crm"]',
+      '    streaming: false',
+    ]);
+    const gone = registry.previewPolicies('policies: []');
+    t.same(gone.diff.lines, ['- policy crm.order.query', '    canary.2.1.0: 5%', '    timeout: 3s']);
     const comment = registry.applyPolicies(`# a comment\n${first}`, AUTHOR);
     t.same(
       [comment.entry?.version, comment.diff.entries, comment.change.capabilities, comment.change.operators],
