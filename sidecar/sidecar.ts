@@ -102,7 +102,7 @@ export async function startSidecar(file: string, log: Log, clock: Clock = realCl
   const read = withReachable(isInline ? inlineTable : besideTable(config), types, config.name);
   let joined: Joined | null = null;
   let source: FileTable | null = null;
-  if (config.registry === null) {
+  if (config.registry === null || destinations === null) {
     source = new FileTable(tableFile, tableFile, table, lastGood, clock, log.logger, read);
     source.start();
   } else {
@@ -120,7 +120,7 @@ export async function startSidecar(file: string, log: Log, clock: Clock = realCl
         random,
         log: log.logger,
         endpointTypes: types,
-        destinations: destinations as Destinations,
+        destinations,
       });
     } catch (error) {
       throw new StartRefused([(error as Error).message]);

@@ -2,6 +2,7 @@
  * Where sidecars knock: requests (hello, register, leave), beats and reports. Reads them, has their addresses judged, hands
  * them to the registry, and answers when what follows is in force. Open only while this replica leads.
  */
+import { type Clock, nextTurn } from '../../base/clock.ts';
 import type { BusMessage } from '../../base/bus-message.ts';
 import type { Bus, BusSubscription } from '../../base/nats.ts';
 import { Code } from '../../proto/wire/codes.ts';
@@ -14,8 +15,12 @@ import type { Admission } from './admission.ts';
 import { encode, parse } from './json.ts';
 import type { Written } from './writer.ts';
 
+/** So long requests are worked on without a pause; then timers and other connections have their turn: the lease above all. */
+const SLICE_MS = 20;
+
 export interface DoorParts {
   readonly bus: Bus;
+  readonly clock: Clock;
   readonly subjects: Subjects;
   readonly admission: Admission;
   readonly epoch: string;
@@ -30,6 +35,10 @@ export class Door {
   readonly #subscriptions: BusSubscription[] = [];
   /** Of each sidecar the request that is being worked on. */
   readonly #turns = new Map<string, Promise<Change>>();
+  /** The last of those that wait for their slice. */
+  #line: Promise<void> = Promise.resolve();
+  #waiting = 0;
+  #sliceSinceMs = 0;
   #isClosed = false;
 
   constructor(parts: DoorParts) {
@@ -54,6 +63,8 @@ export class Door {
     read: (json: unknown) => Reading<T>,
     act: (request: T, refused: readonly Refusal[]) => Change | Promise<Change>,
   ): Promise<Uint8Array | null> {
+    await this.#slice();
+    if (this.#isClosed) return null;
     const reading = read(parse(message.data));
     if (reading.request === null) return encode(this.#answer(reading.refused, 0));
     const { request } = reading;
@@ -64,6 +75,26 @@ export class Door {
     if (written.ok) return encode(this.#answer(change.refused, written.seq));
     const unwritten: Refusal = { agent: '', code: Code.delivery_unavailable, problems: [`not written: ${written.why}; ask again`] };
     return encode(this.#answer([...change.refused, unwritten], 0));
+  }
+
+  /** Requests wait here; more will change in a moment. */
+  get isCrowded(): boolean {
+    return this.#waiting > 0;
+  }
+
+  async #slice(): Promise<void> {
+    if (this.#waiting++ === 0) this.#sliceSinceMs = this.#parts.clock.now();
+    const turn = this.#line.then(() => this.#breathe());
+    this.#line = turn;
+    await turn;
+    this.#waiting--;
+  }
+
+  async #breathe(): Promise<void> {
+    const { clock } = this.#parts;
+    if (clock.now() - this.#sliceSinceMs < SLICE_MS) return;
+    await nextTurn();
+    this.#sliceSinceMs = clock.now();
   }
 
   /** Requests of one sidecar one after another: a goodbye must not overtake the hello whose address is still being looked up. */

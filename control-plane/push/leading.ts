@@ -4,7 +4,7 @@
  * health checks, orders of operators. Everything that changes goes through `commit`, and everything that is written
  * through one pen. What follows from what is decided by the registry; who leads is decided elsewhere.
  */
-import type { Clock, Timer } from '../../base/clock.ts';
+import { type Clock, nextTurn, type Timer } from '../../base/clock.ts';
 import type { Logger } from '../../base/log.ts';
 import type { Bus } from '../../base/nats.ts';
 import type { CapabilityState, RegistrationState } from '../../proto/wire/registry.ts';
@@ -46,10 +46,16 @@ export interface LeadingParts {
 }
 
 const SWEEP_MS = 250;
+/** Between two sweeps; less than a quarter of a lease cannot take away a provider that beats. */
+const HALTED_MS = 2_000;
 const BEACON_MS = 1_000;
 /** Writes of one burst share a beacon. */
 const BEACON_SOON_MS = 20;
 const RECOVER_MS = 500;
+/** While a crowd knocks, what it changes is written together, but no later than this. */
+const GATHER_MOST_MS = 100;
+/** Capabilities that are worked out without a pause. */
+const SLICE = 32;
 /** How long an answer waits for its write. Sidecars ask again after that. */
 const WRITE_MS = 2_500;
 const NOTHING_CHANGED: Written = Object.freeze({ ok: true, seq: 0 });
@@ -77,7 +83,9 @@ export class Leading {
   /** What the next write takes with it. */
   #dirty = nothingDirty();
   #gathering: Promise<Written> | null = null;
+  #flushing: Promise<void> = Promise.resolve();
   #sweep: Timer | null = null;
+  #sweptAt = 0;
   #beat: Timer | null = null;
   #soon: Timer | null = null;
   #recovery: Timer | null = null;
@@ -120,6 +128,7 @@ export class Leading {
     this.#takeOver();
     this.#door = new Door({
       bus: parts.inbound ?? parts.bus,
+      clock: parts.clock,
       subjects: parts.subjects,
       admission: parts.admission,
       epoch: parts.epoch,
@@ -143,7 +152,8 @@ export class Leading {
 
   /**
    * Writes what a step of the registry has changed; resolves when it is in force. Steps of one moment are written
-   * together: two hundred sidecars that say hello at once touch the same capabilities, and each is worked out once.
+   * together: two hundred sidecars that say hello at once touch the same capabilities, which are not to be worked out
+   * two hundred times.
    */
   commit(change: Change): Promise<Written> {
     for (const event of change.events) this.#parts.onEvent(event);
@@ -159,21 +169,45 @@ export class Leading {
   async #gather(): Promise<Written> {
     // Whatever has come in together gets here in the same round of promises.
     await Promise.resolve();
-    return this.#flush();
-  }
-
-  #flush(): Promise<Written> {
+    const { clock } = this.#parts;
+    const until = clock.now() + GATHER_MOST_MS;
+    while (this.#door.isCrowded && clock.now() < until && !this.#ended) await nextTurn();
+    await this.#flushing;
     this.#gathering = null;
     const { registrations, operators, capabilities, scopes } = this.#dirty;
     this.#dirty = nothingDirty();
-    if (this.#ended) return Promise.resolve({ ok: false, why: 'this replica does not lead any more' });
-    const changed: Changed = {
-      registrations: [...registrations],
-      operators: [...operators],
-      capabilities: [...capabilities],
-      scopes: [...scopes],
-    };
-    return this.writer.write([...inputMessages(this.registry, changed), ...this.#pushable(changed)]);
+    const flushing = this.#flush([...registrations], [...operators], [...capabilities], [...scopes]);
+    this.#flushing = flushing.worked;
+    return flushing.written;
+  }
+
+  /** Works out and hands over, in slices; `worked` when all is handed over, `written` when all is in force. */
+  #flush(
+    registrations: readonly string[],
+    operators: readonly OperatorsPart[],
+    capabilities: readonly string[],
+    scopes: readonly string[],
+  ): { readonly worked: Promise<void>; readonly written: Promise<Written> } {
+    const writings: Promise<Written>[] = [];
+    const worked = this.#hand(writings, registrations, operators, capabilities, scopes);
+    return { worked, written: worked.then(() => allOf(writings)) };
+  }
+
+  async #hand(
+    writings: Promise<Written>[],
+    registrations: readonly string[],
+    operators: readonly OperatorsPart[],
+    capabilities: readonly string[],
+    scopes: readonly string[],
+  ): Promise<void> {
+    const none: Changed = { registrations: [], operators: [], capabilities: [], scopes: [] };
+    writings.push(this.writer.write(inputMessages(this.registry, { ...none, registrations, operators })));
+    for (let at = 0; at < capabilities.length; at += SLICE) {
+      if (at > 0) await nextTurn();
+      if (this.#ended) break;
+      writings.push(this.writer.write(this.#pushable({ ...none, capabilities: capabilities.slice(at, at + SLICE) })));
+    }
+    writings.push(this.writer.write(this.#pushable({ ...none, scopes })));
   }
 
   /** An operator says that what is held back is true. */
@@ -277,8 +311,12 @@ export class Leading {
   // ---- time
 
   #sweepAgain(): void {
+    this.#sweptAt = this.#parts.clock.now();
     this.#sweep = this.#parts.clock.after(SWEEP_MS, () => {
       if (this.#ended) return;
+      // Nor while this process stood still (halted, or the machine asleep): the beats of that time are still to be read.
+      const now = this.#parts.clock.now();
+      if (now - this.#sweptAt > Math.max(HALTED_MS, this.#parts.leases.offlineMs / 4)) this.registry.grace();
       // Silence means nothing while nobody can be heard.
       if (this.#parts.bus.connected && this.writer.state === 'open') {
         void this.commit(this.registry.sweep());
@@ -362,4 +400,13 @@ export class Leading {
 function keepsAll(before: string, after: string): boolean {
   const now = new Set((JSON.parse(after) as CapabilityState).providers.map(({ record }) => record.agentId));
   return (JSON.parse(before) as CapabilityState).providers.every(({ record }) => now.has(record.agentId));
+}
+
+async function allOf(writings: readonly Promise<Written>[]): Promise<Written> {
+  let seq = 0;
+  for (const written of await Promise.all(writings)) {
+    if (!written.ok) return written;
+    seq = Math.max(seq, written.seq);
+  }
+  return { ok: true, seq };
 }

@@ -75,21 +75,3 @@ export function isQuiet(change: Change): boolean {
     change.forgotten.length === 0
   );
 }
-
-/** Several changes as one, in their order. */
-export function mergeChanges(changes: readonly Change[]): Change {
-  const all = <K extends keyof Change>(key: K): Change[K] =>
-    changes.flatMap((change) => change[key] as readonly unknown[]) as unknown as Change[K];
-  const once = <K extends keyof Change>(key: K): Change[K] => [...new Set(all(key) as readonly unknown[])] as unknown as Change[K];
-  return {
-    refused: all('refused'),
-    warned: all('warned'),
-    registrations: once('registrations'),
-    operators: once('operators'),
-    capabilities: once('capabilities'),
-    scopes: once('scopes'),
-    forgotten: once('forgotten'),
-    deferred: once('deferred'),
-    events: all('events'),
-  };
-}

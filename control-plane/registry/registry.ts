@@ -27,9 +27,6 @@ import { RegistryState } from './state.ts';
 import { capabilityViews, providerViews, sidecarViews } from './view.ts';
 import type { CapabilityView, ProviderView, RolloutView, SidecarView } from './views.ts';
 
-export type { ApplyOptions } from './desk.ts';
-export type { ProbeOrder } from './leases.ts';
-
 export interface Leases {
   /** How often sidecars beat. Default 45 s. */
   readonly heartbeatMs: number;

@@ -51,7 +51,7 @@ export class Verdict {
 
 /** A reason to let the call pass. */
 export function passing(stage: Stage, name: string, words: string): Reason {
-  return Object.freeze({ stage, name, words, passes: true, code: 0 as Code });
+  return Object.freeze({ stage, name, words, passes: true, code: 0 });
 }
 
 /** A reason to refuse it, with the code that the caller will see. */
@@ -61,7 +61,7 @@ export function refusing(stage: Stage, name: string, code: Code, words: string):
 
 /** A reason to go no further on this way, without a code of its own: what the call has so far stands. */
 export function ending(stage: Stage, name: string, words: string): Reason {
-  return Object.freeze({ stage, name, words, passes: false, code: 0 as Code });
+  return Object.freeze({ stage, name, words, passes: false, code: 0 });
 }
 
 export function wordsOf(reason: Reason, a: Arg, b: Arg, c: Arg): string {

@@ -2,7 +2,6 @@
  * The request against the contract of the version that will serve it: size, form, input schema, conversation key, and how
  * often the work may run. The payload is only looked at; its bytes go on as they came.
  */
-import type { Execution } from '../../proto/language/types.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { Header } from '../../proto/wire/headers.ts';
 import { type Call, headerOf, payloadOf } from '../call/call.ts';
@@ -39,7 +38,7 @@ export function contract(call: Call, version: Version): Verdict {
   if (execution !== undefined) {
     if (execution !== 'once' && execution !== 'idempotent' && execution !== 'keyed')
       return new Verdict(badExecution, Header.execution, String(execution).slice(0, 40));
-    call.execution = execution as Execution;
+    call.execution = execution;
   }
   if (!readKey(call)) return new Verdict(unkeyed, LONGEST_KEY);
   if (rules.affinity !== null && rules.affinity.required && call.affinityKey === null) {

@@ -14,11 +14,6 @@ import { ProviderHealth } from './provider.ts';
 import type { EjectionSettings } from './provider.ts';
 import { Schedule } from './schedule.ts';
 
-export { HealthCell, ProviderHealth };
-export type { BreakerStateName, Outcome } from './breaker.ts';
-export type { Usable } from './cell.ts';
-export type { EjectionSettings } from './provider.ts';
-
 /** The key under which `retain` knows a cell. A space can be in neither part. */
 export function cellKey(agentId: string, capability: string): string {
   return `${agentId} ${capability}`;

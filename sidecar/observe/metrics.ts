@@ -8,7 +8,7 @@ import type { Registry } from 'prom-client';
 import { CODES } from '../../proto/wire/codes.ts';
 import type { Attempt } from '../call/attempt-record.ts';
 import type { Call, WayIn } from '../call/call.ts';
-import type { BreakerStateName } from '../health/health.ts';
+import type { BreakerStateName } from '../health/breaker.ts';
 import type { Candidate, Capability, Version } from '../table/snapshot.ts';
 import { Histogram, Reading, Series } from './series.ts';
 
@@ -277,7 +277,8 @@ export class Metrics {
    * agents come and go under new names, and the series of the dead would take the place of the living.
    */
   #dropGone(isKnown: (agentId: string) => boolean): void {
-    const isGone = ({ provider }: Readonly<Record<string, string>>): boolean => provider !== undefined && this.#leaving.has(provider) && !isKnown(provider);
+    const isGone = ({ provider }: Readonly<Record<string, string>>): boolean =>
+      provider !== undefined && this.#leaving.has(provider) && !isKnown(provider);
     for (const metric of [this.#attempts, this.#attemptSeconds, this.#transitions]) metric.drop(isGone);
     for (const [key, cells] of this.#attemptCells) {
       const provider = key.slice(key.indexOf(' ') + 1);

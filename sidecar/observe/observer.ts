@@ -7,7 +7,7 @@ import { type Logger, printable } from '../../base/log.ts';
 import type { Attempt } from '../call/attempt-record.ts';
 import type { Call } from '../call/call.ts';
 import type { Observer } from '../engine.ts';
-import type { BreakerStateName } from '../health/health.ts';
+import type { BreakerStateName } from '../health/breaker.ts';
 import { AccessLog, type AccessMode } from './access.ts';
 import { Metrics } from './metrics.ts';
 

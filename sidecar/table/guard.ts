@@ -5,6 +5,8 @@
  * about shares would misfire with the one to three providers that capabilities usually have. A new epoch is another
  * matter: the stream was lost or made anew, and providers are missing from it for no better reason than that their
  * sidecars have not come back to say that they are there. So
+ *  - a provider that is absent is kept for some seconds, in which whoever lives says hello again. The own agents of a
+ *    sidecar are not meant: they are looked after by themselves;
  *  - a provider that is absent but has answered within the last lease is kept for one more lease, unless the new registry
  *    names it: every living sidecar beats within a lease, so that whoever has not been named by then is gone;
  *  - a table that would shrink by more than half is put into force only when two beacons of the new epoch have confirmed
@@ -29,16 +31,12 @@ export function providersIn(parts: CapabilityParts): Set<string> {
   return agents;
 }
 
-/** By capability: the providers that are missing from `after` and have answered lately, with the contracts they need. */
-export function absentButAnswering(
-  before: CapabilityParts,
-  after: CapabilityParts,
-  answeredLately: (agentId: string) => boolean,
-): Map<string, Beside> {
+/** By capability: those providers that are missing from `after` and stay, with the contracts they need. */
+export function absentProviders(before: CapabilityParts, after: CapabilityParts, stays: (agentId: string) => boolean): Map<string, Beside> {
   const kept = new Map<string, Beside>();
   for (const part of before.values()) {
     const named = new Set(after.get(part.name)?.providers.map(({ record }) => record.agentId));
-    const providers = part.providers.filter(({ record }) => !named.has(record.agentId) && answeredLately(record.agentId));
+    const providers = part.providers.filter(({ record }) => !named.has(record.agentId) && stays(record.agentId));
     if (providers.length > 0) kept.set(part.name, { contracts: contractsOf(part, providers), providers });
   }
   return kept;

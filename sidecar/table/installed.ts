@@ -4,7 +4,8 @@
  */
 import type { Clock } from '../../base/clock.ts';
 import type { Override, Problem, TableDocument } from '../../proto/language/types.ts';
-import type { Health, ProviderHealth } from '../health/health.ts';
+import type { Health } from '../health/health.ts';
+import type { ProviderHealth } from '../health/provider.ts';
 import { type CapabilityParts, compile, compileParts, type Standpoint } from './compile.ts';
 import { Snapshot, type Table } from './snapshot.ts';
 

@@ -15,6 +15,22 @@ import { assemble, type Beside, documentOf } from './parts.ts';
 const REST = 4;
 const MAX_REST_MS = 250;
 
+/** How long providers are kept that the registry does not name, and which of them. */
+export interface KeepStep {
+  /** `clock.now()`. */
+  readonly until: number;
+  readonly stays: (agentId: string) => boolean;
+}
+
+function staying(kept: ReadonlyMap<string, Beside>, stays: (agentId: string) => boolean): Map<string, Beside> {
+  const left = new Map<string, Beside>();
+  for (const [name, beside] of kept) {
+    const providers = beside.providers.filter(({ record }) => stays(record.agentId));
+    if (providers.length > 0) left.set(name, { ...beside, providers });
+  }
+  return left;
+}
+
 export interface InstallerParts {
   readonly clock: Clock;
   readonly table: InstalledTable;
@@ -89,19 +105,23 @@ export class Installer {
     this.#install(true);
   }
 
-  /** Lets providers stand beside the registry's word until an instant, unless it names them. */
-  keep(kept: Map<string, Beside>, until: number): void {
+  /**
+   * Lets providers stand beside the registry's word for a while, unless it names them. At the end of each step those stay that
+   * the next one lets; after the last one nobody does.
+   */
+  keep(kept: Map<string, Beside>, steps: readonly KeepStep[]): void {
     const { clock } = this.#given;
+    const [step, ...later] = steps;
     this.#kept = kept;
     this.#keptTimer?.cancel();
-    this.#keptTimer =
-      kept.size === 0
-        ? null
-        : clock.after(until - clock.now(), () => {
-            this.#keptTimer = null;
-            this.#kept = new Map();
-            this.touch([...kept.keys()]);
-          });
+    this.#keptTimer = null;
+    if (kept.size === 0 || step === undefined) return;
+    this.#keptTimer = clock.after(step.until - clock.now(), () => {
+      const names = [...this.#kept.keys()];
+      const next = later[0];
+      this.keep(next === undefined ? new Map() : staying(this.#kept, next.stays), later);
+      this.touch(names);
+    });
   }
 
   /** The table that another state would make, without what is kept. */

@@ -6,7 +6,8 @@ import type { SemVer } from 'semver';
 import type { Validator } from '../../base/json-schema.ts';
 import type { Settings } from '../../proto/language/settings.ts';
 import type { Acl, Contract, Override, ProviderRecord, TableDocument } from '../../proto/language/types.ts';
-import type { HealthCell, ProviderHealth } from '../health/health.ts';
+import type { HealthCell } from '../health/cell.ts';
+import type { ProviderHealth } from '../health/provider.ts';
 
 /** How this sidecar reaches a provider: itself, over the mesh port of the sidecar that hosts it, or through its own inbound end. */
 export type Reach = 'direct' | 'mesh' | 'self';

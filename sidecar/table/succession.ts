@@ -5,7 +5,7 @@
 import type { Clock } from '../../base/clock.ts';
 import type { Logger } from '../../base/log.ts';
 import type { Copy } from './copy.ts';
-import { absentButAnswering, isSuspiciouslySmall, providersIn } from './guard.ts';
+import { absentProviders, isSuspiciouslySmall, providersIn } from './guard.ts';
 import type { Held } from './held.ts';
 import type { Installer } from './installer.ts';
 import type { InstalledTable } from './installed.ts';
@@ -14,6 +14,11 @@ import type { OwnAgents } from './own-agents.ts';
 /** Beacons that confirm a suspiciously small registry, and how far apart they must be to count as two. */
 const CONFIRMATIONS = 2;
 const APART_MS = 900;
+/**
+ * The first sidecars that say hello to a registry that begins anew make it, and it names theirs alone until the others have said
+ * hello too, within a second or two: for so long whoever is missing is not gone.
+ */
+const REJOIN_MS = 5_000;
 
 export interface SuccessionParts {
   readonly clock: Clock;
@@ -34,6 +39,8 @@ export class Succession {
   readonly #parts: SuccessionParts;
   /** What waits to be believed; null = nothing. */
   #heldBack: { confirmations: number; countedAt: number } | null = null;
+  /** When the new epoch was first complete enough to be looked at. */
+  #seen = { epoch: '', at: 0 };
 
   constructor(parts: SuccessionParts) {
     this.#parts = parts;
@@ -47,6 +54,8 @@ export class Succession {
   /** The state of a new epoch is complete: into force with it, or not yet. */
   consider(target: Held, through: number): void {
     const { clock, installer, copy, own, log, leaseMs } = this.#parts;
+    const now = clock.now();
+    if (this.#seen.epoch !== target.epoch) this.#seen = { epoch: target.epoch, at: now };
     const before = installer.parts();
     const after = installer.wouldBe(target);
     const isDoubted = installer.isInUse && isSuspiciouslySmall(before, after);
@@ -57,7 +66,9 @@ export class Succession {
       return;
     }
     const isFirst = copy.isEmpty;
-    const kept = absentButAnswering(before, after, (agentId) => this.#hasAnsweredLately(agentId));
+    const rejoinUntil = this.#seen.at + REJOIN_MS;
+    const mayRejoin = now < rejoinUntil;
+    const kept = absentProviders(before, after, (agentId) => own.get(agentId) === null && (mayRejoin || this.#hasAnsweredLately(agentId)));
     this.#heldBack = null;
     copy.succeed(target);
     if (!isFirst) {
@@ -65,7 +76,16 @@ export class Succession {
       own.forgetConfirmations(target.epoch);
       log.warn({ epoch: target.epoch, kept: kept.size }, 'the registry has begun anew');
     }
-    installer.keep(kept, clock.now() + leaseMs);
+    const lease = { until: now + leaseMs, stays: () => true };
+    installer.keep(
+      kept,
+      mayRejoin
+        ? [
+            { until: rejoinUntil, stays: () => true },
+            { ...lease, stays: (agentId) => this.#hasAnsweredLately(agentId) },
+          ]
+        : [lease],
+    );
     this.#parts.onSucceeded(through, isFirst);
   }
 
@@ -83,10 +103,8 @@ export class Succession {
     return true;
   }
 
-  /** The own agents are looked after by themselves. */
   #hasAnsweredLately(agentId: string): boolean {
-    const { clock, own, table, leaseMs } = this.#parts;
-    const provider = table.current().providers.get(agentId);
-    return own.get(agentId) === null && provider !== undefined && provider.health.lastAnswerAt >= clock.now() - leaseMs;
+    const { clock, table, leaseMs } = this.#parts;
+    return (table.healthOf(agentId)?.lastAnswerAt ?? Number.NEGATIVE_INFINITY) >= clock.now() - leaseMs;
   }
 }

@@ -37,7 +37,9 @@ export class Destinations {
     this.hosted = new Destination(network, false, isOwn, resolve);
     this.thirdParty = new Destination(allowed, true, isOwn, resolve);
     this.mesh = new Destination(network, false, isOwn, resolve);
-    this.#ownAddresses = new Set(Object.values(networkInterfaces()).flatMap((addresses) => (addresses ?? []).map(({ address }) => address)));
+    this.#ownAddresses = new Set(
+      Object.values(networkInterfaces()).flatMap((addresses) => (addresses ?? []).map(({ address }) => address)),
+    );
   }
 
   /** Why this sidecar may not send anything to a provider that it would have to reach itself; null = it may try. */

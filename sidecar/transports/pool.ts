@@ -304,7 +304,8 @@ class Connecting {
 
   #translated(error: Error): ConnectFailure {
     if (error instanceof ConnectFailure) return error;
-    if (error instanceof NotAllowed) return new ConnectFailure(Code.connect_timeout, `no connection to ${this.#pool.host}: ${error.message}`);
+    if (error instanceof NotAllowed)
+      return new ConnectFailure(Code.connect_timeout, `no connection to ${this.#pool.host}: ${error.message}`);
     const why = (error as NodeJS.ErrnoException).code ?? error.message;
     if (this.#isTls && this.#reachedHost)
       return new ConnectFailure(Code.tls_failed, `the TLS handshake with ${this.#pool.host} failed: ${why}`);

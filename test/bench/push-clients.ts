@@ -14,7 +14,16 @@ import { RegistryClient } from '../../sidecar/table/registry.ts';
 import type { Snapshot } from '../../sidecar/table/snapshot.ts';
 import { collected } from '../support/heap.ts';
 import { waitUntil } from '../support/settle.ts';
-import { type ClientSpec, type ClientsOrder, Mark, type Memory, type Noted, type Ready, type Rejoined, sharedNowMs } from './push-orders.ts';
+import {
+  type ClientSpec,
+  type ClientsOrder,
+  Mark,
+  type Memory,
+  type Noted,
+  type Ready,
+  type Rejoined,
+  sharedNowMs,
+} from './push-orders.ts';
 
 const COMPLETE_WITHIN_MS = 60_000;
 

@@ -65,7 +65,11 @@ export interface Host {
 }
 
 function host(sidecar: string, contracts: readonly object[], providers: readonly object[]): Host {
-  return { sidecar, mesh: 'http://10.1.0.9:7701', agents: agentsOf(stringify({ contracts, providers }, { aliasDuplicateObjects: false }), sidecar) };
+  return {
+    sidecar,
+    mesh: 'http://10.1.0.9:7701',
+    agents: agentsOf(stringify({ contracts, providers }, { aliasDuplicateObjects: false }), sidecar),
+  };
 }
 
 /** The sidecar that hosts the public providers. */

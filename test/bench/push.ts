@@ -35,8 +35,28 @@ import { COMPILED, REPO } from '../support/paths.ts';
 import { askLeader, helloOf, leaveOf, registerOf, type Speaker } from '../support/registry-kit.ts';
 import { waitUntil } from '../support/settle.ts';
 import { median, quantile } from './figures.ts';
-import { extra, groupHost, groupName, groupsOf, type Host, PROVIDERS_IN_SCOPE, publicHost, publicName, SCOPE, teamOf } from './push-fleet.ts';
-import { type ClientSpec, type ClientsOrder, Mark, type Memory, type Noted, type Ready, type Rejoined, sharedNowMs } from './push-orders.ts';
+import {
+  extra,
+  groupHost,
+  groupName,
+  groupsOf,
+  type Host,
+  PROVIDERS_IN_SCOPE,
+  publicHost,
+  publicName,
+  SCOPE,
+  teamOf,
+} from './push-fleet.ts';
+import {
+  type ClientSpec,
+  type ClientsOrder,
+  Mark,
+  type Memory,
+  type Noted,
+  type Ready,
+  type Rejoined,
+  sharedNowMs,
+} from './push-orders.ts';
 import { Server } from './servers.ts';
 
 interface Plan {
@@ -317,7 +337,12 @@ function sees(group: number, change: Change): boolean {
   return change.group === null || change.group === group;
 }
 
-async function watch(stage: Stage, sidecar: RealSidecar, { mark, capability, sentAtMs }: Change, noted: [string, string, number][]): Promise<void> {
+async function watch(
+  stage: Stage,
+  sidecar: RealSidecar,
+  { mark, capability, sentAtMs }: Change,
+  noted: [string, string, number][],
+): Promise<void> {
   while (sharedNowMs() - sentAtMs < LOST_AFTER_MS) {
     const shown = await stage.shown(sidecar, capability);
     const isThere = mark.startsWith('-') ? ![...shown].some((each) => each.startsWith(`${mark.slice(1)}*`)) : shown.has(mark);
@@ -385,7 +410,9 @@ async function measure(stage: Stage, plan: Plan): Promise<number> {
   for (let at = 1; at < PROCESSES; at++)
     joined.push((await stage.order<Ready>(at, { do: 'start', url: stage.natsUrl, env: ENV, clients: specs(at) })).slowestMs);
   await stage.startReal();
-  console.log(`  ${plan.clients} clients and ${REAL} sidecars are complete; ${perProcess} joining at once took ${Math.max(...joined).toFixed(0)} ms`);
+  console.log(
+    `  ${plan.clients} clients and ${REAL} sidecars are complete; ${perProcess} joining at once took ${Math.max(...joined).toFixed(0)} ms`,
+  );
 
   await stage.all({ do: 'arm' });
   const { changes, real, late } = await change(stage, plan);
@@ -420,7 +447,10 @@ function say(
     ['sent → applied', `p50 ${ms(spread.fromSent, 0.5)}, p99 ${ms(spread.fromSent, 0.99)}, most ${ms(spread.fromSent, 1)} ms`],
     ['answered → applied', `p50 ${ms(spread.fromAnswer, 0.5)}, p99 ${ms(spread.fromAnswer, 0.99)} ms`],
     ['sent → shown by a sidecar', `p50 ${ms(ofReal.fromSent, 0.5)}, p99 ${ms(ofReal.fromSent, 0.99)} ms`],
-    ['join, control plane dead', `median ${median(rejoined).toFixed(1)}, most ${Math.max(...rejoined).toFixed(1)} ms (${rejoined.length} joins)`],
+    [
+      'join, control plane dead',
+      `median ${median(rejoined).toFixed(1)}, most ${Math.max(...rejoined).toFixed(1)} ms (${rejoined.length} joins)`,
+    ],
     ['a client, small fleet', `${mb(memory.small)} MB (${plan.small} providers)`],
     ['a client, large fleet', `${mb(memory.large)} MB (${plan.large} providers), ratio ${ratio.toFixed(3)}`],
   ];

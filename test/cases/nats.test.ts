@@ -62,7 +62,11 @@ class World {
     return world;
   }
 
-  async health(): Promise<{ status: string; config_stale: boolean; registry: { connected: boolean; confirmed: boolean; reconnects: number } }> {
+  async health(): Promise<{
+    status: string;
+    config_stale: boolean;
+    registry: { connected: boolean; confirmed: boolean; reconnects: number };
+  }> {
     return (await this.rig.ask('/v1/health')).json;
   }
 
@@ -110,7 +114,11 @@ class World {
     await this.agent.close();
     await this.proxy.stop();
     await this.nats.stop();
-    await assertQuiet(t, { before, engines: [this.rig.quiet], providers: [{ name: 'order', count: this.agent.executions, expected: this.calls }] });
+    await assertQuiet(t, {
+      before,
+      engines: [this.rig.quiet],
+      providers: [{ name: 'order', count: this.agent.executions, expected: this.calls }],
+    });
   }
 }
 
@@ -151,27 +159,30 @@ t.test('C075 rules that are pushed after, during or around an outage of NATS are
     await awaitVersion(t, 3_002, async () => true);
   });
 
-  await t.test('the server is away for ten seconds: what is ordered meanwhile is in force afterwards, or was refused in so many words', async (t) => {
-    const had = await reconnects();
-    await world.nats.kill();
-    const downAt = performance.now();
-    await waitUntil('stale at once', async () => (await world.health()).config_stale, 2_000, 5);
-    const ordered = await world.apply(3_003);
-    t.ok(ordered.status === 200 || ordered.status === 503, `answered ${ordered.status}: ${JSON.stringify(ordered.body)}`);
-    while (performance.now() - downAt < 10_000) {
-      t.equal(await world.call(), 'well');
-      t.equal((await world.health()).config_stale, true, 'stale all the time');
-      await sleep(500);
-    }
-    await world.nats.restart();
-    await waitUntil('the control plane leads again', () => world.plane.control.leading !== null, 20_000);
-    // A refused order is given again, as the answer says; nothing of it may come into force behind the operator's back.
-    if (ordered.status === 503) {
-      t.match((await world.plane.ask('/v1/policies')).body, { version: 2 }, 'the refused order is not in force');
-      t.equal((await world.apply(3_003)).status, 200);
-    }
-    await awaitVersion(t, 3_003, async () => (await reconnects()) > had);
-  });
+  await t.test(
+    'the server is away for ten seconds: what is ordered meanwhile is in force afterwards, or was refused in so many words',
+    async (t) => {
+      const had = await reconnects();
+      await world.nats.kill();
+      const downAt = performance.now();
+      await waitUntil('stale at once', async () => (await world.health()).config_stale, 2_000, 5);
+      const ordered = await world.apply(3_003);
+      t.ok(ordered.status === 200 || ordered.status === 503, `answered ${ordered.status}: ${JSON.stringify(ordered.body)}`);
+      while (performance.now() - downAt < 10_000) {
+        t.equal(await world.call(), 'well');
+        t.equal((await world.health()).config_stale, true, 'stale all the time');
+        await sleep(500);
+      }
+      await world.nats.restart();
+      await waitUntil('the control plane leads again', () => world.plane.control.leading !== null, 20_000);
+      // A refused order is given again, as the answer says; nothing of it may come into force behind the operator's back.
+      if (ordered.status === 503) {
+        t.match((await world.plane.ask('/v1/policies')).body, { version: 2 }, 'the refused order is not in force');
+        t.equal((await world.apply(3_003)).status, 200);
+      }
+      await awaitVersion(t, 3_003, async () => (await reconnects()) > had);
+    },
+  );
 
   await t.test('the sidecar alone is cut off for five seconds, and the rules change twice meanwhile', async (t) => {
     const had = await reconnects();
@@ -207,7 +218,11 @@ class TableClient {
     this.bus.onState(({ connected, reconnects }) => {
       if (connected && reconnects > 0) this.backAt.push(performance.now());
     });
-    this.table = new InstalledTable(realClock, new Health(realClock, { consecutive: 3, forMs: 10_000 }), { name, region: null, zone: null });
+    this.table = new InstalledTable(realClock, new Health(realClock, { consecutive: 3, forMs: 10_000 }), {
+      name,
+      region: null,
+      zone: null,
+    });
     this.registry = new RegistryClient({
       bus: this.bus,
       subjects: new Subjects(ENV),
@@ -236,53 +251,63 @@ class TableClient {
   }
 }
 
-t.test('C076 twenty sidecars whose connections are cut again and again leave nothing behind on the server, and come back one by one', async (t) => {
-  const nats = await NatsServer.start(t);
-  const proxy = await NatsProxy.start(t, nats.process.port);
-  const plane = await Plane.start(t, nats);
-  await plane.leads();
-  const host = await FakeSidecar.join(nats, 'host', { 'crm.order.1': [`${NAME}@1.0.0`] });
-  t.match(await host.hello(), { ok: true });
-  const connectionsBefore = (await nats.connections()).length;
-  const clients = Array.from({ length: 20 }, (_, n) => new TableClient(n, proxy.url));
-  await waitUntil('all are fresh', () => clients.every((client) => client.isFresh), 20_000);
-  const subscriptions = async (): Promise<number[]> =>
-    (await nats.connections()).filter(({ name }) => name?.startsWith('client-')).map((one) => one.subscriptions).sort();
-  const perClient = await subscriptions();
+t.test(
+  'C076 twenty sidecars whose connections are cut again and again leave nothing behind on the server, and come back one by one',
+  async (t) => {
+    const nats = await NatsServer.start(t);
+    const proxy = await NatsProxy.start(t, nats.process.port);
+    const plane = await Plane.start(t, nats);
+    await plane.leads();
+    const host = await FakeSidecar.join(nats, 'host', { 'crm.order.1': [`${NAME}@1.0.0`] });
+    t.match(await host.hello(), { ok: true });
+    const connectionsBefore = (await nats.connections()).length;
+    const clients = Array.from({ length: 20 }, (_, n) => new TableClient(n, proxy.url));
+    await waitUntil('all are fresh', () => clients.every((client) => client.isFresh), 20_000);
+    const subscriptions = async (): Promise<number[]> =>
+      (await nats.connections())
+        .filter(({ name }) => name?.startsWith('client-'))
+        .map((one) => one.subscriptions)
+        .sort();
+    const perClient = await subscriptions();
 
-  // Cut every two seconds as written; for 10 s instead of a minute, since what could pile up shows after two cuts.
-  const cutAt: number[] = [];
-  for (let n = 0; n < 5; n++) {
-    cutAt.push(performance.now());
-    proxy.cut();
-    await sleep(2_000);
-  }
-  const calmAt = performance.now();
-  await waitUntil('all are fresh again', () => clients.every((client) => client.isFresh), 20_000);
-  t.ok(performance.now() - calmAt < 12_000, `fresh ${(performance.now() - calmAt).toFixed(0)} ms after the last cut`);
+    // Cut every two seconds as written; for 10 s instead of a minute, since what could pile up shows after two cuts.
+    const cutAt: number[] = [];
+    for (let n = 0; n < 5; n++) {
+      cutAt.push(performance.now());
+      proxy.cut();
+      await sleep(2_000);
+    }
+    const calmAt = performance.now();
+    await waitUntil('all are fresh again', () => clients.every((client) => client.isFresh), 20_000);
+    t.ok(performance.now() - calmAt < 12_000, `fresh ${(performance.now() - calmAt).toFixed(0)} ms after the last cut`);
 
-  const back = clients.flatMap(({ backAt }) => backAt).sort((a, b) => a - b);
-  t.ok(clients.every(({ backAt }) => backAt.length >= 2), 'each has come back several times');
-  const fullest = (times: readonly number[]): number => Math.max(...times.map((at) => times.filter((other) => other >= at && other < at + 100).length));
-  const share = fullest(back) / back.length;
-  t.ok(share <= 0.3, `at most ${(share * 100).toFixed(0)} % of ${back.length} reconnects within 100 ms`);
-  // The first cut meets all twenty at once: that is where a herd would show.
-  const first = back.filter((at) => at < (cutAt[1] as number));
-  t.ok(first.length >= 10, `${first.length} are back before the second cut`);
-  t.ok(fullest(first) / 20 <= 0.3, `at most ${fullest(first)} of 20 within 100 ms of the first cut`);
+    const back = clients.flatMap(({ backAt }) => backAt).sort((a, b) => a - b);
+    t.ok(
+      clients.every(({ backAt }) => backAt.length >= 2),
+      'each has come back several times',
+    );
+    const fullest = (times: readonly number[]): number =>
+      Math.max(...times.map((at) => times.filter((other) => other >= at && other < at + 100).length));
+    const share = fullest(back) / back.length;
+    t.ok(share <= 0.3, `at most ${(share * 100).toFixed(0)} % of ${back.length} reconnects within 100 ms`);
+    // The first cut meets all twenty at once: that is where a herd would show.
+    const first = back.filter((at) => at < (cutAt[1] as number));
+    t.ok(first.length >= 10, `${first.length} are back before the second cut`);
+    t.ok(fullest(first) / 20 <= 0.3, `at most ${fullest(first)} of 20 within 100 ms of the first cut`);
 
-  t.equal(await nats.consumers(), 0, 'no consumer, where one for each sidecar would be allowed');
-  t.match(await nats.monitor('jsz?streams=true&consumers=true'), { consumers: 0 });
-  t.equal((await nats.connections()).length, connectionsBefore + 20, 'one connection each');
-  t.same(await subscriptions(), perClient, 'and as many subscriptions as before');
+    t.equal(await nats.consumers(), 0, 'no consumer, where one for each sidecar would be allowed');
+    t.match(await nats.monitor('jsz?streams=true&consumers=true'), { consumers: 0 });
+    t.equal((await nats.connections()).length, connectionsBefore + 20, 'one connection each');
+    t.same(await subscriptions(), perClient, 'and as many subscriptions as before');
 
-  for (const client of clients) await client.stop();
-  await host.bus.close();
-  await plane.control.stop(0);
-  await proxy.stop();
-  await nats.stop();
-  await assertQuiet(t, { before });
-});
+    for (const client of clients) await client.stop();
+    await host.bus.close();
+    await plane.control.stop(0);
+    await proxy.stop();
+    await nats.stop();
+    await assertQuiet(t, { before });
+  },
+);
 
 t.test('C077 a server that hangs, or is away, costs no call, leaves no request hanging, and is used again by itself', async (t) => {
   await t.test('stopped with its sockets open', async (t) => {
@@ -318,7 +343,8 @@ t.test('C077 a server that hangs, or is away, costs no call, leaves no request h
     world.nats.resume();
     const resumedAt = performance.now();
     t.same(await calling.stop(), [], 'every call went well all the time');
-    for (const bus of [alert, patient]) await waitUntil('usable', async () => (await bus.stream(CONFIG_STREAM)) !== null && bus.connected, 10_000);
+    for (const bus of [alert, patient])
+      await waitUntil('usable', async () => (await bus.stream(CONFIG_STREAM)) !== null && bus.connected, 10_000);
     await waitUntil('fresh', async () => !(await world.health()).config_stale, 10_000 - (performance.now() - resumedAt));
     t.ok(performance.now() - resumedAt < 10_000);
     t.ok(alert.state.reconnects > reconnectsOf.alert);
@@ -398,7 +424,22 @@ t.test('C077 a server that hangs, or is away, costs no call, leaves no request h
 
 const LONG = `crm.order.${'q'.repeat(5_000)}`;
 /** What would be another subject, a wildcard, a command of the protocol, or the server's own. */
-const BAD_NAMES = ['crm.order query', 'crm..query', 'crm.*', 'crm.>', 'crm.order\r\nPUB x 0', LONG, '$SYS.x', 'crm.order.*', '.crm.order', 'crm.order.', '_INBOX.x', 'crm.order.query\0x', 'crm.order.\tquery', 'crm.ördér.query'];
+const BAD_NAMES = [
+  'crm.order query',
+  'crm..query',
+  'crm.*',
+  'crm.>',
+  'crm.order\r\nPUB x 0',
+  LONG,
+  '$SYS.x',
+  'crm.order.*',
+  '.crm.order',
+  'crm.order.',
+  '_INBOX.x',
+  'crm.order.query\0x',
+  'crm.order.\tquery',
+  'crm.ördér.query',
+];
 
 /** A request as no library would send it. */
 function raw(port: number, text: string): Promise<string> {
@@ -460,7 +501,8 @@ t.test('C079 what would mean something else in a subject or a header is refused 
 
     // The makers of subjects, and the bus itself, should all of them fail.
     const subjects = new Subjects(ENV);
-    for (const make of [subjects.heartbeat, subjects.report, subjects.ask]) t.throws(() => make.call(subjects, name), /cannot stand in a subject/);
+    for (const make of [subjects.heartbeat, subjects.report, subjects.ask])
+      t.throws(() => make.call(subjects, name), /cannot stand in a subject/);
     t.throws(() => new Subjects(name), /environment/);
     for (const subject of [name, `ar.test.hb.${name}`, `ar.test.cfg.cap.${name}`]) {
       if (isPlain(subject)) continue;
@@ -479,10 +521,14 @@ t.test('C079 what would mean something else in a subject or a header is refused 
     }
     // A line break that HTTP takes for one begins another header: that one is the caller's own, and goes nowhere but to us.
     const own = await new Promise<number>((done, fail) => {
-      const request = httpRequest(`${rig.url}/v1/invoke/${NAME}`, { method: 'POST', agent: false, headers: { authorization: 'Bearer token-of-the-planner', 'content-type': 'application/json' } }, (response) => {
-        response.resume();
-        response.on('end', () => done(response.statusCode ?? 0));
-      });
+      const request = httpRequest(
+        `${rig.url}/v1/invoke/${NAME}`,
+        { method: 'POST', agent: false, headers: { authorization: 'Bearer token-of-the-planner', 'content-type': 'application/json' } },
+        (response) => {
+          response.resume();
+          response.on('end', () => done(response.statusCode ?? 0));
+        },
+      );
       request.on('error', fail);
       t.throws(() => request.setHeader('x-evil', 'a\r\nPUB x 0'), 'Node itself does not send it');
       request.end('{}');

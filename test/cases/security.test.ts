@@ -323,13 +323,7 @@ t.test('C116 a web page gets nothing from either port, on no path', async (t) =>
             ['with', credential],
             ['without', { authorization: null }],
           ] as const) {
-            const answer = await askRaw(
-              port,
-              method,
-              path,
-              { ...own, ...filled(headers, port) } as Record<string, string>,
-              method === 'POST' ? '{}' : null,
-            );
+            const answer = await askRaw(port, method, path, { ...own, ...filled(headers, port) }, method === 'POST' ? '{}' : null);
             refused++;
             if (answer.status !== 403)
               all.push({ what: `${who}: ${what}, ${method} ${path}, ${with_} credential: ${answer.status}`, answer });

@@ -40,8 +40,7 @@ export function settingsText(name: string, natsUrl: string, more = '', port = 0)
       - {name: ada, role: operator, token: ${OPERATOR}}
       - {name: vic, role: viewer, token: ${VIEWER}}
   leader: {ttl: 2s, renew: 300ms}
-  addresses: {loopback: true}
-  log: {level: silent}
+${more.includes('addresses:') ? '' : '  addresses: {loopback: true}\n'}  log: {level: silent}
 ${more}`;
 }
 

@@ -12,7 +12,8 @@ import { Call } from '../../sidecar/call/call.ts';
 import { type Result, resultOf } from '../../sidecar/call/result.ts';
 import { readSidecarConfig } from '../../sidecar/config.ts';
 import type { Engine } from '../../sidecar/engine.ts';
-import { Health, type HealthCell } from '../../sidecar/health/health.ts';
+import { Health } from '../../sidecar/health/health.ts';
+import type { HealthCell } from '../../sidecar/health/cell.ts';
 import { StaticTokens } from '../../sidecar/identify/static-tokens.ts';
 import { Observation } from '../../sidecar/observe/observer.ts';
 import { outbound } from '../../sidecar/pipeline.ts';
@@ -53,7 +54,10 @@ export class Offline {
   /** @param table null = it comes from elsewhere. */
   constructor(table: string | null, options: OfflineOptions = {}) {
     const seed = options.seed ?? 1;
-    const reading = readSidecarConfig(`sidecar:\n  name: ${options.name ?? 'offline'}\n  table: x\n${options.settings ?? ''}\n`, 'sidecar.yaml');
+    const reading = readSidecarConfig(
+      `sidecar:\n  name: ${options.name ?? 'offline'}\n  table: x\n${options.settings ?? ''}\n`,
+      'sidecar.yaml',
+    );
     if ('problems' in reading) throw new Error(JSON.stringify(reading.problems));
     const { config } = reading;
     const clock = options.clock ?? new VirtualClock();

@@ -3,7 +3,7 @@
  * writer, beacon) and what a sidecar has inside (table, announcer, health, calls to mocks), without sockets. For what takes
  * minutes, and for faults that must happen in one instant. Each sidecar may have a clock of its own, to be halted or to run wrong.
  */
-import { NOTHING_ALLOWED } from '../../base/address-guard.ts';
+import { type AddressPolicy, NOTHING_ALLOWED } from '../../base/address-guard.ts';
 import { createLog } from '../../base/log.ts';
 import { SeededRandom } from '../../base/random.ts';
 import { VirtualClock } from '../../base/virtual-clock.ts';
@@ -15,6 +15,7 @@ import { Mirror } from '../../control-plane/push/mirror.ts';
 import { Prober } from '../../control-plane/push/prober.ts';
 import { readyStreams } from '../../control-plane/push/streams.ts';
 import type { RegistryEvent } from '../../control-plane/registry/change.ts';
+import type { Resolve } from '../../control-plane/registry/address-guard.ts';
 import type { Leases } from '../../control-plane/registry/registry.ts';
 import { readTable } from '../../proto/language/document.ts';
 import { Subjects } from '../../proto/wire/subjects.ts';
@@ -45,9 +46,10 @@ export class VirtualFleet {
   }
 
   /** A replica of the control plane; it has to be told to lead, or stands for election. */
-  replica(name: string, leases: Leases = LEASES, clock: VirtualClock = this.clock): VirtualReplica {
+  replica(name: string, options: ReplicaOptions = {}): VirtualReplica {
+    const { clock = this.clock } = options;
     if (clock !== this.clock) this.#others.add(clock);
-    const replica = new VirtualReplica(this, name, clock, leases);
+    const replica = new VirtualReplica(this, name, clock, options);
     this.replicas.push(replica);
     return replica;
   }
@@ -86,6 +88,15 @@ export class VirtualFleet {
     for (const sidecar of this.sidecars) await sidecar.kill();
     for (const replica of this.replicas) await replica.stop();
   }
+}
+
+export interface ReplicaOptions {
+  readonly leases?: Leases;
+  readonly clock?: VirtualClock;
+  /** Where third parties may stand beside public addresses. Default: this machine and its network. */
+  readonly addresses?: AddressPolicy;
+  /** In place of the system's names. */
+  readonly resolve?: Resolve;
 }
 
 export interface SidecarOptions {
@@ -140,7 +151,8 @@ export class VirtualSidecar {
   /** The agents of its file, from now on. */
   offer(table: string): void {
     const reading = readTable(table === '' ? 'contracts: []\n' : table, 'agents.yaml', this.name, false);
-    if ('problems' in reading) throw new Error(reading.problems.map((each) => `${each.line}:${each.column} ${each.path} ${each.message}`).join('\n'));
+    if ('problems' in reading)
+      throw new Error(reading.problems.map((each) => `${each.line}:${each.column} ${each.path} ${each.message}`).join('\n'));
     this.registry.ownFile.install(reading.document);
   }
 
@@ -173,17 +185,23 @@ export class VirtualReplica {
   /** Why it stopped leading, each time. */
   readonly lost: string[] = [];
   readonly #world: VirtualFleet;
-  readonly #leases: Leases;
+  readonly #options: ReplicaOptions;
   #leading: Leading | null = null;
 
-  constructor(world: VirtualFleet, name: string, clock: VirtualClock, leases: Leases) {
+  constructor(world: VirtualFleet, name: string, clock: VirtualClock, options: ReplicaOptions) {
     this.name = name;
     this.clock = clock;
     this.#world = world;
-    this.#leases = leases;
+    this.#options = options;
     this.bus = world.nats.open(name);
     this.fleet = new Fleet(this.mirror, 15_000);
-    this.leadership = new Leadership(this.bus.bus, clock, ENV, { id: name, url: `http://127.0.0.1/${name}` }, { random: new SeededRandom(world.replicas.length + 100) });
+    this.leadership = new Leadership(
+      this.bus.bus,
+      clock,
+      ENV,
+      { id: name, url: `http://127.0.0.1/${name}` },
+      { random: new SeededRandom(world.replicas.length + 100) },
+    );
   }
 
   get leading(): Leading {
@@ -201,16 +219,16 @@ export class VirtualReplica {
     const ready = await readyStreams(this.bus.bus, this.#world.subjects, 1);
     if ('failed' in ready) throw new Error(ready.failed);
     const { clock } = this;
-    const policy = { allow: NOTHING_ALLOWED, loopback: true, private: true };
+    const policy = this.#options.addresses ?? { allow: NOTHING_ALLOWED, loopback: true, private: true };
     const leading = await Leading.begin({
       bus: this.bus.bus,
       subjects: this.#world.subjects,
       mirror: this.mirror,
       clock,
       logger: quietLog,
-      leases: this.#leases,
+      leases: this.#options.leases ?? LEASES,
       prober: new Prober(policy, clock),
-      admission: new Admission(policy, clock),
+      admission: new Admission(policy, clock, this.#options.resolve),
       pendingMax: 100_000,
       epoch: ready.epoch,
       term,

@@ -7,7 +7,7 @@ import { assertQuiet, type Base, takeBase } from './invariants.ts';
 import { readTraceContext } from '../../proto/wire/trace-context.ts';
 import { Call } from '../../sidecar/call/call.ts';
 import { type Result, resultOf } from '../../sidecar/call/result.ts';
-import type { HealthCell } from '../../sidecar/health/health.ts';
+import type { HealthCell } from '../../sidecar/health/cell.ts';
 import { brokenInvariants } from '../../sidecar/lab/invariants.ts';
 import { readScenario } from '../../sidecar/lab/read-scenario.ts';
 import { tokenOf, World } from '../../sidecar/lab/world.ts';

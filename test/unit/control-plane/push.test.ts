@@ -3,19 +3,25 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import t, { type Test } from 'tap';
 import { AllowList } from '../../../base/address-guard.ts';
+import type { BusMessage } from '../../../base/bus-message.ts';
 import { realClock } from '../../../base/clock.ts';
+import type { Bus } from '../../../base/nats.ts';
 import { VirtualClock } from '../../../base/virtual-clock.ts';
 import { Admission } from '../../../control-plane/push/admission.ts';
 import { Beacon } from '../../../control-plane/push/beacon.ts';
 import { inputMessages, pushedMessages, type States } from '../../../control-plane/push/derive-writes.ts';
+import { Door } from '../../../control-plane/push/door.ts';
 import { Fleet } from '../../../control-plane/push/fleet.ts';
 import { Mirror } from '../../../control-plane/push/mirror.ts';
 import { Prober } from '../../../control-plane/push/prober.ts';
 import { ShrinkGuard } from '../../../control-plane/push/shrink-guard.ts';
 import { type Appended, type ConfigStream, Writer } from '../../../control-plane/push/writer.ts';
+import { NO_CHANGE } from '../../../control-plane/registry/change.ts';
 import { noOperators } from '../../../control-plane/registry/operators.ts';
+import type { Registry } from '../../../control-plane/registry/registry.ts';
 import { tallyOf } from '../../../control-plane/registry/shrink.ts';
-import { type CapabilityState, REGISTRY_WIRE, type Report } from '../../../proto/wire/registry.ts';
+import { type CapabilityState, type Hello, REGISTRY_WIRE, type Report } from '../../../proto/wire/registry.ts';
+import { Subjects } from '../../../proto/wire/subjects.ts';
 import { providerOf } from '../../support/route-table.ts';
 import { settle } from '../../support/settle.ts';
 
@@ -446,4 +452,74 @@ t.test('a health check is a GET that answers 2xx in time, follows nothing, and i
   t.equal(await strict.run({ url: `${url}/well`, timeoutMs: 2_000 }), false);
   t.equal(await strict.run({ url: `${url.replace('127.0.0.1', 'localhost')}/well`, timeoutMs: 2_000 }), false);
   t.equal(asked.length, 4, 'it was never connected');
+});
+
+t.test('a crowd at the door does not keep sockets and timers waiting, and one sidecar is heard in its own order', async (t) => {
+  let now = 0;
+  // Time passes whenever somebody looks: the work of one request is longer than half a slice.
+  const clock = { now: () => (now += 12), wallMs: () => 0, after: () => ({ cancel: () => {} }) };
+  const served = new Map<string, (message: BusMessage) => Promise<Uint8Array | null>>();
+  const subscription = { refused: null, close: () => {} };
+  const bus = {
+    serve: (subject: string, respond: (message: BusMessage) => Promise<Uint8Array | null>) => {
+      served.set(subject, respond);
+      return subscription;
+    },
+    subscribe: () => subscription,
+  } as unknown as Bus;
+  const order: string[] = [];
+  const registry = {
+    hello: ({ sidecar }: Hello) => {
+      order.push(`hello ${sidecar}`);
+      return NO_CHANGE;
+    },
+    leave: ({ sidecar }: Hello) => {
+      order.push(`leave ${sidecar}`);
+      return NO_CHANGE;
+    },
+  } as unknown as Registry;
+  const subjects = new Subjects('test');
+  const policy = { allow: AllowList.parse([]) as AllowList, loopback: true, private: true };
+  const door = new Door({
+    bus,
+    clock,
+    subjects,
+    admission: new Admission(policy, clock),
+    epoch: 'e1',
+    registry: () => registry,
+    commit: async () => ({ ok: true, seq: 0 }),
+    commitInTime: async () => ({ ok: true, seq: 7 }),
+  });
+  const say = (verb: 'hello' | 'leave', sidecar: string, more: object = {}): Promise<Uint8Array | null> => {
+    const request = {
+      wire: REGISTRY_WIRE,
+      sidecar,
+      instance: 'i1',
+      mesh: null,
+      region: null,
+      zone: null,
+      callers: [],
+      agents: [],
+      agent: null,
+      ...more,
+    };
+    const data = Buffer.from(JSON.stringify(request), 'utf8');
+    const respond = served.get(subjects.ctl(verb));
+    if (respond === undefined) throw new Error(`nobody serves ${verb}`);
+    return respond({ subject: subjects.ctl(verb), data, reply: '_INBOX.x', header: () => null });
+  };
+  const answers = ['s1', 's2', 's3', 's4'].map((sidecar) => say('hello', sidecar));
+  answers.push(say('leave', 's4'));
+  t.equal(door.isCrowded, true);
+  setImmediate(() => order.push('others'));
+  const texts = (await Promise.all(answers)).map((each) => JSON.parse(Buffer.from(each ?? []).toString('utf8')) as unknown);
+  t.same(texts[0], { wire: REGISTRY_WIRE, ok: true, refused: [], seq: 7, epoch: 'e1' });
+  t.equal(door.isCrowded, false);
+  t.ok(order.indexOf('others') > 0 && order.indexOf('others') < 4, `others had a turn in between: ${order.join(', ')}`);
+  t.same(
+    order.filter((each) => each.endsWith('s4')),
+    ['hello s4', 'leave s4'],
+  );
+  door.close();
+  t.equal(await say('hello', 's5'), null, 'a closed door does not answer');
 });

@@ -240,7 +240,11 @@ t.test('a table that came by a thousand pushes is the one that would come at onc
     known: [...of.providers()].map(({ agentId }) => agentId).sort(),
     cells: [...of.cells()].map(({ agentId, capability }) => `${agentId} ${capability}`).sort(),
     uses: [...(snapshot.uses ?? [])].sort(),
-    candidates: [...snapshot.capabilities.values()].map(({ name, versions }) => `${name} ${versions.map((one) => one.candidates.map((each) => `${each.provider.agentId}*${each.weight}`))}`).sort(),
+    candidates: [...snapshot.capabilities.values()]
+      .map(
+        ({ name, versions }) => `${name} ${versions.map((one) => one.candidates.map((each) => `${each.provider.agentId}*${each.weight}`))}`,
+      )
+      .sort(),
   });
   for (let n = 1; n <= 1_000; n++) {
     for (let moves = 1 + pick(3); moves > 0; moves--) {

@@ -2,12 +2,12 @@ import { isDeepStrictEqual } from 'node:util';
 import t, { type Test } from 'tap';
 import { SeededRandom } from '../../../../base/random.ts';
 import { VirtualClock } from '../../../../base/virtual-clock.ts';
-import { type Change, isQuiet, mergeChanges } from '../../../../control-plane/registry/change.ts';
+import { type Change, isQuiet } from '../../../../control-plane/registry/change.ts';
 import { Registry } from '../../../../control-plane/registry/registry.ts';
 import { shrinks, tallyOf } from '../../../../control-plane/registry/shrink.ts';
 import type { AgentRegistration, CapabilityState } from '../../../../proto/wire/registry.ts';
 import { PROVIDERS_PER_SHARD } from '../../../../proto/wire/subjects.ts';
-import { agent, arrive, contract, fresh, hello, pushed, record, Store } from '../../../support/registrations.ts';
+import { agent, arrive, contract, fresh, hello, mergeChanges, pushed, record, Store } from '../../../support/registrations.ts';
 
 const alive = { idleMs: 0, inFlight: 0 };
 const bare = (id: string, offers: readonly string[], via = 's1', more = ''): AgentRegistration => ({
@@ -43,6 +43,29 @@ t.test('the state of a capability', async (t) => {
       /no provider is called crm\.order\.aa; did you mean crm\.order\.a\?/,
     );
     t.match(registry.setProvider('crm.order.a', { weight: -1 }).problem, /a weight is a number from 0/);
+  });
+
+  t.test('is told to people version by version', async (t) => {
+    const registry = fresh(new VirtualClock());
+    arrive(
+      registry,
+      hello('s1', [
+        agent('crm.order.a', ['crm.order.query@1.0.0']),
+        agent('crm.order.b', ['crm.order.query@1.0.0', 'crm.order.query@2.0.0']),
+      ]),
+    );
+    registry.leave({ wire: 1, sidecar: 's1', instance: 'i1', agent: 'crm.order.a' });
+    t.match(registry.capabilities(), [
+      {
+        capability: 'crm.order.query',
+        online: 1,
+        providers: 2,
+        versions: [
+          { version: '2.0.0', online: 1, providers: 1, acl: ['public'], execution: 'once' },
+          { version: '1.0.0', online: 1, providers: 2 },
+        ],
+      },
+    ]);
   });
 
   t.test('of what nobody knows is empty', async (t) => {
@@ -216,6 +239,20 @@ t.test('scopes', async (t) => {
     t.same(opened.problems, []);
     t.same(registry.scope('none').capabilities, ['crm.order.secret']);
     t.same(registry.scope('one').capabilities, ['crm.order.cached', 'crm.order.last', 'crm.order.secret']);
+  });
+
+  t.test('a sidecar that was forgotten and comes back begins with nothing', async (t) => {
+    const clock = new VirtualClock();
+    const registry = fresh(clock);
+    arrive(registry, hello('s1', [agent('crm.order.a', ['crm.order.query@1.0.0'])]));
+    arrive(registry, hello('web', [], { callers: ['web.front.f1'] }));
+    await clock.advance(86_400_000);
+    registry.heartbeat({ wire: 1, sidecar: 's1', instance: 'i1', agents: { 'crm.order.a': alive } });
+    const change = registry.sweep();
+    t.same([change.registrations, change.scopes, [...change.forgotten].sort()], [['web'], ['web'], ['reg.web', 'scope.web']]);
+    t.same([registry.scope('web').capabilities, registry.registration('web').hello.instance], [[], '']);
+    arrive(registry, hello('web', []));
+    t.same(registry.scope('web').capabilities, []);
   });
 
   t.test('a caller that comes or goes changes the scope of its sidecar only', async (t) => {

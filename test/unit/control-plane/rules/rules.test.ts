@@ -182,6 +182,25 @@ rules: []
       AUTHOR,
     );
     t.match(places(clash)[0], /the alias crm\.order\.query is the name of another capability/);
+    arrive(
+      registry,
+      hello('s2', [
+        {
+          contracts: [contract('crm.refund.apply', '1.0.0', 'aliases: [refund, crm.refunds.give]')],
+          record: record('crm.refund.r1', ['crm.refund.apply@1.0.0'], 's2'),
+        },
+      ]),
+    );
+    const lay = (name: string, aliases: string) =>
+      places(registry.applyPolicies(`contracts: [{ name: ${name}, version: 3.0.0, acl: public, aliases: [${aliases}] }]`, AUTHOR)).join();
+    t.match(lay('crm.order.list', 'refund'), /the alias refund belongs to crm\.refund\.apply already/);
+    t.match(lay('crm.refunds.give', 'x'), /the name crm\.refunds\.give is an alias of crm\.refund\.apply/);
+    t.equal(lay('crm.refund.apply', 'refund, free'), '');
+    const circle = registry.applyPolicies(
+      'contracts:\n  - { name: a.b.c, version: 1.0.0, acl: public }\n  - name: crm.order.cached\n    version: 1.0.0\n    acl: public\n    fallback: [{ capability: crm.order.cached }]\n',
+      AUTHOR,
+    );
+    t.match(places(circle), [/^6:15 the fallback comes back to where it began: crm\.order\.cached@1\.0\.0 > crm\.order\.cached@1\.0\.0/]);
   });
 
   t.test('an agent may rely on a contract that operators lay down, and must not contradict it', async (t) => {

@@ -3,7 +3,7 @@ import { VirtualClock } from '../../../../base/virtual-clock.ts';
 import type { BreakerSettings } from '../../../../proto/language/settings.ts';
 import { MAX_HOST_OPEN_MS, MIN_ERROR_FACTOR } from '../../../../sidecar/health/cell.ts';
 import { cellKey, Health } from '../../../../sidecar/health/health.ts';
-import type { HealthCell } from '../../../../sidecar/health/health.ts';
+import type { HealthCell } from '../../../../sidecar/health/cell.ts';
 
 const SETTINGS: BreakerSettings = {
   enabled: true,

@@ -8,7 +8,7 @@ import { readAnswer } from '../../../../sidecar/table/answer.ts';
 import { covers, judge } from '../../../../sidecar/table/chain.ts';
 import { type CapabilityParts, partsOf } from '../../../../sidecar/table/compile.ts';
 import { DurableFile } from '../../../../sidecar/table/durable-file.ts';
-import { absentButAnswering, isSuspiciouslySmall } from '../../../../sidecar/table/guard.ts';
+import { absentProviders, isSuspiciouslySmall } from '../../../../sidecar/table/guard.ts';
 import { assemble, documentOf as documentIn } from '../../../../sidecar/table/parts.ts';
 import { open, readBeacon } from '../../../../sidecar/table/readable.ts';
 import { capabilityTail, scopeChange, tailsOf } from '../../../../sidecar/table/scope.ts';
@@ -149,7 +149,7 @@ t.test('the guard of a new epoch', async (t) => {
     [100, 200, false],
   ] as const)
     t.equal(isSuspiciouslySmall(partsIn({ [QUERY]: was }), partsIn({ [QUERY]: is })), expected, `${was} to ${is}`);
-  const kept = absentButAnswering(
+  const kept = absentProviders(
     partsIn({ [QUERY]: 3, 'crm.refund.apply': 1 }),
     partsIn({ [QUERY]: 1 }),
     (agent) => agent !== 'crm.order.3',

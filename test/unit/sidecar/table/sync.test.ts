@@ -547,6 +547,21 @@ t.test('a registry that begins anew', async (t) => {
     t.strictSame(here.client.status().kept, []);
   });
 
+  t.test('one that has not answered has some seconds to come back, so that nobody finds a registry half full', async (t) => {
+    const world = await VirtualRegistry.begun(t);
+    await world.writer.all(tableOf({ [QUERY]: 3 }), 'here');
+    const here = await world.joined();
+    await world.clock.advance(600_000);
+    await world.beginAnew('epoch-2');
+    await world.writer.all(tableOf({ [QUERY]: 2 }), 'here');
+    await world.clock.advance(3_000);
+    t.match(here.client.status(), { epoch: 'epoch-2', kept: [{ capability: QUERY, provider: 'crm.order.3' }] });
+    t.strictSame(here.providers(QUERY), ids(3));
+    await world.clock.advance(5_000);
+    t.strictSame(here.providers(QUERY), ids(2));
+    t.strictSame(here.client.status().kept, []);
+  });
+
   t.test('a kept provider that the new registry names and then takes out is gone at once', async (t) => {
     const world = await VirtualRegistry.begun(t);
     await world.writer.all(tableOf({ [QUERY]: 2 }), 'here');
@@ -599,6 +614,8 @@ t.test('a registry that begins anew', async (t) => {
     await world.writer.capability(tableOf({ [QUERY]: 7 }), QUERY);
     world.writer.beacon();
     await world.clock.advance(100);
+    t.strictSame(here.providers(QUERY), ids(8), 'whoever is missing may still come back');
+    await world.clock.advance(4_000);
     t.strictSame(here.providers(QUERY), ids(7));
   });
 

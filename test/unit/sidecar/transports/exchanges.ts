@@ -6,7 +6,8 @@ import type { Settings } from '../../../../proto/language/settings.ts';
 import type { Contract, Endpoint, ProviderRecord, SecretRef } from '../../../../proto/language/types.ts';
 import type { HeaderView } from '../../../../sidecar/call/call.ts';
 import type { BodySink, BodySource } from '../../../../sidecar/call/reply.ts';
-import type { HealthCell, ProviderHealth } from '../../../../sidecar/health/health.ts';
+import type { HealthCell } from '../../../../sidecar/health/cell.ts';
+import type { ProviderHealth } from '../../../../sidecar/health/provider.ts';
 import { Candidate, Capability, Provider, type Reach, Version } from '../../../../sidecar/table/snapshot.ts';
 import { Exchange, type TransportContext } from '../../../../sidecar/transports/transport.ts';
 
