@@ -2,6 +2,7 @@
 import { DEFAULT_ROWS } from '../proto/language/defaults.ts';
 import { tableFields } from '../proto/language/document.ts';
 import type { Field, FieldTable, Shape } from '../proto/language/reader.ts';
+import { controlPlaneFields } from '../control-plane/config.ts';
 import { sidecarFields } from '../sidecar/config.ts';
 
 const INTRO = `# Configuration
@@ -43,6 +44,7 @@ export function configPage(): string {
     ),
   ];
   parts.push("\n## `sidecar`: the sidecar's own settings\n", fieldsTable(sidecarFields));
+  parts.push('\n## `control_plane`: settings of the control plane\n', fieldsTable(controlPlaneFields));
   for (const [name, field] of Object.entries(tableFields)) {
     parts.push(`\n## \`${name}\`\n\n${field.doc}\n`, fieldsTable((field as Field<unknown>).shape.inner?.fields ?? {}));
   }

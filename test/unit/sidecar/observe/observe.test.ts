@@ -158,6 +158,40 @@ t.test('breakers and providers are shown as they are now', async (t) => {
   t.notMatch(await w.observation.metrics.render(NOTHING), /reach_provider_in_flight\{/, 'what is gone is not shown any more');
 });
 
+t.test('what was counted of a provider that is gone is shown once more and then no longer, and its place is given away', async (t) => {
+  const w = watch();
+  const known = new Set(['crm.order.a', 'crm.order.b']);
+  const scrape = (): Promise<string> => w.observation.metrics.render({ ...NOTHING, isKnown: (agentId) => known.has(agentId) });
+  const [a, b] = [candidateOf(w.health), candidateOf(w.health, 'crm.order.b')];
+  const end = (candidate: Candidate, times: number): void => {
+    for (let n = 0; n < times; n++) w.observation.metrics.attemptEnded(new Attempt(candidate, 0));
+  };
+  const of = (text: string, provider: string): (number | null)[] => [
+    valueOf(text, `reach_attempts_total{capability="crm.order.query",provider="${provider}",code="0"}`),
+    valueOf(text, `reach_attempt_duration_seconds_count{capability="crm.order.query",provider="${provider}"}`),
+  ];
+  end(a, 3);
+  end(b, 5);
+  t.same(of(await scrape(), 'crm.order.a'), [3, 3]);
+  known.delete('crm.order.a');
+  end(a, 1);
+  t.same(of(await scrape(), 'crm.order.a'), [4, 4], 'its last call is not lost');
+  const after = await scrape();
+  t.notMatch(after, 'crm.order.a');
+  t.same(of(after, 'crm.order.b'), [5, 5], 'others go on');
+  // Another takes its place and counts from nothing; a call to the old one that ends only now is not put down to it.
+  const c = candidateOf(w.health, 'crm.order.c');
+  known.add('crm.order.c');
+  end(c, 2);
+  end(a, 1);
+  const late = await scrape();
+  t.same(of(late, 'crm.order.c'), [2, 2]);
+  t.same(of(late, 'crm.order.a'), [1, 1]);
+  await scrape();
+  t.notMatch(await scrape(), 'crm.order.a');
+  t.same(of(await scrape(), 'crm.order.c'), [2, 2]);
+});
+
 t.test('a hundred thousand made-up names grow neither memory nor the scrape', async (t) => {
   const w = watch('off');
   const random = (): string => Math.random().toString(36);
