@@ -162,13 +162,14 @@ t.test('what was counted of a provider that is gone is shown once more and then 
   const w = watch();
   const known = new Set(['crm.order.a', 'crm.order.b']);
   const scrape = (): Promise<string> => w.observation.metrics.render({ ...NOTHING, isKnown: (agentId) => known.has(agentId) });
-  const [a, b] = [candidateOf(w.health), candidateOf(w.health, 'crm.order.b')];
+  const provider = (agentId: string): Candidate => candidateOf(w.health, 'crm.order.query', '2.1.0', agentId);
+  const [a, b] = [provider('crm.order.a'), provider('crm.order.b')];
   const end = (candidate: Candidate, times: number): void => {
     for (let n = 0; n < times; n++) w.observation.metrics.attemptEnded(new Attempt(candidate, 0));
   };
-  const of = (text: string, provider: string): (number | null)[] => [
-    valueOf(text, `reach_attempts_total{capability="crm.order.query",provider="${provider}",code="0"}`),
-    valueOf(text, `reach_attempt_duration_seconds_count{capability="crm.order.query",provider="${provider}"}`),
+  const of = (text: string, agentId: string): (number | null)[] => [
+    valueOf(text, `reach_attempts_total{capability="crm.order.query",provider="${agentId}",code="0"}`),
+    valueOf(text, `reach_attempt_duration_seconds_count{capability="crm.order.query",provider="${agentId}"}`),
   ];
   end(a, 3);
   end(b, 5);
@@ -180,7 +181,7 @@ t.test('what was counted of a provider that is gone is shown once more and then 
   t.notMatch(after, 'crm.order.a');
   t.same(of(after, 'crm.order.b'), [5, 5], 'others go on');
   // Another takes its place and counts from nothing; a call to the old one that ends only now is not put down to it.
-  const c = candidateOf(w.health, 'crm.order.c');
+  const c = provider('crm.order.c');
   known.add('crm.order.c');
   end(c, 2);
   end(a, 1);

@@ -149,11 +149,7 @@ t.test('the guard of a new epoch', async (t) => {
     [100, 200, false],
   ] as const)
     t.equal(isSuspiciouslySmall(partsIn({ [QUERY]: was }), partsIn({ [QUERY]: is })), expected, `${was} to ${is}`);
-  const kept = absentProviders(
-    partsIn({ [QUERY]: 3, 'crm.refund.apply': 1 }),
-    partsIn({ [QUERY]: 1 }),
-    (agent) => agent !== 'crm.order.3',
-  );
+  const kept = absentProviders(partsIn({ [QUERY]: 3, 'crm.refund.apply': 1 }), partsIn({ [QUERY]: 1 }), (agent) => agent !== 'crm.order.3');
   t.strictSame([...kept.keys()], [QUERY, 'crm.refund.apply']);
   t.strictSame(
     kept.get(QUERY)?.providers.map(({ record }) => record.agentId),
