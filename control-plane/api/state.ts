@@ -1,6 +1,7 @@
 /** The whole of what is known as one document, out and in again; what is happening, as it happens; what operators did. */
 import { REGISTRY_WIRE, type RegistrationState } from '../../proto/wire/registry.ts';
 import { noCanary, noPolicies, noProviderSettings, type OperatorsState } from '../registry/operators.ts';
+import { readRegistration } from '../registry/requests.ts';
 import type { Leading } from '../push/leading.ts';
 import type { PolicyEntry } from '../push/journal.ts';
 import type { Plane } from './plane.ts';
@@ -25,6 +26,7 @@ export interface ExportDocument {
 }
 
 const MAX_AUDITS = 1_000;
+const MAX_SHOWN_PROBLEMS = 10;
 
 export function stateRoutes(plane: Plane): readonly Route[] {
   return [
@@ -112,8 +114,9 @@ export function readExport(text: string): ExportDocument | string {
   const document = value as Partial<ExportDocument>;
   if (document.wire !== REGISTRY_WIRE)
     return `this export is of version ${String(document.wire)}, and this control plane reads version ${REGISTRY_WIRE}`;
-  if (!Array.isArray(document.registrations) || !document.registrations.every(isRegistration))
-    return 'registrations must be a list of what sidecars registered';
+  if (!Array.isArray(document.registrations)) return 'registrations must be a list of what sidecars registered';
+  const registrations = readRegistrations(document.registrations);
+  if (typeof registrations === 'string') return registrations;
   const { operators } = document;
   if (typeof operators !== 'object' || operators === null) return 'operators is missing';
   return {
@@ -123,7 +126,7 @@ export function readExport(text: string): ExportDocument | string {
     epoch: String(document.epoch ?? ''),
     at: String(document.at ?? ''),
     lastSeq: Number(document.lastSeq ?? 0),
-    registrations: document.registrations,
+    registrations,
     operators: {
       policies: { ...noPolicies(''), ...operators.policies },
       providers: { ...noProviderSettings(''), ...operators.providers },
@@ -133,15 +136,23 @@ export function readExport(text: string): ExportDocument | string {
   };
 }
 
-function isRegistration(value: unknown): value is RegistrationState {
-  const state = value as Partial<RegistrationState> | null;
-  return (
-    typeof state === 'object' &&
-    state !== null &&
-    state.wire === REGISTRY_WIRE &&
-    typeof state.hello?.sidecar === 'string' &&
-    Array.isArray(state.hello.agents)
-  );
+/** All of them, or what is wrong: an export that somebody has spoiled is not taken in by halves. */
+function readRegistrations(list: readonly unknown[]): RegistrationState[] | string {
+  const states: RegistrationState[] = [];
+  const problems: string[] = [];
+  const seen = new Set<string>();
+  for (const [i, each] of list.entries()) {
+    const read = readRegistration(each);
+    const name = read.state?.hello.sidecar ?? '';
+    problems.push(...read.problems.map((problem) => `registrations/${i}${name === '' ? '' : ` (${name})`}: ${problem}`));
+    if (read.state === null) continue;
+    if (seen.has(name)) problems.push(`registrations/${i}: the sidecar ${name} is listed twice`);
+    seen.add(name);
+    states.push(read.state);
+  }
+  if (problems.length === 0) return states;
+  const more = problems.length - MAX_SHOWN_PROBLEMS;
+  return `${problems.slice(0, MAX_SHOWN_PROBLEMS).join('; ')}${more > 0 ? `; and ${more} more` : ''}`;
 }
 
 async function imported(plane: Plane, asked: Asked): Promise<Reply> {

@@ -1,7 +1,11 @@
 /**
  * From what the registry says has changed to the messages that say so, in the order in which they must stand in the
- * stream: first what the next leader reads (`reg`, `op`), so that nothing pushed can be lost with this one; then the
- * capabilities, then the scopes, so that a sidecar is never sent to look for what is not there yet.
+ * stream (make before break):
+ * 1. what the next leader reads (`reg`, `op`), so that nothing pushed can be lost with this one;
+ * 2. capabilities, as far as they take nothing away;
+ * 3. scopes, those that grow first, so that a sidecar is never sent to look for what is not there yet;
+ * 4. capabilities that take something away.
+ * So a provider that moves, between shards or between capabilities, is there twice for a moment and never missing.
  */
 import type { CapabilityState, RegistrationState, ScopeState } from '../../proto/wire/registry.ts';
 import { REGISTRY_WIRE } from '../../proto/wire/registry.ts';
@@ -30,8 +34,24 @@ export interface Changed {
 
 const OPERATORS_TAIL: Readonly<Record<OperatorsPart, string>> = { policies: Tail.policies, providers: Tail.providers, canary: Tail.canary };
 
+/** Pushed messages of capabilities; what adds comes before the scopes, what takes away after them. */
+export interface Pushed {
+  readonly adding: Message[];
+  readonly taking: Message[];
+}
+
+/** The text that is in force under a tail, or will be once what is under way is stored; null = there is none. */
+export type Latest = (tail: string) => string | null;
+
 export function inputMessages(states: States, changed: Changed): Message[] {
-  const messages: Message[] = changed.registrations.map((name) => message(Tail.registration(name), states.registration(name)));
+  const messages: Message[] = [];
+  const emptied: Message[] = [];
+  for (const name of changed.registrations) {
+    const state = states.registration(name);
+    // An agent that goes to another sidecar is written there before it is taken out here.
+    (state.hello.agents.length > 0 ? messages : emptied).push(message(Tail.registration(name), state));
+  }
+  messages.push(...emptied);
   if (changed.operators.length > 0) {
     const operators = states.operators();
     for (const part of changed.operators) messages.push(message(OPERATORS_TAIL[part], operators[part]));
@@ -39,33 +59,65 @@ export function inputMessages(states: States, changed: Changed): Message[] {
   return messages;
 }
 
-export function pushedMessages(states: States, changed: Changed, latest: (tail: string) => string | null): Message[] {
-  const messages = changed.capabilities.flatMap((name) => capabilityMessages(name, states.capabilityStates(name), latest));
-  for (const name of changed.scopes) messages.push(message(Tail.scope(name), states.scope(name)));
-  return messages;
+export function pushedMessages(states: States, changed: Changed, latest: Latest): Message[] {
+  const { adding, taking } = capabilityMessages(states, changed.capabilities, latest);
+  return [...adding, ...scopeMessages(states, changed.scopes, latest), ...taking];
+}
+
+export function capabilityMessages(states: States, names: readonly string[], latest: Latest): Pushed {
+  const pushed: Pushed = { adding: [], taking: [] };
+  for (const name of names) orderShards(name, states.capabilityStates(name), latest, pushed);
+  return pushed;
+}
+
+export function scopeMessages(states: States, names: readonly string[], latest: Latest): Message[] {
+  const growing: Message[] = [];
+  const shrinking: Message[] = [];
+  for (const name of names) {
+    const state = states.scope(name);
+    const next = message(Tail.scope(name), state);
+    (isScopeLess(latest(next.tail), state, next.text) ? shrinking : growing).push(next);
+  }
+  return [...growing, ...shrinking];
 }
 
 /**
- * The shards of one capability. When providers become more they move to higher shards, so those go first; when they
- * become fewer they move to lower ones. In between a provider may stand in two shards, never in none.
+ * Shard 0 says how many shards count. When there are more, the new ones come first, then shard 0, then those that lost
+ * what the new ones took; when there are fewer, those that gain come first and shard 0 last.
  */
-function capabilityMessages(name: string, states: readonly CapabilityState[], latest: (tail: string) => string | null): Message[] {
-  const messages = states.map((state) => message(Tail.shard(name, state.shard), state));
+function orderShards(name: string, states: readonly CapabilityState[], latest: Latest, { adding, taking }: Pushed): void {
   const before = latest(Tail.capability(name));
-  const shardsBefore = before === null ? 1 : shardsIn(before);
-  if (states.length <= 1 && shardsBefore <= 1) return messages;
-  const providersBefore = countBefore(name, shardsBefore, latest);
-  const providersAfter = states.reduce((sum, state) => sum + state.providers.length, 0);
-  return providersAfter >= providersBefore ? messages.reverse() : messages;
+  const had = before === null ? 0 : shardsIn(before);
+  const [first, ...rest] = states as [CapabilityState, ...CapabilityState[]];
+  const head = message(Tail.capability(name), first);
+  const gains: Message[] = [];
+  const losses: Message[] = [];
+  for (const state of rest) {
+    const next = message(Tail.shard(name, state.shard), state);
+    const isLoss = state.shard < had && takesAway(latest(next.tail), state, next.text);
+    (isLoss ? losses : gains).push(next);
+  }
+  if (states.length < had) taking.push(...gains, ...losses, head);
+  else {
+    adding.push(...gains);
+    (states.length === had && takesAway(before, first, head.text) ? taking : adding).push(head);
+    taking.push(...losses);
+  }
 }
 
-function countBefore(name: string, shards: number, latest: (tail: string) => string | null): number {
-  let count = 0;
-  for (let shard = 0; shard < shards; shard++) {
-    const text = latest(Tail.shard(name, shard));
-    if (text !== null) count += (JSON.parse(text) as CapabilityState).providers.length;
-  }
-  return count;
+function takesAway(before: string | null, after: CapabilityState, text: string): boolean {
+  if (before === null || before === text) return false;
+  const old = JSON.parse(before) as CapabilityState;
+  const agents = new Set(after.providers.map(({ record }) => record.agentId));
+  if (old.providers.some(({ record }) => !agents.has(record.agentId))) return true;
+  const versions = new Set(after.contracts.map(({ version }) => version));
+  return old.contracts.some(({ version }) => !versions.has(version));
+}
+
+function isScopeLess(before: string | null, after: ScopeState, text: string): boolean {
+  if (before === null || before === text) return false;
+  const names = new Set(after.capabilities);
+  return (JSON.parse(before) as ScopeState).capabilities.some((name) => !names.has(name));
 }
 
 /** The number stands in the head of the message, which is all that is looked at: this is asked for every change. */

@@ -72,9 +72,9 @@ export class Door {
     if (this.#isClosed) return null;
     const written = await this.#parts.commitInTime(change);
     if (this.#isClosed) return null;
-    if (written.ok) return encode(this.#answer(change.refused, written.seq));
+    if (written.ok) return encode(this.#answer(change.refused, written.seq, change.warned));
     const unwritten: Refusal = { agent: '', code: Code.delivery_unavailable, problems: [`not written: ${written.why}; ask again`] };
-    return encode(this.#answer([...change.refused, unwritten], 0));
+    return encode(this.#answer([...change.refused, unwritten], 0, change.warned));
   }
 
   /** Requests wait here; more will change in a moment. */
@@ -128,8 +128,9 @@ export class Door {
     return this.#parts.registry().leave(leave);
   }
 
-  #answer(refused: readonly Refusal[], seq: number): Answer {
-    return { wire: REGISTRY_WIRE, ok: refused.length === 0, refused, seq, epoch: this.#parts.epoch };
+  #answer(refused: readonly Refusal[], seq: number, warned: readonly Refusal[] = []): Answer {
+    const answer: Answer = { wire: REGISTRY_WIRE, ok: refused.length === 0, refused, seq, epoch: this.#parts.epoch };
+    return warned.length === 0 ? answer : { ...answer, warned };
   }
 
   #beatOf(message: BusMessage): void {

@@ -15,7 +15,7 @@ import { type Leases, Registry } from '../registry/registry.ts';
 import { tallyOf } from '../registry/shrink.ts';
 import type { Admission } from './admission.ts';
 import { Beacon } from './beacon.ts';
-import { type Changed, everything, inputMessages, pushedMessages } from './derive-writes.ts';
+import { capabilityMessages, type Changed, everything, inputMessages, pushedMessages } from './derive-writes.ts';
 import { Door } from './door.ts';
 import { encode } from './json.ts';
 import type { Mirror } from './mirror.ts';
@@ -202,12 +202,29 @@ export class Leading {
   ): Promise<void> {
     const none: Changed = { registrations: [], operators: [], capabilities: [], scopes: [] };
     writings.push(this.writer.write(inputMessages(this.registry, { ...none, registrations, operators })));
-    for (let at = 0; at < capabilities.length; at += SLICE) {
+    if (capabilities.length <= SLICE) {
+      writings.push(this.writer.write(this.#pushable({ ...none, capabilities, scopes })));
+      return;
+    }
+    const lessening: string[] = [];
+    for (let at = 0; at < capabilities.length && !this.#ended; at += SLICE) {
       if (at > 0) await nextTurn();
-      if (this.#ended) break;
-      writings.push(this.writer.write(this.#pushable({ ...none, capabilities: capabilities.slice(at, at + SLICE) })));
+      const messages: Message[] = [];
+      for (const name of capabilities.slice(at, at + SLICE)) {
+        const { adding, taking } = capabilityMessages(this.registry, [name], this.#latest);
+        if (taking.length > 0) lessening.push(name);
+        messages.push(...adding);
+      }
+      writings.push(this.writer.write(this.#allowed(messages)));
     }
     writings.push(this.writer.write(this.#pushable({ ...none, scopes })));
+    // What takes away comes last, and is worked out anew: the registry, and what is written, may be further by now.
+    for (let at = 0; at < lessening.length && !this.#ended; at += SLICE) {
+      await nextTurn();
+      const { adding, taking } = capabilityMessages(this.registry, lessening.slice(at, at + SLICE), this.#latest);
+      const fresh = adding.filter(({ tail, text }) => this.#latest(tail) !== text);
+      writings.push(this.writer.write(this.#allowed([...fresh, ...taking])));
+    }
   }
 
   /** An operator says that what is held back is true. */
@@ -294,16 +311,21 @@ export class Leading {
 
   #everything(): Message[] {
     const { changed, voids } = everything(this.registry, this.#parts.mirror, this.epoch);
-    return [...pushedMessages(this.registry, changed, (tail) => this.writer.latest(tail)), ...voids];
+    return [...pushedMessages(this.registry, changed, this.#latest), ...voids];
+  }
+
+  readonly #latest = (tail: string): string | null => this.writer.latest(tail);
+
+  #pushable(changed: Changed): Message[] {
+    return this.#allowed(pushedMessages(this.registry, changed, this.#latest));
   }
 
   /** What may be pushed now: while something is held back, only what takes no provider away. */
-  #pushable(changed: Changed): Message[] {
-    const messages = pushedMessages(this.registry, changed, (tail) => this.writer.latest(tail));
+  #allowed(messages: Message[]): Message[] {
     if (this.#shrink.held === null) return messages;
     return messages.filter(({ tail, text }) => {
       if (!tail.startsWith('cap.')) return true;
-      const before = this.writer.latest(tail);
+      const before = this.#latest(tail);
       return before === null || keepsAll(before, text);
     });
   }

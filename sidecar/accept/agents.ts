@@ -106,6 +106,8 @@ export interface AgentView {
   readonly offers: readonly string[];
   readonly code: number;
   readonly problems: readonly string[];
+  /** What of it is in force otherwise than it was said. */
+  readonly warnings: readonly string[];
   /** Since it last beat or answered a call. */
   readonly idle_ms: number;
   /** An agent of the API is reported gone when it has been idle for so long. */
@@ -121,6 +123,7 @@ function viewOf(registry: RegistryClient, agent: OwnAgent): AgentView {
     offers: agent.registration.record.offers.map(({ name, version }) => `${name}@${version}`),
     code: agent.code,
     problems: agent.problems,
+    warnings: agent.warnings,
     idle_ms: registry.announcer.idleMs(agent),
     lease_ms: registry.announcer.leaseMs,
   };

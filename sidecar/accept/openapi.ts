@@ -520,6 +520,7 @@ function schemas(): Json {
       offers: list(text),
       code: { ...count, description: 'Why it was refused; 0 = it was not.' },
       problems: list(text),
+      warnings: list(text),
       idle_ms: count,
       lease_ms: count,
     }),

@@ -252,7 +252,10 @@ export class Announcer {
     }
     const answer = readAnswer(reply.message.data);
     this.trouble = typeof answer === 'string' ? `the control plane's answer cannot be used: ${answer}` : '';
-    return typeof answer === 'string' ? null : answer;
+    if (typeof answer === 'string') return null;
+    for (const { agent, problems } of answer.warned ?? [])
+      this.#parts.log.warn({ agent, problems }, 'the registry has a registration in force otherwise than it was said');
+    return answer;
   }
 
   // ---- hello

@@ -17,6 +17,8 @@ export function readAnswer(data: Uint8Array): Answer | string {
     return 'ok, epoch or refused is missing';
   if (typeof answer.seq !== 'number' || !Number.isSafeInteger(answer.seq) || answer.seq < 0) return 'it names no sequence';
   if (!answer.refused.every(isRefusal)) return 'a refusal in it cannot be read';
+  if (answer.warned !== undefined && !(Array.isArray(answer.warned) && answer.warned.every(isRefusal)))
+    return 'a warning in it cannot be read';
   return answer as Answer;
 }
 

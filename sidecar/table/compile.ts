@@ -49,10 +49,21 @@ export function compileParts(
   version: number,
 ): Snapshot {
   const meshes = new Map<string, string>();
-  for (const part of parts.values())
-    for (const { record, mesh } of part.providers) if (record.via !== null && mesh !== '') meshes.set(record.via, mesh);
+  for (const part of parts.values()) for (const [name, mesh] of meshesOf(part)) meshes.set(name, mesh);
   const sidecars = [...meshes].map(([name, mesh]) => ({ name, mesh }));
   return assembled(parts, { contracts: [], providers: [], policies: [], overrides, sidecars }, previous, health, here, version);
+}
+
+const knownMeshes = new WeakMap<CapabilityPart, ReadonlyMap<string, string>>();
+
+/** Sidecars that host its providers, with their addresses. A part is never written to: what was found out once holds. */
+function meshesOf(part: CapabilityPart): ReadonlyMap<string, string> {
+  const known = knownMeshes.get(part);
+  if (known !== undefined) return known;
+  const meshes = new Map<string, string>();
+  for (const { record, mesh } of part.providers) if (record.via !== null && mesh !== '') meshes.set(record.via, mesh);
+  knownMeshes.set(part, meshes);
+  return meshes;
 }
 
 /** The same parts that a registry would push for this document. */
@@ -176,10 +187,16 @@ function aclText(version: Version): string {
   return acl.isPublic ? 'public' : acl.patterns.map((pattern) => pattern.text).join('\n');
 }
 
+const knownValidators = new WeakMap<object, Validator>();
+
+/** A schema is never written to; that of a contract that stays comes back with every change of its providers. */
 function validatorOf(schema: JsonSchema | null): Validator | null {
   if (schema === null || schema === true) return null;
+  const known = typeof schema === 'object' ? knownValidators.get(schema) : undefined;
+  if (known !== undefined) return known;
   const compiled = compileSchema(schema);
   if ('problem' in compiled) throw new Error(`a schema that was validated does not compile: ${compiled.problem}`);
+  if (typeof schema === 'object') knownValidators.set(schema, compiled.validator);
   return compiled.validator;
 }
 

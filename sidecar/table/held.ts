@@ -7,9 +7,9 @@
 import type { CapabilityState, ScopeState } from '../../proto/wire/registry.ts';
 import { Tail } from '../../proto/wire/subjects.ts';
 import { type Judgement, judge, NEVER } from './chain.ts';
-import { type Opened, readCapability, readScope, type Unreadable } from './readable.ts';
+import { type Opened, readCapability, readScope } from './readable.ts';
 import { capabilityTail, tailsOf } from './scope.ts';
-import { shared } from './sharing.ts';
+import { shared, untried } from './sharing.ts';
 
 export interface Stored<T> {
   readonly seq: number;
@@ -62,10 +62,15 @@ export class Held {
     if (at === null) return { judgement: 'old' };
     const judgement = this.#look(tail, seq, before);
     if (judgement === 'old') return { judgement };
-    const state = readCapability(opened, at.name, at.shard);
-    const problem = 'problem' in state ? state.problem : tryOut(state);
-    if (problem === null) this.putCapability(tail, seq, state as Exclude<typeof state, Unreadable>);
-    return { judgement, problem };
+    const read = readCapability(opened, at.name, at.shard);
+    if ('problem' in read) return { judgement, problem: read.problem };
+    const held = this.#capabilities.get(tail)?.state ?? null;
+    const state = shared(read, held);
+    const problem = tryOut(untried(state, held));
+    if (problem !== null) return { judgement, problem };
+    this.#capabilities.set(tail, { seq, state });
+    this.#highestSeq = Math.max(this.#highestSeq, seq);
+    return { judgement, problem: null };
   }
 
   #look(tail: string, seq: number, before: number | null): Judgement {
@@ -85,12 +90,6 @@ export class Held {
       const at = capabilityTail(known);
       if (at !== null && !this.#scope.state.has(at.name)) this.#drop(known);
     }
-  }
-
-  putCapability(tail: string, seq: number, state: CapabilityState): void {
-    this.#seen.set(tail, seq);
-    this.#capabilities.set(tail, { seq, state: shared(state, this.#capabilities.get(tail)?.state ?? null) });
-    this.#highestSeq = Math.max(this.#highestSeq, seq);
   }
 
   /** As if it had never come. */

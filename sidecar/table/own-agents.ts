@@ -22,6 +22,8 @@ export class OwnAgent {
   /** Why it was refused. */
   code = 0;
   problems: readonly string[] = [];
+  /** What of it is in force otherwise than it was said. */
+  warnings: readonly string[] = [];
   /** Sequence at which it came into force, and the epoch that counts it; 0 = not yet. */
   seq = 0;
   epoch = '';
@@ -144,6 +146,7 @@ export class OwnAgents {
       if (this.#agents.get(agent.agentId) !== agent) continue;
       if (agent.epoch !== answer.epoch) agent.seq = 0;
       agent.epoch = answer.epoch;
+      agent.warnings = (answer.warned ?? []).flatMap((each) => (each.agent === agent.agentId ? each.problems : []));
       const refusal = refused.get(agent.agentId) ?? whole;
       if (refusal !== null) {
         agent.state = 'refused';

@@ -15,6 +15,14 @@ export function shared(state: CapabilityState, before: CapabilityState | null): 
   };
 }
 
+/** What of a state, shared with the one before, has not been compiled yet: what is the same object has been. */
+export function untried(state: CapabilityState, before: CapabilityState | null): CapabilityState {
+  if (before === null || state.contracts !== before.contracts || state.policies !== before.policies) return state;
+  if ((state.staged ?? null) !== null || (before.staged ?? null) !== null) return state;
+  const tried = new Set(before.providers);
+  return { ...state, providers: state.providers.filter((provider) => !tried.has(provider)) };
+}
+
 /** The list before itself when nothing differs. */
 export function sharedList<T>(list: readonly T[], before: readonly T[], keyOf: (one: T) => string): readonly T[] {
   const known = new Map(before.map((one) => [keyOf(one), one]));

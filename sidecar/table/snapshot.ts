@@ -135,7 +135,7 @@ export class Snapshot {
   readonly aliases: ReadonlyMap<string, Capability>;
   readonly providers: ReadonlyMap<string, Provider>;
   readonly overrides: readonly Override[];
-  /** In how many capabilities each agent stands, for the step to the next table; null = not counted. Owned by the compiler. */
+  /** In how many capabilities an agent stands, where it is more than one; null = not counted. Owned by the compiler. */
   readonly uses: ReadonlyMap<string, number> | null;
 
   constructor(

@@ -14,7 +14,7 @@ export interface Moved {
 
 export interface Step {
   readonly providers: Map<string, Provider>;
-  /** In how many capabilities each agent stands. */
+  /** In how many capabilities an agent stands, where it is more than one. */
   readonly uses: ReadonlyMap<string, number>;
 }
 
@@ -24,8 +24,8 @@ export function fromNothing(capabilities: ReadonlyMap<string, Capability>): Step
   const limits = new Map<string, number>();
   for (const capability of capabilities.values()) {
     for (const [agentId, { provider, limit }] of capability.members) {
+      if (providers.has(agentId)) uses.set(agentId, (uses.get(agentId) ?? 1) + 1);
       providers.set(agentId, provider);
-      uses.set(agentId, (uses.get(agentId) ?? 0) + 1);
       limits.set(agentId, Math.min(limit, limits.get(agentId) ?? limit));
     }
   }
@@ -51,22 +51,25 @@ export function stepFrom(
   const providers = new Map(providersBefore);
   const uses = new Map(usesBefore);
   const newest = new Map<string, Member | null>();
+  const moves = new Map<string, number>();
   for (const { before, after } of moved) {
     for (const [agentId, { cell }] of before?.members ?? []) {
       if (after?.members.has(agentId) === true) continue;
-      uses.set(agentId, (uses.get(agentId) ?? 0) - 1);
+      moves.set(agentId, (moves.get(agentId) ?? 0) - 1);
       health.dropCell(cell);
       if (!newest.has(agentId)) newest.set(agentId, null);
     }
     for (const [agentId, member] of after?.members ?? []) {
-      if (before?.members.has(agentId) !== true) uses.set(agentId, (uses.get(agentId) ?? 0) + 1);
+      if (before?.members.has(agentId) !== true) moves.set(agentId, (moves.get(agentId) ?? 0) + 1);
       newest.set(agentId, member);
     }
   }
   for (const [agentId, member] of newest) {
-    const count = uses.get(agentId) ?? 0;
+    const countBefore = providersBefore.has(agentId) ? (usesBefore.get(agentId) ?? 1) : 0;
+    const count = countBefore + (moves.get(agentId) ?? 0);
+    if (count > 1) uses.set(agentId, count);
+    else uses.delete(agentId);
     if (count <= 0) {
-      uses.delete(agentId);
       providers.delete(agentId);
       health.dropProvider(agentId);
       continue;

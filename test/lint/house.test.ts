@@ -46,10 +46,13 @@ t.test('versions are exact, and the lock file names no place to download from', 
   t.match(text('.npmrc'), /^omit-lockfile-registry-resolved=true$/m, 'and it stays so for everybody');
 });
 
-t.test('the programs that package.json promises exist and start with Node', async (t) => {
+t.test('the programs that package.json promises are built, start with Node and answer', async (t) => {
   for (const [name, file] of Object.entries(house.bin)) {
-    const source = file.replace(/^dist\//, '').replace(/\.js$/, '.ts');
-    if (t.ok(existsSync(repoFile(source)), `${name} is made of ${source}`)) t.match(text(source), /^#!\/usr\/bin\/env node\n/);
+    if (!t.ok(existsSync(repoFile(file)), `${name} is built as ${file}`)) continue;
+    t.match(text(file), /^#!\/usr\/bin\/env node\n/, name);
+    const { status, stdout } = spawnSync(process.execPath, [repoFile(file), '--version'], { encoding: 'utf8', timeout: 20_000 });
+    t.equal(status, 0, name);
+    t.match(stdout, /^\d+\.\d+\.\d+\n$/, name);
   }
 });
 

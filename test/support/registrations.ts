@@ -8,7 +8,8 @@ import { BAD, openSource, Place, type Shape } from '../../proto/language/reader.
 import type { AgentRegistration, CapabilityState, Hello, RegistrationState, ScopeState } from '../../proto/wire/registry.ts';
 import type { Change } from '../../control-plane/registry/change.ts';
 import { noCanary, noOperators, noPolicies, noProviderSettings, type OperatorsState } from '../../control-plane/registry/operators.ts';
-import { planWrites, type Write } from '../../control-plane/registry/plan.ts';
+import { inputMessages, pushedMessages } from '../../control-plane/push/derive-writes.ts';
+import type { Change as Write } from '../../control-plane/push/writer.ts';
 import { Registry } from '../../control-plane/registry/registry.ts';
 import { readHello } from '../../control-plane/registry/requests.ts';
 
@@ -62,10 +63,11 @@ export class Store {
   }
 
   write(change: Change, registry: Registry, afterEach: (write: Write) => void = () => undefined): Write[] {
-    const writes = planWrites(change, registry, (tail) => this.get(tail));
+    const planned = [...inputMessages(registry, change), ...pushedMessages(registry, change, (tail) => this.texts.get(tail) ?? null)];
+    const writes = planned.filter(({ tail, text }) => this.texts.get(tail) !== text);
     for (const write of writes) {
       this.writes++;
-      this.texts.set(write.tail, JSON.stringify(write.body));
+      this.texts.set(write.tail, write.text);
       afterEach(write);
     }
     for (const tail of change.forgotten) this.texts.delete(tail);

@@ -36,6 +36,8 @@ export class RegistryWriter {
   lastSeq = 0;
   /** Why an agent ('' = a whole request) is refused; null = it is not. */
   refuses: (agent: string) => Refusal | null = () => null;
+  /** What is in force otherwise than an agent said; null = nothing. */
+  warns: (agent: string) => Refusal | null = () => null;
   /** Done with what a hello says before it is answered. */
   onHello: (hello: Hello) => Promise<void> = () => Promise.resolve();
   onRegister: (register: Register) => Promise<void> = () => Promise.resolve();
@@ -178,7 +180,8 @@ export class RegistryWriter {
   #answer(agents: readonly string[]): Uint8Array {
     const refused = ['', ...agents].map((agent) => this.refuses(agent)).filter((each) => each !== null);
     const answer: Answer = { wire: REGISTRY_WIRE, ok: refused.length === 0, refused, seq: this.lastSeq, epoch: this.epoch };
-    return bytes(answer);
+    const warned = agents.map((agent) => this.warns(agent)).filter((each) => each !== null);
+    return bytes(warned.length === 0 ? answer : { ...answer, warned });
   }
 }
 

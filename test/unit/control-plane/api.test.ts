@@ -208,6 +208,16 @@ t.test('everything can be taken out as one document and read again', async (t) =
   t.match((await plane.ask('/v1/import', { json: body })).body, { sidecars: 0, version: 5 }, 'taking it in where it is changes nothing');
   t.same(await sidecar.pushed(ORDER), ['crm.order.a', 'crm.order.b']);
   t.equal((await plane.ask('/v1/import', { json: { ...body, env: 'other' } })).status, 409);
+  const spoiled = JSON.parse(JSON.stringify(body)) as { registrations: { hello: { sidecar: string; agents: { record: object }[] } }[] };
+  for (const each of spoiled.registrations) {
+    each.hello.sidecar = 'other';
+    Object.assign(each.hello.agents[0]?.record ?? {}, { weight: 'much' });
+  }
+  const refused = await plane.ask('/v1/import', { json: spoiled });
+  t.equal(refused.status, 400);
+  t.match(refused.body, { detail: /registrations\/0 \(other\): crm\.order\.a: .*weight must be/ });
+  t.same((await plane.ask('/v1/export')).body['registrations'], body['registrations'], 'nothing of it was taken in');
+  t.match(readExport(JSON.stringify({ ...body, registrations: [...read.registrations, ...read.registrations] })), /listed twice/);
   t.match(readExport('{'), /not JSON/);
   t.match(readExport('{"kind":"agent-reach-export","wire":9}'), /version 9/);
   t.match(readExport('{"kind":"agent-reach-export","wire":1,"registrations":[{}]}'), /registrations/);

@@ -245,16 +245,21 @@ function capability(name: string, agents: readonly string[], shard = 0, shards =
 
 t.test('the next leader is told before the sidecars, and capabilities before the scopes that lead to them', async (t) => {
   const states = {
-    registration: (sidecar: string) => ({ sidecar }),
+    registration: (sidecar: string) => ({ hello: { sidecar, agents: sidecar === 's1' ? [1] : [] } }),
     operators: () => noOperators('e'),
     capabilityStates: (name: string) => [capability(name, ['a.b.c'])],
-    scope: (sidecar: string) => ({ of: sidecar }),
+    scope: (sidecar: string) => ({ capabilities: [sidecar] }),
     capabilityNames: () => [],
     sidecarNames: () => [],
   } as unknown as States;
   const changed = { registrations: ['s1'], operators: ['canary'] as const, capabilities: ['x.y.z'], scopes: ['s1', 's2'] };
   const tails = [...inputMessages(states, changed), ...pushedMessages(states, changed, () => null)].map(({ tail }) => tail);
   t.same(tails, ['reg.s1', 'op.canary', 'cap.x.y.z', 'scope.s1', 'scope.s2']);
+  t.same(
+    inputMessages(states, { ...changed, registrations: ['s0', 's1'] }).map(({ tail }) => tail),
+    ['reg.s1', 'reg.s0', 'op.canary'],
+    'who has an agent now stands before who has none any more',
+  );
 });
 
 t.test('a provider that moves between shards is never in none of them', async (t) => {
@@ -265,8 +270,10 @@ t.test('a provider that moves between shards is never in none of them', async (t
     const messages = pushedMessages(states, changed, (tail) => stored.get(tail) ?? null);
     for (const { tail, text } of messages) {
       stored.set(tail, text);
+      const states = [...stored.values()].map((each) => JSON.parse(each) as CapabilityState);
+      const counting = states.find(({ shard }) => shard === 0)?.shards ?? 0;
       const held = new Set(
-        [...stored.values()].flatMap((each) => (JSON.parse(each) as CapabilityState).providers.map(({ record }) => record.agentId)),
+        states.flatMap(({ shard, providers }) => (shard < counting ? providers.map(({ record }) => record.agentId) : [])),
       );
       for (const agent of ['a.b.1', 'a.b.2']) t.ok(held.has(agent), `${agent} is there after ${tail}`);
     }
@@ -279,6 +286,28 @@ t.test('a provider that moves between shards is never in none of them', async (t
     'more: the higher shards first',
   );
   t.same(write([capability('x.y.z', ['a.b.1', 'a.b.2'])]), ['cap.x.y.z'], 'fewer: the lower ones first');
+  t.equal(stored.size, 2, 'the other one is void');
+  const shards = (count: number): CapabilityState[] =>
+    Array.from({ length: count }, (_, shard) =>
+      capability(
+        'x.y.z',
+        Array.from({ length: 8 }, (_, i) => `a.b.${i}`).filter((_, i) => i % count === shard),
+        shard,
+        count,
+      ),
+    );
+  write(shards(1));
+  write(shards(4));
+  t.same(
+    write(shards(8)),
+    [4, 5, 6, 7, 0, 1, 2, 3].map((shard) => (shard === 0 ? 'cap.x.y.z' : `cap.x.y.z.${shard}`)),
+    'the new ones, then the one that says that they count, then those that lost something',
+  );
+  t.same(
+    write(shards(4)),
+    [1, 2, 3, 0].map((shard) => (shard === 0 ? 'cap.x.y.z' : `cap.x.y.z.${shard}`)),
+    'the one that says that the others are void comes last',
+  );
 });
 
 t.test('a loss without a trace is held back until it is confirmed or heals', async (t) => {
@@ -471,7 +500,8 @@ t.test('a crowd at the door does not keep sockets and timers waiting, and one si
   const registry = {
     hello: ({ sidecar }: Hello) => {
       order.push(`hello ${sidecar}`);
-      return NO_CHANGE;
+      const warned = sidecar === 's2' ? [{ agent: 'a.b.c', code: 4003, problems: ['other content (acl)'] }] : [];
+      return { ...NO_CHANGE, warned };
     },
     leave: ({ sidecar }: Hello) => {
       order.push(`leave ${sidecar}`);
@@ -514,6 +544,7 @@ t.test('a crowd at the door does not keep sockets and timers waiting, and one si
   setImmediate(() => order.push('others'));
   const texts = (await Promise.all(answers)).map((each) => JSON.parse(Buffer.from(each ?? []).toString('utf8')) as unknown);
   t.same(texts[0], { wire: REGISTRY_WIRE, ok: true, refused: [], seq: 7, epoch: 'e1' });
+  t.match(texts[1], { ok: true, warned: [{ agent: 'a.b.c', problems: ['other content (acl)'] }] }, 'what is in force otherwise is said');
   t.equal(door.isCrowded, false);
   t.ok(order.indexOf('others') > 0 && order.indexOf('others') < 4, `others had a turn in between: ${order.join(', ')}`);
   t.same(

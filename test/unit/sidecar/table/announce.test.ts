@@ -141,6 +141,23 @@ t.test('hello', async (t) => {
     t.match(here.client.own.get('crm.order.2'), { state: 'refused', code: 4003, problems: ['breaks 0.9.0', 'and more'] });
   });
 
+  t.test('what is in force otherwise than it was said is logged and shown, until it is as it was said', async (t) => {
+    const world = await VirtualRegistry.begun(t);
+    takesAll(world);
+    world.writer.warns = (id) => (id === 'crm.order.2' ? { agent: id, code: 4003, problems: ['other content (acl)'] } : null);
+    const here = world.client({ announce: false });
+    here.client.announcer.setFile(fileOf('crm.order.1', 'crm.order.2'));
+    here.client.announce(null);
+    await world.clock.advance(5_000);
+    t.match(here.client.own.get('crm.order.2'), { state: 'in_force', warnings: ['other content (acl)'] });
+    t.same(here.client.own.get('crm.order.1')?.warnings, []);
+    t.equal(here.logged.filter((line) => line.includes('other content (acl)')).length, 1);
+    world.writer.warns = () => null;
+    here.client.announcer.helloSoon();
+    await world.clock.advance(5_000);
+    t.same(here.client.own.get('crm.order.2')?.warnings, []);
+  });
+
   t.test('a sidecar that is refused as a whole says why and goes on trying', async (t) => {
     const world = await VirtualRegistry.begun(t);
     world.writer.refuses = (id) => (id === '' ? { agent: '', code: 4002, problems: ['a sidecar of this name is alive elsewhere'] } : null);
