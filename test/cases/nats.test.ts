@@ -154,8 +154,8 @@ t.test('C075 rules that are pushed after, during or around an outage of NATS are
     await world.nats.restart();
     await waitUntil('stale at once', async () => (await world.health()).config_stale, 2_000, 5);
     await waitUntil('connected again', async () => (await reconnects()) > had, 20_000, 20);
-    await waitUntil('the control plane leads again', () => world.plane.control.leading !== null, 20_000);
-    t.equal((await world.apply(3_002)).status, 200);
+    // It may believe for a moment that it still leads; an order given then is refused in so many words, and given again.
+    await waitUntil('the order is taken', async () => (await world.apply(3_002)).status === 200, 20_000, 200);
     await awaitVersion(t, 3_002, async () => true);
   });
 
@@ -178,7 +178,7 @@ t.test('C075 rules that are pushed after, during or around an outage of NATS are
       // A refused order is given again, as the answer says; nothing of it may come into force behind the operator's back.
       if (ordered.status === 503) {
         t.match((await world.plane.ask('/v1/policies')).body, { version: 2 }, 'the refused order is not in force');
-        t.equal((await world.apply(3_003)).status, 200);
+        await waitUntil('the order is taken', async () => (await world.apply(3_003)).status === 200, 20_000, 200);
       }
       await awaitVersion(t, 3_003, async () => (await reconnects()) > had);
     },
@@ -319,6 +319,8 @@ t.test('C077 a server that hangs, or is away, costs no call, leaves no request h
     const calling = world.callOn();
     // Eight seconds instead of five minutes: long enough for several attempts that are accepted and never greeted.
     world.nats.pause();
+    // The signal takes effect when the kernel gets round to it; what is asked before may still be answered.
+    await sleep(200);
     const pausedAt = performance.now();
     const overdue: string[] = [];
     const ask = async (bus: Bus, name: string, deadlineMs: number): Promise<void> => {
