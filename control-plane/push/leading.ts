@@ -49,8 +49,8 @@ const SWEEP_MS = 250;
 /** Between two sweeps; less than a quarter of a lease cannot take away a provider that beats. */
 const HALTED_MS = 2_000;
 const BEACON_MS = 1_000;
-/** Writes of one burst share a beacon. */
-const BEACON_SOON_MS = 20;
+/** Writes of one burst share a beacon, and it does not meet them on their way: every sidecar hears it. */
+const BEACON_SOON_MS = 250;
 const RECOVER_MS = 500;
 /** While a crowd knocks, what it changes is written together, but no later than this. */
 const GATHER_MOST_MS = 100;

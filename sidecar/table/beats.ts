@@ -19,6 +19,8 @@ const JITTER = 0.1;
 const MORE_SPREAD_MS = 5_000;
 /** How often to look for agents whose lease has run out. */
 const LOOK_EVERY_MS = 5_000;
+/** So much later than it was due, a look finds a process that stood still. */
+const HALTED_MS = 2_000;
 
 /** What is known of an agent from the calls to it; null = nothing. */
 export type Activity = (agentId: string) => { readonly lastAnswerAt: number; readonly inFlight: number; readonly busySince: number } | null;
@@ -45,6 +47,8 @@ export class Beats {
   #timer: Timer | null = null;
   #moreTimer: Timer | null = null;
   #lookTimer: Timer | null = null;
+  /** When the next look is due (`clock.now()`). */
+  #lookAt = Number.POSITIVE_INFINITY;
   #isStopped = false;
   #beatAt = Number.NEGATIVE_INFINITY;
 
@@ -115,12 +119,16 @@ export class Beats {
   /** Agents of the API that have been silent for a whole lease are gone; those that answer again are back. */
   #look(): void {
     const { own, clock, leaseMs } = this.#parts;
+    const lateMs = clock.now() - this.#lookAt;
+    // This process stood still (halted, or the machine asleep): what its agents said meanwhile is still to be read.
+    if (lateMs > HALTED_MS) for (const agent of own.all()) agent.lastBeatAt += lateMs;
     for (const agent of own.all()) {
       if (agent.source !== 'api' || agent.state === 'refused') continue;
       const isSilent = this.idleMs(agent) > leaseMs;
       if (isSilent && agent.state !== 'gone') this.#parts.onSilent(agent);
       else if (!isSilent && agent.state === 'gone') this.#parts.onBack(agent);
     }
+    this.#lookAt = clock.now() + LOOK_EVERY_MS;
     if (!this.#isStopped) this.#lookTimer = clock.after(LOOK_EVERY_MS, () => this.#look());
   }
 }

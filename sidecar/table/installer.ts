@@ -51,6 +51,8 @@ export class Installer {
   #kept = new Map<string, Beside>();
   #keptTimer: Timer | null = null;
   #timer: Timer | null = null;
+  /** Of the last installation; null = to be found out. */
+  #document: { readonly version: number; readonly staged: boolean } | null = null;
   #restUntil = 0;
   /** Nothing is installed before there is something to begin with: a copy, or a complete scope. */
   isInUse = false;
@@ -75,6 +77,12 @@ export class Installer {
   }
 
   document(): { readonly version: number; readonly staged: boolean } {
+    if (!this.isInUse) return this.#newestDocument();
+    this.#document ??= this.#newestDocument();
+    return this.#document;
+  }
+
+  #newestDocument(): { readonly version: number; readonly staged: boolean } {
     let newest = { version: 0, staged: false };
     const held = this.#given.held();
     for (const name of held.scope?.state ?? []) {
@@ -142,6 +150,7 @@ export class Installer {
   }
 
   #install(isForced: boolean): void {
+    this.#document = null;
     const { clock, table } = this.#given;
     const held = this.#given.held();
     const startedAt = clock.now();

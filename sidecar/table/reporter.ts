@@ -1,6 +1,8 @@
 /**
  * What this sidecar has applied, told to the control plane: soon after every change, and every few seconds in any case, so
- * that a sidecar that has fallen silent is seen to be silent. Nothing waits for it.
+ * that a sidecar that has fallen silent is seen to be silent. How far it has come is told once a second at most while
+ * changes follow one another: two hundred reports for each of them would cost more than the changes. What an operator waits
+ * for (refusals, staleness, the document in use) is told at once. Nothing waits for it.
  */
 import type { Clock, Timer } from '../../base/clock.ts';
 import { REGISTRY_WIRE, type Report } from '../../proto/wire/registry.ts';
@@ -10,6 +12,8 @@ import type { InstalledTable } from './installed.ts';
 import type { TableSync } from './sync.ts';
 
 const SOON_MS = 100;
+/** Between two reports that say nothing but how far this sidecar has come. */
+const PROGRESS_MS = 1_000;
 const EVERY_MS = 5_000;
 
 export interface ReporterParts {
@@ -26,6 +30,11 @@ export interface ReporterParts {
 export class Reporter {
   readonly #parts: ReporterParts;
   #soon: Timer | null = null;
+  #soonAt = 0;
+  /** When a change was told last. */
+  #progressAt = Number.NEGATIVE_INFINITY;
+  /** What the last report said beside how far this sidecar has come. */
+  #told = '';
   #regular: Timer | null = null;
   #isStopped = false;
 
@@ -49,10 +58,21 @@ export class Reporter {
   /** Something of the report has changed. */
   changed(): void {
     if (this.#isStopped) return;
-    this.#soon ??= this.#parts.clock.after(SOON_MS, () => {
+    const now = this.#parts.clock.now();
+    const waitMs = this.#news() === this.#told ? Math.max(SOON_MS, this.#progressAt + PROGRESS_MS - now) : SOON_MS;
+    if (this.#soon !== null && this.#soonAt <= now + waitMs) return;
+    this.#soon?.cancel();
+    this.#soonAt = now + waitMs;
+    this.#soon = this.#parts.clock.after(waitMs, () => {
       this.#soon = null;
+      this.#progressAt = this.#parts.clock.now();
       this.#send();
     });
+  }
+
+  #news(): string {
+    const { standing, epoch, document } = this.#parts.sync;
+    return `${epoch} ${standing.refusals} ${document.version} ${document.staged} ${standing.because()}`;
   }
 
   report(): Report {
@@ -76,6 +96,8 @@ export class Reporter {
 
   #send(): void {
     const { bus, subjects, sidecar } = this.#parts;
-    if (bus.connected) bus.publish(subjects.report(sidecar), bytesOf(this.report()));
+    if (!bus.connected) return;
+    this.#told = this.#news();
+    bus.publish(subjects.report(sidecar), bytesOf(this.report()));
   }
 }

@@ -405,6 +405,22 @@ t.test('signs of life', async (t) => {
     t.equal(here.client.own.counts().in_force, 1, 'and there is one of it');
   });
 
+  t.test('a sidecar that stood still does not take that time for the silence of its agents', async (t) => {
+    const world = await VirtualRegistry.begun(t);
+    takesAll(world);
+    const here = await world.joined();
+    await here.client.announcer.register(agent('crm.order.7'), 'api');
+    await world.clock.advance(30_000);
+    // Halted for three minutes: one look is overdue, and what the agent said meanwhile has not been read yet.
+    const now = world.clock.now.bind(world.clock);
+    world.clock.now = () => now() + 180_000;
+    await world.clock.advance(LEASE_MS - 40_000);
+    t.equal(stateOf(here, 'crm.order.7'), 'in_force');
+    t.strictSame(world.writer.leaves, []);
+    await world.clock.advance(20_000);
+    t.equal(stateOf(here, 'crm.order.7'), 'gone', 'silence since then counts');
+  });
+
   t.test('it lives as long as it beats, or as it answers calls (C062)', async (t) => {
     for (const how of ['beats', 'answers']) {
       const world = await VirtualRegistry.begun(t);
@@ -473,4 +489,18 @@ t.test('reports come soon after a change and every five seconds', async (t) => {
     refused: [],
     tableVersion: here.table.current().version,
   });
+
+  // While changes follow one another how far it has come is told once a second; what somebody waits for is told at once.
+  const before = world.writer.reports.length;
+  for (let n = 0; n < 40; n++) {
+    await world.writer.capability(tableOf({ [QUERY]: 3 + (n % 2) }), QUERY);
+    await world.clock.advance(50);
+  }
+  t.ok(world.writer.reports.length - before <= 3, `${world.writer.reports.length - before} reports of 40 changes in 2 s`);
+  await world.writer.putRaw('cap.crm.order.query', 'broken');
+  await world.clock.advance(120);
+  t.match(world.writer.reports.at(-1), { refused: [{ why: /not JSON/ }] });
+  await world.writer.capability(tableOf({ [QUERY]: 5 }), QUERY);
+  await world.clock.advance(1_100);
+  t.match(world.writer.reports.at(-1), { providers: 5, refused: [] });
 });
