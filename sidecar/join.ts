@@ -19,6 +19,7 @@ import type { InstalledTable } from './table/installed.ts';
 import type { LastGood } from './table/last-good.ts';
 import { RegistryClient } from './table/registry.ts';
 import type { Destinations } from './transports/destinations.ts';
+import type { TransportKinds } from './transports/index.ts';
 import { unreachableBecause } from './transports/reachable.ts';
 import { packageVersion } from './version.ts';
 
@@ -38,7 +39,7 @@ export interface JoinParts {
   readonly random: Random;
   readonly log: Logger;
   /** Endpoint types that there are adapters for. */
-  readonly endpointTypes: readonly string[];
+  readonly kinds: TransportKinds;
   readonly destinations: Destinations;
 }
 
@@ -86,7 +87,7 @@ export function joinRegistry(parts: JoinParts): Joined {
     keepAt: config.stateDir === null ? null : resolve(folder, config.stateDir, config.name),
     version: packageVersion(),
     unreachable: remembering(
-      (record) => unreachableBecause(record, parts.endpointTypes, config.name) ?? parts.destinations.problemOf(record, config.name),
+      (record) => unreachableBecause(record, parts.kinds, config.name) ?? parts.destinations.problemOf(record, config.name),
     ),
   });
   const source = new FileTable(parts.agentsFile, parts.agentsFile, client.ownFile, parts.lastGood, clock, log, parts.readAgents);

@@ -27,7 +27,7 @@ import { FileTable, type TableReader, wordsOfProblem } from './table/file.ts';
 import { InstalledTable } from './table/installed.ts';
 import { LastGood } from './table/last-good.ts';
 import { Destinations } from './transports/destinations.ts';
-import { endpointTypes, registerTransports, Transports } from './transports/index.ts';
+import { registerTransports, Transports } from './transports/index.ts';
 import { withReachable } from './transports/reachable.ts';
 
 /** A configuration that cannot be started with; the message is for the person who wrote it. */
@@ -98,8 +98,7 @@ export async function startSidecar(file: string, log: Log, clock: Clock = realCl
   const engine = assemble({ clock, random, config, table, health, identities, transports, observer: observation });
 
   const lastGood = lastGoodOf(file, config);
-  const types = endpointTypes(adapters);
-  const read = withReachable(isInline ? inlineTable : besideTable(config), types, config.name);
+  const read = withReachable(isInline ? inlineTable : besideTable(config), adapters, config.name);
   let joined: Joined | null = null;
   let source: FileTable | null = null;
   if (config.registry === null || destinations === null) {
@@ -119,7 +118,7 @@ export async function startSidecar(file: string, log: Log, clock: Clock = realCl
         clock,
         random,
         log: log.logger,
-        endpointTypes: types,
+        kinds: adapters,
         destinations,
       });
     } catch (error) {
@@ -203,7 +202,7 @@ export function problemsIn(text: string, file: string): readonly Problem[] {
       return { problems: [{ file: name, line: 1, column: 1, path: '/sidecar/table', message }] };
     }
   };
-  const reading = withReachable(read, endpointTypes(registerTransports(null)), null)(text, file);
+  const reading = withReachable(read, registerTransports(null), null)(text, file);
   return 'problems' in reading ? reading.problems : [];
 }
 

@@ -37,5 +37,6 @@ export function exchangeFor(call: Call, candidate: Candidate, made: Attempt, all
     allowedMs,
     candidate.settings.limits.responseBytes,
     typeof call.json === 'symbol' ? undefined : call.json,
+    call.http,
   );
 }

@@ -19,6 +19,19 @@ export type WayIn = 'http' | 'mesh' | 'proxy' | 'json_rpc' | 'grpc' | 'channel' 
 /** Request headers, lower case, as Node gives them; a way in without headers makes an object with the same names. */
 export type HeaderView = Readonly<Record<string, string | string[] | undefined>>;
 
+/** What an intercepted HTTP request asked for, to be asked of the provider in the same words. */
+export class HttpAsk {
+  /** Upper case. */
+  readonly method: string;
+  /** Path and query as they came, beginning with `/`. */
+  readonly target: string;
+
+  constructor(method: string, target: string) {
+    this.method = method;
+    this.target = target;
+  }
+}
+
 export const NO_HEADERS: HeaderView = Object.freeze(Object.create(null) as Record<string, string>);
 
 /** How a capability failed, kept while its fallback is tried. */
@@ -53,6 +66,8 @@ export class Call {
   /** `clock.now()` at acceptance. */
   readonly startedAt: number;
   readonly clock: Clock;
+  /** Set by ways in that intercept HTTP; null for all others. */
+  http: HttpAsk | null = null;
   /** 32 hex digits. */
   traceId = '';
   /** 16 hex digits: the caller's span, '' when the trace starts here. */

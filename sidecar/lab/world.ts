@@ -15,7 +15,7 @@ import type { ProviderHealth } from '../health/provider.ts';
 import { StaticTokens } from '../identify/static-tokens.ts';
 import { InstalledTable } from '../table/installed.ts';
 import { Transports } from '../transports/index.ts';
-import { MockTransport } from '../transports/mock.ts';
+import { mockKind, MockTransport } from '../transports/mock.ts';
 import type { Scenario } from './scenario.ts';
 
 /** A breaker that moved. */
@@ -102,7 +102,7 @@ export class World {
       table: this.table,
       health: this.health,
       identities: new StaticTokens(callersOf(scenario), [], null),
-      transports: new Transports(context, { mock: () => mock }),
+      transports: new Transports(context, { mock: { ...mockKind, make: () => mock } }),
       observer: witness,
     });
     this.install(scenario.document, 'scenario');

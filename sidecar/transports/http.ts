@@ -14,7 +14,7 @@ import { forwardNegotiation, forwardRequestHeaders } from './hygiene.ts';
 import { applyMapping } from './mapping.ts';
 import type { Pool } from './pool.ts';
 import { Pools } from './pools.ts';
-import type { Exchange, Transport, TransportContext } from './transport.ts';
+import type { Exchange, Transport, TransportContext, TransportKind } from './transport.ts';
 
 export class HttpTransport implements Transport {
   /** To third parties, and to all where addresses are not judged. */
@@ -142,3 +142,6 @@ function payloadOf(exchange: Exchange): unknown {
     return NOT_JSON;
   }
 }
+
+/** Its options are read with the table: see `proto/language/endpoint.ts`. */
+export const httpKind: TransportKind = { make: (context) => new HttpTransport(context), problems: () => [] };

@@ -2,37 +2,36 @@
 import { Code } from '../../proto/wire/codes.ts';
 import { failed, type Reply } from '../call/reply.ts';
 import type { Candidate } from '../table/snapshot.ts';
-import { HttpTransport } from './http.ts';
-import { MeshTransport } from './mesh.ts';
-import { MockTransport } from './mock.ts';
-import type { Exchange, Transport, TransportContext } from './transport.ts';
+import { httpKind } from './http.ts';
+import { meshKind } from './mesh.ts';
+import { mockKind } from './mock.ts';
+import type { Exchange, Transport, TransportContext, TransportKind } from './transport.ts';
 
-export type TransportFactory = (context: TransportContext) => Transport;
-export type TransportFactories = Readonly<Record<string, TransportFactory>>;
+export type TransportKinds = Readonly<Record<string, TransportKind>>;
 
 /** The name of the adapter that reaches another sidecar; not an endpoint type that people may write. */
 const MESH = 'mesh';
 
 /** @param meshToken what the other sidecars know this one by; null = the mesh port is not used. */
-export function registerTransports(meshToken: string | null): TransportFactories {
+export function registerTransports(meshToken: string | null): TransportKinds {
   return {
-    http: (context) => new HttpTransport(context),
-    [MESH]: (context) => new MeshTransport(context, meshToken),
-    mock: (context) => new MockTransport(context),
+    http: httpKind,
+    [MESH]: meshKind(meshToken),
+    mock: mockKind,
   };
 }
 
 /** The endpoint types that a provider record may name. */
-export function endpointTypes(factories: TransportFactories): string[] {
-  return Object.keys(factories).filter((type) => type !== MESH);
+export function endpointTypes(kinds: TransportKinds): string[] {
+  return Object.keys(kinds).filter((type) => type !== MESH);
 }
 
 export class Transports {
   readonly #byType = new Map<string, Transport>();
   #mesh: Transport;
 
-  constructor(context: TransportContext, factories: TransportFactories) {
-    for (const [type, make] of Object.entries(factories)) this.#byType.set(type, make(context));
+  constructor(context: TransportContext, kinds: TransportKinds) {
+    for (const [type, kind] of Object.entries(kinds)) this.#byType.set(type, kind.make(context));
     this.#mesh = this.#byType.get(MESH) ?? new NoTransport('no adapter reaches other sidecars here');
   }
 

@@ -13,7 +13,7 @@ import type { Mode } from './http-exchange.ts';
 import { forwardRequestHeaders } from './hygiene.ts';
 import type { Pool } from './pool.ts';
 import { Pools } from './pools.ts';
-import type { Exchange, Transport, TransportContext } from './transport.ts';
+import type { Exchange, Transport, TransportContext, TransportKind } from './transport.ts';
 
 /** The version of what sidecars say to one another. */
 export const WIRE_VERSION = '1';
@@ -151,4 +151,9 @@ function unescaped(value: string): string {
   } catch {
     return value;
   }
+}
+
+/** @param token what the other sidecars know this one by; null = the mesh port is not used. */
+export function meshKind(token: string | null): TransportKind {
+  return { make: (context) => new MeshTransport(context, token), problems: () => [] };
 }

@@ -13,7 +13,7 @@ import type { Mode } from './http-exchange.ts';
 import { MockBody } from './mock-body.ts';
 import { type Act, decideAct, readScript, type Script } from './mock-script.ts';
 import { fillBody } from './mock-template.ts';
-import type { Exchange, Transport, TransportContext } from './transport.ts';
+import type { Exchange, Transport, TransportContext, TransportKind } from './transport.ts';
 
 /** A capability's script at one provider, prepared once per candidate. */
 class MockTarget {
@@ -234,3 +234,11 @@ function count(counts: Map<string, number>, key: string): number {
   counts.set(key, next);
   return next;
 }
+
+export const mockKind: TransportKind = {
+  make: (context) => new MockTransport(context),
+  problems: ({ options }) => {
+    const script = readScript(options);
+    return 'base' in script ? [] : script;
+  },
+};

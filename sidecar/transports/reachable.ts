@@ -8,24 +8,25 @@ import { nearest } from '../../base/suggest.ts';
 import { openSource, Place } from '../../proto/language/reader.ts';
 import type { Problem, ProviderRecord } from '../../proto/language/types.ts';
 import type { TableReader } from '../table/file.ts';
-import { readScript } from './mock-script.ts';
+import { endpointTypes, type TransportKinds } from './index.ts';
+import type { TransportKind } from './transport.ts';
 
 /**
- * @param types the endpoint types that there are adapters for.
+ * @param kinds the adapters that there are.
  * @param own name of this sidecar; null = not known: only providers without `via` are judged.
  */
-export function withReachable(read: TableReader, types: readonly string[], own: string | null): TableReader {
+export function withReachable(read: TableReader, kinds: TransportKinds, own: string | null): TableReader {
   return (text, file) => {
     const reading = read(text, file);
     if ('problems' in reading) return reading;
-    const problems = reading.document.providers.flatMap((provider, i) => problemsOf(provider, i, types, own));
+    const problems = reading.document.providers.flatMap((provider, i) => problemsOf(provider, i, kinds, own));
     return problems.length === 0 ? reading : { problems: placed(problems, text, file) };
   };
 }
 
 /** Why a sidecar cannot reach a provider that it would have to reach itself; null = it can, or another one has to. */
-export function unreachableBecause(provider: ProviderRecord, types: readonly string[], own: string): string | null {
-  return problemsOf(provider, 0, types, own)[0]?.message ?? null;
+export function unreachableBecause(provider: ProviderRecord, kinds: TransportKinds, own: string): string | null {
+  return problemsOf(provider, 0, kinds, own)[0]?.message ?? null;
 }
 
 interface Found {
@@ -33,9 +34,10 @@ interface Found {
   readonly message: string;
 }
 
-function problemsOf(provider: ProviderRecord, i: number, types: readonly string[], own: string | null): Found[] {
+function problemsOf(provider: ProviderRecord, i: number, kinds: TransportKinds, own: string | null): Found[] {
   if (provider.via !== null && provider.via !== own) return [];
-  const { type, options } = provider.endpoint;
+  const { type } = provider.endpoint;
+  const types = endpointTypes(kinds);
   const path = ['providers', i, 'endpoint'];
   if (!types.includes(type)) {
     const near = nearest(type, types);
@@ -46,9 +48,7 @@ function problemsOf(provider: ProviderRecord, i: number, types: readonly string[
       },
     ];
   }
-  if (type !== 'mock') return [];
-  const script = readScript(options);
-  return 'base' in script ? [] : script.map((message) => ({ path, message }));
+  return (kinds[type] as TransportKind).problems(provider.endpoint).map((message) => ({ path, message }));
 }
 
 /** The file is opened again only when there is something to point at. */

@@ -6,10 +6,13 @@
 import type { Clock } from '../../base/clock.ts';
 import type { Random } from '../../base/random.ts';
 import type { SecretRef } from '../../proto/language/types.ts';
-import type { HeaderView } from '../call/call.ts';
+import type { Endpoint } from '../../proto/language/types.ts';
+import type { HeaderView, HttpAsk } from '../call/call.ts';
 import type { Reply } from '../call/reply.ts';
 import type { Candidate } from '../table/snapshot.ts';
+import type { ChannelHub } from './channel-hub.ts';
 import type { Destinations } from './destinations.ts';
+import type { LocalHub } from './local-hub.ts';
 
 /** One attempt on the wire. The attempt stage makes it; the adapter sets `abort` while it can still stop something. */
 export class Exchange {
@@ -25,6 +28,8 @@ export class Exchange {
   readonly maxResponseBytes: number;
   /** The payload parsed, when somebody needed it already; undefined otherwise (mapping templates parse it themselves). */
   readonly json: unknown;
+  /** Method, path and query of an intercepted HTTP request, to be kept by adapters that speak HTTP; null = none. */
+  readonly http: HttpAsk | null;
   /** It must not go on a connection that has served before: the last one had been closed under us, and so may the next. */
   fresh = false;
   /** Set by the adapter, called at most once by the attempt stage (deadline, caller gone). The adapter then settles at once. */
@@ -39,6 +44,7 @@ export class Exchange {
     timeoutMs: number,
     maxResponseBytes: number,
     json: unknown,
+    http: HttpAsk | null = null,
   ) {
     this.candidate = candidate;
     this.body = body;
@@ -48,6 +54,7 @@ export class Exchange {
     this.timeoutMs = timeoutMs;
     this.maxResponseBytes = maxResponseBytes;
     this.json = json;
+    this.http = http;
   }
 }
 
@@ -75,4 +82,18 @@ export interface TransportContext {
   readonly maxResponseHeaderBytes: number;
   /** Where connections may lead; absent = anywhere: the table is its operator's own file. */
   readonly destinations?: Destinations | null;
+  /** The agents that have dialled in to this sidecar. Absent in the lab. */
+  readonly channels?: ChannelHub;
+  /** The agents inside this process. Absent in the lab. */
+  readonly local?: LocalHub;
+}
+
+/** What an adapter is registered with: the one line in `index.ts`. */
+export interface TransportKind {
+  make(context: TransportContext): Transport;
+  /**
+   * What is wrong with what was written for it in a provider's `endpoint`, in words for its author; empty = nothing. Asked
+   * when a table is read, so that a misspelt option is refused with its place instead of failing the first call.
+   */
+  problems(endpoint: Endpoint): readonly string[];
 }

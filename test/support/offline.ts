@@ -19,7 +19,7 @@ import { Observation } from '../../sidecar/observe/observer.ts';
 import { outbound } from '../../sidecar/pipeline.ts';
 import { InstalledTable } from '../../sidecar/table/installed.ts';
 import { Transports } from '../../sidecar/transports/index.ts';
-import { MockTransport } from '../../sidecar/transports/mock.ts';
+import { mockKind, MockTransport } from '../../sidecar/transports/mock.ts';
 import type { Quiet } from './invariants.ts';
 
 export const CALLER = 'support.planner.1';
@@ -83,7 +83,10 @@ export class Offline {
       table: this.table,
       health: this.health,
       identities: new StaticTokens([], [], CALLER),
-      transports: new Transports(context, { mock: () => this.mock, ...(options.meshIsMock === true ? { mesh: () => this.mock } : {}) }),
+      transports: new Transports(context, {
+        mock: { ...mockKind, make: () => this.mock },
+        ...(options.meshIsMock === true ? { mesh: { ...mockKind, make: () => this.mock } } : {}),
+      }),
       observer: this.observation,
     });
     if (table !== null) this.push(table);

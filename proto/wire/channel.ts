@@ -1,0 +1,71 @@
+/**
+ * What is said on a channel: the WebSocket that an agent without a port opens to a sidecar. Text frames are JSON-RPC 2.0 in
+ * both directions, binary frames are pieces of streams (`frames.ts`, the number in their head is the stream).
+ *
+ *     POST /v1/channel (Authorization: Bearer …)  →  201 {url, ticket, expires_in_ms}     or `channel` in the answer to POST /v1/agents
+ *     GET {url}?ticket=…  (WebSocket)             the ticket serves once; Authorization: Bearer … instead of it will do
+ *
+ *     agent → sidecar                                        answer
+ *     reach.hello     {wire, metadata?, resume_from?}        {agent, wire, sidecar, heartbeat_ms, offline_ms, max_message_bytes, window_bytes, resume}
+ *     reach.register  the body of POST /v1/agents            its answer
+ *     reach.heartbeat {}                                     {}            (any frame, ping and pong included, is a sign of life)
+ *     reach.invoke    Ask                                    the Result; a failure is an error whose `data` is the Result
+ *     reach.stream    Ask                                    {stream, status, content_type, headers}; then frames, the last is `end` or `error`
+ *     reach.explain   Ask                                    what GET /v1/explain answers
+ *     reach.cast, reach.resume                               error -32006 (7001) until there are messages
+ *     reach.cancel    {id} or {stream}                       notification: nobody waits for it any more
+ *
+ *     sidecar → agent                                        answer
+ *     reach.invoke    Ask, with `version`; id: a number      {payload | payload_base64, status?, content_type?, headers?}, or an error
+ *     reach.cancel    {id}                                   notification
+ *
+ * An agent that streams its answer sends a notification `reach.head {id, status?, content_type?, headers?}` (it may be left
+ * out: 200, application/octet-stream), then `data` frames whose number is the id of the request, and ends with the answer
+ * to the request: `{}` is the proper end, an error a cut. It may send `window_bytes` ahead; each `credit` frame from the sidecar allows more.
+ * What a sidecar streams to an agent is paced by the connection itself.
+ */
+export const CHANNEL_PATH = '/v1/channel';
+export const CHANNEL_WIRE = 1;
+
+export const ChannelMethod = {
+  hello: 'reach.hello',
+  register: 'reach.register',
+  heartbeat: 'reach.heartbeat',
+  invoke: 'reach.invoke',
+  stream: 'reach.stream',
+  explain: 'reach.explain',
+  cast: 'reach.cast',
+  resume: 'reach.resume',
+  cancel: 'reach.cancel',
+  head: 'reach.head',
+} as const;
+
+/** A call, in either direction. */
+export interface ChannelAsk {
+  /** Agent → sidecar: `name`, alias or `name@range`; sidecar → agent: the canonical name. */
+  readonly capability: string;
+  /** Sidecar → agent: the exact version that is meant. */
+  readonly version?: string;
+  /** JSON. */
+  readonly payload?: unknown;
+  /** Bytes that are not JSON, instead of `payload`. */
+  readonly payload_base64?: string;
+  /** Default `application/json`, with `payload_base64` `application/octet-stream`. */
+  readonly content_type?: string;
+  /** As the HTTP headers of the same names: `reach-deadline-ms`, `reach-budget`, `traceparent`, … */
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+/** What an agent may send ahead of `credit` in one stream. */
+export const WINDOW_BYTES = 262_144;
+/** Close codes beside those of RFC 6455 (1000 … 1015). */
+export const ChannelClose = {
+  /** A newer connection of the same agent has taken over. */
+  replaced: 4001,
+  /** Silent for longer than `offline_ms`. */
+  silent: 4002,
+  /** It did not read what was sent to it for longer than the limit. */
+  stalled: 4003,
+  /** The credential has been taken back. */
+  unauthenticated: 4004,
+} as const;
