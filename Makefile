@@ -47,6 +47,11 @@ nats: build
 own-nats: build
 	@$(DIST)/deploy/local/ensure-nats.js --own
 
+# What the third-party agents of the tests need: a Python with pinned packages and sdk/python, in build/peers.
+.PHONY: peers
+peers: build
+	@$(DIST)/test/peers/install.js
+
 # ---- run it ----------------------------------------------------------------------------------------------------------
 
 .PHONY: dev
@@ -73,12 +78,12 @@ sandbox: build ## Run a scenario file on mock providers: make sandbox FILE=scena
 # ---- check it --------------------------------------------------------------------------------------------------------
 
 .PHONY: test
-test: install format-check build own-nats lint unused docs-check ## Everything that has to be green: format, types, lint, unused code, docs, tests (ONLY=word: some files)
+test: install format-check build own-nats peers lint unused docs-check ## Everything that has to be green: format, types, lint, unused code, docs, tests (ONLY=word: some files)
 	@echo "== tests"
 	@$(DIST)/test/run/tests.js $(ONLY)
 
 .PHONY: cases
-cases: build own-nats ## Only the numbered cases of bad input and faults; the last line counts them
+cases: build own-nats peers ## Only the numbered cases of bad input and faults; the last line counts them
 	@$(DIST)/test/run/cases.js
 
 .PHONY: format-check
@@ -105,6 +110,18 @@ docs-check: build
 bench-call: build ## What a call costs, beside a bare pass-through and a direct call
 	@$(DIST)/test/bench/call.js
 
+.PHONY: bench-stream
+bench-stream: build ## What a stream costs, beside a bare Node pipe: rate, memory, time to the first piece
+	@$(DIST)/test/bench/stream.js
+
+.PHONY: bench-mesh
+bench-mesh: build ## What two sidecars would pay for HTTP/1.1, HTTP/2 and gRPC between them
+	@$(DIST)/test/bench/mesh.js
+
+.PHONY: bench-channel
+bench-channel: build ## What 12,000 dial-in agents on one sidecar cost: memory each, and CPU for a call
+	@$(DIST)/test/bench/channel.js
+
 .PHONY: bench-decide
 bench-decide: build ## What a decision costs among 1,000 providers
 	@$(DIST)/test/bench/decide.js
@@ -123,8 +140,18 @@ drill-control: build own-nats ## Kill control plane, NATS and a sidecar under 50
 format: install ## Format the sources
 	@biome format --write .
 
+.PHONY: descriptors
+descriptors: build ## Compile the .proto files anew, after a change of them (with grpcurl)
+	@$(DIST)/test/run/write-descriptors.js
+
 .PHONY: docs
 docs: build ## Write the generated pages of docs/ anew
+	@$(DIST)/docs/generate.js
+
+.PHONY: docs-transports
+docs-transports: build own-nats ## Run the conformance suites and write the matrix of docs/transports.md from what they show
+	@REACH_CONFORMANCE_KEEP=1 $(DIST)/test/run/tests.js test/conformance/
+	@$(DIST)/test/run/keep-matrix.js
 	@$(DIST)/docs/generate.js
 
 .PHONY: clean

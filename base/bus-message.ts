@@ -13,6 +13,20 @@ export interface BusMessage {
   readonly reply: string;
   /** The first value of a header, spelt exactly so; null = not there. */
   header(name: string): string | null;
+  /** Names of its headers, as they are spelt; absent where messages are made without a server. */
+  names?(): readonly string[];
+}
+
+/** `NATS/1.0`, its end and the end of all; colon, blank and end of a line. */
+const HEADER_FRAME_BYTES = 12;
+const HEADER_LINE_BYTES = 4;
+
+/** What a message counts for against `maxPayload`. */
+export function messageBytes(data: Uint8Array, headers: Headers | undefined): number {
+  if (headers === undefined) return data.length;
+  let bytes = data.length + HEADER_FRAME_BYTES;
+  for (const name in headers) bytes += name.length + Buffer.byteLength(headers[name] as string) + HEADER_LINE_BYTES;
+  return bytes;
 }
 
 /** A message that a stream stored and then published again. */

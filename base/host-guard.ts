@@ -73,6 +73,11 @@ export class HostGuard {
     return null;
   }
 
+  /** What is wrong with the host that a request names; null = nothing. For ports that have no HTTP/1.1 request. */
+  hostProblem(host: string | undefined): Refusal | null {
+    return this.#isOurs(host) ? null : this.#badHost;
+  }
+
   #isOurs(host: string | undefined): boolean {
     if (host === undefined) return false;
     if (this.#accepted.has(host)) return true;

@@ -327,6 +327,10 @@ class Received implements BusMessage {
     if (name === STATUS) return headers.code === 0 ? null : String(headers.code);
     return headers.has(name) ? headers.get(name) : null;
   }
+
+  names(): readonly string[] {
+    return this.#headers?.keys() ?? [];
+  }
 }
 
 /** The package is CommonJS: when this program is bundled, all of it stands under `default` and nowhere else. */

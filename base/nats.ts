@@ -3,7 +3,7 @@
  * subjects and headers before a byte leaves. How a connection is kept is the link's (nats-link.ts), JetStream's forms are those of
  * streams.ts, what is said over the bus is its users'.
  */
-import { type BusMessage, type BusReply, type Headers, STATUS } from './bus-message.ts';
+import { type BusMessage, type BusReply, type Headers, messageBytes, STATUS } from './bus-message.ts';
 import type { Clock, Timer } from './clock.ts';
 import { type Stored, type StreamFacts, type StreamSpec, versionWarning } from './jetstream.ts';
 import { INBOX, Link, type LinkOptions } from './nats-link.ts';
@@ -23,6 +23,12 @@ export interface BusState {
   readonly why: string;
 }
 
+/** A request whose answers are all told, until it is closed. */
+export interface Conversation {
+  /** Nothing is told any more; harmless when it is over already. */
+  close(): void;
+}
+
 export interface BusSubscription {
   /** Why it is not in force: a bad subject, no permission; null = it is, or will be with the connection. */
   readonly refused: string | null;
@@ -35,10 +41,8 @@ type Responder = (message: BusMessage) => Uint8Array | null | Promise<Uint8Array
 const READ_TIMEOUT_MS = 5_000;
 const BROKEN_HANDLER = 'Nats-Service-Error';
 const EMPTY = new Uint8Array(0);
-/** `NATS/1.0`, its end and the end of all; colon, blank and end of a line. */
-const HEADER_FRAME_BYTES = 12;
-const HEADER_LINE_BYTES = 4;
 const MAX_QUOTED_CHARS = 120;
+const SERVICE_NAME = /^[A-Za-z0-9_-]{1,128}$/;
 
 export class Bus {
   readonly #options: BusOptions;
@@ -47,7 +51,7 @@ export class Bus {
   readonly #streams: Streams;
   readonly #subscribed = new Set<Subscribed>();
   readonly #listeners = new Set<(state: BusState) => void>();
-  readonly #pending = new Map<string, Pending>();
+  readonly #pending = new Map<string, Awaited>();
   /** Where answers come to, with the point at its end; another one for each connection. */
   #inbox = '';
   #nextToken = 0;
@@ -180,6 +184,30 @@ export class Bus {
   async request(subject: string, data: Uint8Array, timeoutMs: number, headers?: Headers): Promise<BusReply> {
     const why = this.#unfit(subject, subjectProblem(subject), data, headers);
     return why === null ? await this.#ask(subject, data, timeoutMs, headers) : { kind: 'refused', why };
+  }
+
+  /**
+   * A request for whoever reads more than one answer, or the headers of a failure, or must be able to stop. Each answer is told as it
+   * is; anything else ends it. It has no time limit of its own. Given a reply instead, nothing was sent.
+   */
+  converse(
+    subject: string,
+    data: Uint8Array,
+    headers: Headers | undefined,
+    hear: (reply: BusReply) => void,
+  ): Conversation | Exclude<BusReply, { kind: 'ok' }> {
+    const why = this.#unfit(subject, subjectProblem(subject), data, headers);
+    if (why !== null) return { kind: 'refused', why };
+    const token = (this.#nextToken++).toString(36);
+    if (!this.#link.publish(subject, data, this.#inbox + token, headers)) return { kind: 'unreachable', sent: false };
+    this.#pending.set(token, new Heard(subject, hear));
+    return { close: () => void this.#pending.delete(token) };
+  }
+
+  /** What a service of the micro convention says of itself (`$SRV.INFO`); the first instance answers. */
+  async serviceInfo(name: string, timeoutMs: number): Promise<BusReply> {
+    if (!SERVICE_NAME.test(name)) return { kind: 'refused', why: `${quoted(name)} is not the name of a service` };
+    return await this.#ask(`$SRV.INFO.${name}`, EMPTY, timeoutMs, undefined);
   }
 
   /** Stores a message in the stream that takes its subject. Not repeated by itself. */
@@ -342,9 +370,13 @@ export class Bus {
     const token = message.subject.slice(this.#inbox.length);
     const pending = this.#pending.get(token);
     if (pending === undefined) return; // too late
+    if (pending instanceof Heard && !isNobody(message)) {
+      pending.end({ kind: 'ok', message });
+      return;
+    }
     this.#pending.delete(token);
     const broken = message.header(BROKEN_HANDLER);
-    if (message.data.length === 0 && message.header(STATUS) === '503') pending.end({ kind: 'no_responder' });
+    if (isNobody(message)) pending.end({ kind: 'no_responder' });
     else pending.end(broken === null ? { kind: 'ok', message } : { kind: 'refused', why: broken });
   }
 
@@ -355,15 +387,13 @@ export class Bus {
   /** Why it cannot be sent, whatever the connection does; null = it can. */
   #unfit(subject: string, problem: string | null, data: Uint8Array, headers: Headers | undefined): string | null {
     if (problem !== null) return `the subject ${quoted(subject)} ${problem}`;
-    let bytes = data.length;
     if (headers !== undefined) {
-      bytes += HEADER_FRAME_BYTES;
-      for (const [name, value] of Object.entries(headers)) {
-        const wrong = headerProblem(name, value);
+      for (const name in headers) {
+        const wrong = headerProblem(name, headers[name] as string);
         if (wrong !== null) return wrong;
-        bytes += name.length + Buffer.byteLength(value) + HEADER_LINE_BYTES;
       }
     }
+    const bytes = messageBytes(data, headers);
     return bytes > this.maxPayload ? `a message of ${bytes} bytes for ${quoted(subject)}: the server takes ${this.maxPayload}` : null;
   }
 
@@ -396,7 +426,29 @@ class Subscribed implements BusSubscription {
   }
 }
 
-class Pending {
+/** The server says so itself. */
+function isNobody(message: BusMessage): boolean {
+  return message.data.length === 0 && message.header(STATUS) === '503';
+}
+
+/** Whoever waits for answers at a token of the inbox. */
+interface Awaited {
+  readonly subject: string;
+  end(reply: BusReply): void;
+}
+
+/** One side of a conversation. */
+class Heard implements Awaited {
+  readonly subject: string;
+  readonly end: (reply: BusReply) => void;
+
+  constructor(subject: string, hear: (reply: BusReply) => void) {
+    this.subject = subject;
+    this.end = hear;
+  }
+}
+
+class Pending implements Awaited {
   readonly subject: string;
   readonly #timer: Timer;
   readonly #resolve: (reply: BusReply) => void;

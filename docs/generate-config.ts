@@ -51,7 +51,7 @@ export function configPage(): string {
   return `${parts.join('\n')}\n`;
 }
 
-function fieldsTable(fields: FieldTable): string {
+export function fieldsTable(fields: FieldTable): string {
   return table(['key', 'what', 'form', 'default'], rowsOf(fields, ''));
 }
 
@@ -77,7 +77,7 @@ function innerFields(shape: Shape<unknown>): { readonly fields: FieldTable; read
   return { fields: shape.inner.fields, step: shape.kind.startsWith('list') ? '[]' : '.<key>' };
 }
 
-function table(head: readonly string[], rows: readonly (readonly string[])[]): string {
+export function table(head: readonly string[], rows: readonly (readonly string[])[]): string {
   const line = (cells: readonly string[]): string =>
     `| ${cells.map((cell) => cell.replaceAll('|', '\\|').replaceAll('\n', ' ')).join(' | ')} |`;
   return [line(head), line(head.map(() => '---')), ...rows.map(line)].join('\n');

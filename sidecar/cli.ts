@@ -127,7 +127,8 @@ function announce(started: Started): void {
   const state = front.ready
     ? `table ${front.table.current().version} from ${front.table.source}`
     : `not ready: ${front.table.staleBecause}`;
-  process.stdout.write(`${started.config.name} listens on ${started.url}${mesh} (${state})\n`);
+  const grpc = started.grpcAddress === null ? '' : `, gRPC ${started.grpcAddress}`;
+  process.stdout.write(`${started.config.name} listens on ${started.url}${mesh}${grpc} (${state})\n`);
 }
 
 function stopOnSignal(started: Started): void {

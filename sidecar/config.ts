@@ -53,6 +53,10 @@ export interface SidecarConfig {
   readonly listen: Listen;
   /** The port for other sidecars; null = none. */
   readonly mesh: { readonly listen: Listen; readonly token: SecretSource; readonly advertise: string | null } | null;
+  /** The port for agents that speak gRPC; null = none. */
+  readonly grpc: GrpcConfig | null;
+  /** Agents that dial in on the agents' port. */
+  readonly channel: ChannelSettings;
   readonly region: string | null;
   readonly zone: string | null;
   readonly callers: readonly CallerToken[];
@@ -66,7 +70,7 @@ export interface SidecarConfig {
   readonly anonymous: string | null;
   /** Extra Host names, lower case, without port. */
   readonly allowedHosts: readonly string[];
-  readonly limits: { readonly bodyBytes: number; readonly headerBytes: number; readonly connections: number };
+  readonly limits: { readonly bodyBytes: number; readonly headerBytes: number; readonly connections: number; readonly batch: number };
   readonly maxDeadlineMs: number;
   readonly maxHops: number;
   readonly retryBudget: { readonly ratio: number; readonly minPerSec: number };
@@ -75,6 +79,23 @@ export interface SidecarConfig {
   readonly connectionsPerOrigin: number;
   readonly log: { readonly level: LogLevel; readonly access: 'all' | 'errors' | 'off' };
   readonly ejection: { readonly consecutive: number; readonly forMs: number };
+}
+
+/** Agents that dial in. */
+export interface ChannelSettings {
+  readonly heartbeatMs: number;
+  readonly offlineAfterMs: number;
+  readonly stallMs: number;
+  readonly sendBufferBytes: number;
+  readonly ticketTtlMs: number;
+  readonly connections: number;
+  readonly inFlight: number;
+}
+
+export interface GrpcConfig {
+  readonly listen: Listen;
+  /** RPCs that one connection may have under way. */
+  readonly streams: number;
 }
 
 export interface RegistryConfig {
@@ -125,7 +146,7 @@ const callers: Shape<readonly CallerToken[]> = mapped(
       agent: required(agentId, 'the agent that this token stands for'),
       token: required(secret, 'its token: {env: NAME}, {file: path}, or the text itself'),
     }),
-    10_000,
+    100_000,
   ),
   (read, place) => {
     const seen = new Set<string>();
@@ -153,11 +174,77 @@ const limitsShape = object('map', {
   ),
   connections: optional(
     count(1, 1_000_000),
-    "Open connections on one port. Above what one machine's agents need, below what its file handles bear.",
-    10_000,
-    '10000',
+    "Open connections on one port, channels among them. Above what one machine's agents need; each takes a file handle, so `ulimit -n` must lie above it.",
+    20_000,
+    '20000',
+  ),
+  batch: optional(
+    count(1, 10_000),
+    'Messages in one JSON-RPC batch; a longer one is refused whole. Each message counts against every limit by itself.',
+    100,
+    '100',
   ),
 });
+
+const channelShape: Shape<ChannelSettings> = mapped(
+  object('map', {
+    heartbeat: optional(
+      duration(100, 3_600_000),
+      'A channel on which nothing has come for so long is pinged, which also keeps middleboxes from forgetting it.',
+      45_000,
+      '45s',
+    ),
+    offline_after: optional(
+      duration(300, 86_400_000),
+      'A channel on which nothing has come for so long is cut and its agent offline: three heartbeats. Shorter finds half-open connections sooner, and cuts agents that stand still for a while.',
+      135_000,
+      '135s',
+    ),
+    stall: optional(
+      duration(100, 3_600_000),
+      'An agent that takes nothing of what was sent to it for so long is cut off. A long garbage collection takes a second; what does not read for ten is stuck.',
+      10_000,
+      '10s',
+    ),
+    send_buffer: optional(
+      size(16_384, 1_073_741_824),
+      'What may wait for one agent that does not read. Above it streams to it pause, and calls to it are refused as busy. Each slow agent can cost this much memory.',
+      1_048_576,
+      '1MiB',
+    ),
+    ticket_ttl: optional(
+      duration(1_000, 3_600_000),
+      'How long a ticket to dial in with can be used. It stands in an address, so in logs: long enough for a slow handshake, too short for a reader of logs.',
+      30_000,
+      '30s',
+    ),
+    connections: optional(
+      count(1, 1_000_000),
+      'Channels at once. Below `limits.connections`, so that agents with a port can still call.',
+      16_000,
+      '16000',
+    ),
+    in_flight: optional(
+      count(1, 100_000),
+      'Calls under way on one channel, in each direction; more are refused as busy. What an agent works on is bounded by `limits.per_provider`, long before.',
+      256,
+      '256',
+    ),
+  }),
+  (read, place): ChannelSettings | Bad => {
+    if (read.offline_after < 2 * read.heartbeat)
+      return place.at('offline_after').bad('offline_after must be at least two heartbeats: one answer may be late');
+    return {
+      heartbeatMs: read.heartbeat,
+      offlineAfterMs: read.offline_after,
+      stallMs: read.stall,
+      sendBufferBytes: read.send_buffer,
+      ticketTtlMs: read.ticket_ttl,
+      connections: read.connections,
+      inFlight: read.in_flight,
+    };
+  },
+);
 
 const retryBudgetShape = object('map', {
   ratio: optional(
@@ -285,6 +372,21 @@ const meshShape = object('map', {
   ),
 });
 
+const grpcShape = object('map', {
+  listen: optional(
+    listenAt('127.0.0.1:7702'),
+    'Host and port for gRPC, in clear text. A loopback address, unless the agents are in other containers.',
+    Object.freeze({ host: '127.0.0.1', port: 7702 }),
+    '127.0.0.1:7702',
+  ),
+  streams: optional(
+    count(1, 100_000),
+    'RPCs that one connection may have under way; clients hold back the rest. All of an agent go over one connection, and long ones stay a while.',
+    1_000,
+    '1000',
+  ),
+});
+
 /** What stands under `sidecar`. */
 export const sidecarFields = {
   name: required(sidecarName, 'its name, unique in the mesh; providers that it hosts say `via: <name>`'),
@@ -295,6 +397,13 @@ export const sidecarFields = {
     '127.0.0.1:7700',
   ),
   mesh: optional(meshShape, 'The port for other sidecars. Absent: none; then it hosts providers for its own callers only.', null, 'none'),
+  grpc: optional<GrpcConfig, null>(
+    grpcShape,
+    'The port for agents that speak gRPC (proto/reach.proto), with server reflection and health. Absent: none.',
+    null,
+    'none',
+  ),
+  channel: optional(channelShape, 'Agents without a port, which dial in over WebSocket (`/v1/channel`).', defaultsOf(channelShape)),
   locality: optional<{ readonly region: string | null; readonly zone: string | null }, { readonly region: null; readonly zone: null }>(
     locality,
     'Where it stands; near providers are preferred.',
@@ -370,12 +479,21 @@ const section = object('sidecar', sidecarFields);
 export const sidecarShape: Shape<{ readonly config: SidecarConfig; readonly tableFile: string | null }> = mapped(section, (read, place) => {
   if (read.anonymous !== null && !isLoopback(read.listen.host))
     return place.at('anonymous').badKey(`anonymous calls are for a loopback address only, and listen is ${quote(read.listen.host)}`);
+  if (read.anonymous !== null && read.grpc !== null && !isLoopback(read.grpc.listen.host))
+    return place
+      .at('anonymous')
+      .badKey(`anonymous calls are for a loopback address only, and grpc.listen is ${quote(read.grpc.listen.host)}`);
   const isSamePort =
     read.mesh !== null &&
     read.mesh.listen.port !== 0 &&
     read.mesh.listen.port === read.listen.port &&
     read.mesh.listen.host === read.listen.host;
   if (isSamePort) return place.at('mesh', 'listen').bad("the mesh port must be another one than the agents' port");
+  for (const [other, words] of [[read.listen, "the agents' port"] as const, [read.mesh?.listen, 'the mesh port'] as const]) {
+    const grpc = read.grpc?.listen;
+    if (grpc !== undefined && grpc.port !== 0 && grpc.port === other?.port && grpc.host === other.host)
+      return place.at('grpc', 'listen').bad(`the gRPC port must be another one than ${words}`);
+  }
   if (read.registry !== null && !NATS_NAME.test(read.name))
     return place
       .at('name')
@@ -390,6 +508,8 @@ export const sidecarShape: Shape<{ readonly config: SidecarConfig; readonly tabl
     name: read.name,
     listen: read.listen,
     mesh: read.mesh,
+    grpc: read.grpc,
+    channel: read.channel,
     region: read.locality.region,
     zone: read.locality.zone,
     callers: read.callers,
@@ -398,7 +518,12 @@ export const sidecarShape: Shape<{ readonly config: SidecarConfig; readonly tabl
     stateDir: read.state_dir === 'none' ? null : read.state_dir,
     anonymous: read.anonymous,
     allowedHosts: read.allowed_hosts,
-    limits: { bodyBytes: read.limits.body, headerBytes: read.limits.header_bytes, connections: read.limits.connections },
+    limits: {
+      bodyBytes: read.limits.body,
+      headerBytes: read.limits.header_bytes,
+      connections: read.limits.connections,
+      batch: read.limits.batch,
+    },
     maxDeadlineMs: read.max_deadline,
     maxHops: read.max_hops,
     retryBudget: { ratio: read.retry_budget.ratio, minPerSec: read.retry_budget.min_per_sec },

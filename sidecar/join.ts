@@ -32,6 +32,10 @@ export interface JoinParts {
   readonly settingsFile: string;
   /** Where the own agents stand: the settings file itself, or the one that it names. */
   readonly agentsFile: string;
+  /** What that file would hold, when there is none. */
+  readonly agentsText: string | null;
+  /** Agents that call from inside this process, beside those that have a token. */
+  readonly insideCallers: readonly string[];
   readonly readAgents: TableReader;
   readonly lastGood: LastGood | null;
   readonly table: InstalledTable;
@@ -41,6 +45,8 @@ export interface JoinParts {
   /** Endpoint types that there are adapters for. */
   readonly kinds: TransportKinds;
   readonly destinations: Destinations;
+  /** Whether an agent without a port is connected. */
+  isDialledIn(agentId: string): boolean;
 }
 
 export interface Joined {
@@ -79,7 +85,13 @@ export function joinRegistry(parts: JoinParts): Joined {
       instance: randomUUID(),
       region: config.region,
       zone: config.zone,
-      callers: [...new Set([...config.callers.map(({ agent }) => agent), ...(config.anonymous === null ? [] : [config.anonymous])])].sort(),
+      callers: [
+        ...new Set([
+          ...config.callers.map(({ agent }) => agent),
+          ...(config.anonymous === null ? [] : [config.anonymous]),
+          ...parts.insideCallers,
+        ]),
+      ].sort(),
       heartbeatMs: registry.heartbeatMs,
       leaseMs: registry.leaseMs,
     },
@@ -90,7 +102,8 @@ export function joinRegistry(parts: JoinParts): Joined {
       (record) => unreachableBecause(record, parts.kinds, config.name) ?? parts.destinations.problemOf(record, config.name),
     ),
   });
-  const source = new FileTable(parts.agentsFile, parts.agentsFile, client.ownFile, parts.lastGood, clock, log, parts.readAgents);
+  client.own.isConnected = (agentId) => parts.isDialledIn(agentId);
+  const source = new FileTable(parts.agentsFile, parts.agentsFile, client.ownFile, parts.lastGood, clock, log, parts.readAgents, parts.agentsText);
   source.start();
   client.start();
   let serving: { close(): void } | null = null;

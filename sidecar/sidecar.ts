@@ -10,7 +10,9 @@ import { openSource } from '../proto/language/reader.ts';
 import { agentsOnlyProblems } from '../proto/language/registration.ts';
 import type { Problem, TableDocument } from '../proto/language/types.ts';
 import { answerAsk } from './accept/ask.ts';
+import { AllChannels } from './accept/channel/all-channels.ts';
 import { Front, type RegistryDoor } from './accept/front.ts';
+import type { GrpcPort } from './accept/grpc.ts';
 import { httpPort } from './accept/http.ts';
 import { meshPort } from './accept/mesh.ts';
 import type { Port } from './accept/server.ts';
@@ -26,8 +28,12 @@ import { readSecret } from '../base/secret.ts';
 import { FileTable, type TableReader, wordsOfProblem } from './table/file.ts';
 import { InstalledTable } from './table/installed.ts';
 import { LastGood } from './table/last-good.ts';
+import { ServedTable } from './table/served.ts';
+import { ChannelHub } from './transports/channel-hub.ts';
 import { Destinations } from './transports/destinations.ts';
 import { registerTransports, Transports } from './transports/index.ts';
+import { LocalHub } from './transports/local-hub.ts';
+import { Presence } from './transports/presence.ts';
 import { withReachable } from './transports/reachable.ts';
 
 /** A configuration that cannot be started with; the message is for the person who wrote it. */
@@ -39,22 +45,38 @@ export class StartRefused extends Error {
   }
 }
 
+/** What a process that has the engine inside it asks for beside its settings. */
+export interface Inside {
+  /** The settings, when they stand in no file; `file` is a name for messages then, and relative paths begin in its folder. */
+  readonly text: string | null;
+  /** The agents in this process. */
+  readonly local: LocalHub;
+  /** Those who call from inside it. */
+  readonly callers: readonly string[];
+  /** Opens the port for agents outside. */
+  readonly opensHttp: boolean;
+}
+
 export interface Started {
   readonly config: SidecarConfig;
-  /** Where agents call in, e.g. `http://127.0.0.1:7700`. */
+  /** Where agents call in, e.g. `http://127.0.0.1:7700`; '' = a process of its own agents only. */
   readonly url: string;
   /** Where other sidecars call in, or null. */
   readonly meshUrl: string | null;
+  /** Where gRPC clients call in, `host:port`, or null. */
+  readonly grpcAddress: string | null;
   readonly front: Front;
+  /** Where agents are put that are served by program; null with a registry, which has to be asked. */
+  readonly served: ServedTable | null;
   /** Stops taking calls, lets what is under way end within the grace, frees everything. */
   stop(graceMs: number): Promise<void>;
 }
 
 /** Reads the settings file; every problem with its place. */
-export function readSettings(file: string): { config: SidecarConfig; tableFile: string; isInline: boolean } {
+export function readSettings(file: string, given: string | null = null): { config: SidecarConfig; tableFile: string; isInline: boolean } {
   let text: string;
   try {
-    text = readFileSync(file, 'utf8');
+    text = given ?? readFileSync(file, 'utf8');
   } catch (error) {
     throw new StartRefused([`${file}: cannot be read (${(error as NodeJS.ErrnoException).code ?? 'error'})`]);
   }
@@ -71,8 +93,16 @@ export function readSettings(file: string): { config: SidecarConfig; tableFile: 
 }
 
 /** Starts a sidecar from its settings file. Rejects with `StartRefused` when it cannot be. */
-export async function startSidecar(file: string, log: Log, clock: Clock = realClock, random: Random = systemRandom): Promise<Started> {
-  const { config, tableFile, isInline } = readSettings(file);
+export async function startSidecar(
+  file: string,
+  log: Log,
+  clock: Clock = realClock,
+  random: Random = systemRandom,
+  inside: Inside | null = null,
+): Promise<Started> {
+  const { config, tableFile, isInline } = readSettings(file, inside?.text ?? null);
+  const local = inside?.local ?? new LocalHub();
+  const dialledIn = new ChannelHub();
   const health = new Health(clock, config.ejection);
   const table = new InstalledTable(clock, health, config);
   const observation = new Observation(clock, log.logger, config.log.access);
@@ -89,9 +119,29 @@ export async function startSidecar(file: string, log: Log, clock: Clock = realCl
       connectionsPerOrigin: config.connectionsPerOrigin,
       maxResponseHeaderBytes: config.limits.headerBytes,
       destinations,
+      warn: (words) => log.logger.warn(words),
+      channels: dialledIn,
+      local,
     },
     adapters,
   );
+  const hubs = new Map<string, LocalHub | ChannelHub>([
+    ['local', local],
+    ['channel', dialledIn],
+  ]);
+  let joined: Joined | null = null;
+  const presence = new Presence(
+    hubs,
+    (agentId) => health.known(agentId),
+    () => table.current(),
+  );
+  table.onInstall = () => presence.installed();
+  local.onChange = (agentId) => presence.moved(agentId);
+  dialledIn.onChange = (agentId, isHere) => {
+    presence.moved(agentId);
+    if (isHere) joined?.client.announcer.beat(agentId);
+    else joined?.client.announcer.disconnected(agentId);
+  };
   const callers = config.callers.map(({ agent, token }) => ({ agent, token: secretOf(token) }));
   const peers = meshToken === null ? [] : [{ name: 'mesh', token: meshToken }];
   const identities = new StaticTokens(callers, peers, config.anonymous);
@@ -99,10 +149,20 @@ export async function startSidecar(file: string, log: Log, clock: Clock = realCl
 
   const lastGood = lastGoodOf(file, config);
   const read = withReachable(isInline ? inlineTable : besideTable(config), adapters, config.name);
-  let joined: Joined | null = null;
   let source: FileTable | null = null;
+  let served: ServedTable | null = null;
   if (config.registry === null || destinations === null) {
-    source = new FileTable(tableFile, tableFile, table, lastGood, clock, log.logger, read);
+    served = inside === null ? null : new ServedTable(table);
+    source = new FileTable(
+      tableFile,
+      tableFile,
+      served ?? table,
+      lastGood,
+      clock,
+      log.logger,
+      read,
+      isInline ? (inside?.text ?? null) : null,
+    );
     source.start();
   } else {
     const { joinRegistry } = await import('./join.ts');
@@ -112,6 +172,8 @@ export async function startSidecar(file: string, log: Log, clock: Clock = realCl
         registry: config.registry,
         settingsFile: file,
         agentsFile: tableFile,
+        agentsText: isInline ? (inside?.text ?? null) : null,
+        insideCallers: inside?.callers ?? [],
         readAgents: read,
         lastGood,
         table,
@@ -120,6 +182,7 @@ export async function startSidecar(file: string, log: Log, clock: Clock = realCl
         log: log.logger,
         kinds: adapters,
         destinations,
+        isDialledIn: (agentId) => dialledIn.of(agentId) !== null,
       });
     } catch (error) {
       throw new StartRefused([(error as Error).message]);
@@ -127,30 +190,48 @@ export async function startSidecar(file: string, log: Log, clock: Clock = realCl
   }
   const door = joined === null ? null : doorTo(joined, config);
   const front = new Front(engine, table, observation, { outbound, inbound, explain }, door);
+  const channels = new AllChannels(front, dialledIn, log.logger);
+  channels.onLife = (agentId) => joined?.client.announcer.beat(agentId);
+  front.channels = channels;
   const ports: Port[] = [];
+  let http: Port | null = null;
+  let mesh: Port | null = null;
+  let grpc: GrpcPort | null = null;
   try {
-    if (config.mesh !== null) ports.push(await opened(meshPort(front, config.mesh.listen)));
-    ports.unshift(await opened(httpPort(front)));
+    if (config.grpc !== null) {
+      const { grpcPort } = await import('./accept/grpc.ts');
+      const port = grpcPort(front, config.grpc);
+      await port.open();
+      grpc = port;
+    }
+    if (config.mesh !== null) {
+      mesh = await opened(meshPort(front, config.mesh.listen));
+      ports.push(mesh);
+    }
+    if (inside === null || inside.opensHttp) http = await opened(httpPort(front, channels));
+    if (http !== null) ports.unshift(http);
   } catch (error) {
     source?.stop();
-    await Promise.all([...ports.map((port) => port.close(0)), transports.close(), joined?.close()]);
+    await Promise.all([...ports.map((port) => port.close(0)), grpc?.close(0), transports.close(), joined?.close()]);
     throw new StartRefused([error instanceof Error ? error.message : String(error)]);
   }
-  const [local, mesh] = ports as [Port, Port?];
   for (const port of ports) destinations?.own(port.address.port);
+  if (grpc !== null) destinations?.own(grpc.address.port);
   joined?.serve((question) => answerAsk(front, question));
-  joined?.client.announce(config.mesh?.advertise ?? (mesh === undefined ? null : urlOf(mesh)));
+  joined?.client.announce(config.mesh?.advertise ?? (mesh === null ? null : urlOf(mesh)));
   return {
     config,
-    url: urlOf(local),
-    meshUrl: mesh === undefined ? null : urlOf(mesh),
+    url: http === null ? '' : urlOf(http),
+    meshUrl: mesh === null ? null : urlOf(mesh),
+    grpcAddress: grpc === null ? null : placeOf(grpc.address),
     front,
+    served,
     stop: async (graceMs) => {
       front.draining = true;
       source?.stop();
       // Before anything is closed: whoever hears of it sends no more calls here.
       await joined?.leave(GOODBYE_MS);
-      await Promise.all(ports.map((port) => port.close(graceMs)));
+      await Promise.all([...ports.map((port) => port.close(graceMs)), grpc?.close(graceMs)]);
       await transports.close();
       await joined?.close();
       log.flush();
@@ -240,6 +321,9 @@ function secretOf(source: Parameters<typeof readSecret>[0]): string {
 }
 
 function urlOf(port: Port): string {
-  const { host, port: number } = port.address;
-  return `http://${host.includes(':') ? `[${host}]` : host}:${number}`;
+  return `http://${placeOf(port.address)}`;
+}
+
+function placeOf({ host, port }: Port['address']): string {
+  return `${host.includes(':') ? `[${host}]` : host}:${port}`;
 }

@@ -39,7 +39,12 @@ export function differingParts(a: Contract, b: Contract): string[] {
 
 /** The same of what a provider implements; the rest (who may call, times, fallback, words) is the operator's to change. */
 export function differingInterface(a: Contract, b: Contract): string[] {
-  return INTERFACE.filter((key) => !sameValue(a[key], b[key])).map((key) => WORDS[key]);
+  return INTERFACE.filter((key) => !sameValue(interfaceOf(a, key), interfaceOf(b, key))).map((key) => WORDS[key]);
+}
+
+/** Of a stream, that it is one and how its end is told; how long one waits for it is the operator's. */
+function interfaceOf(contract: Contract, key: keyof Contract): unknown {
+  return key === 'streaming' ? contract.streaming && { done: contract.streaming.done } : contract[key];
 }
 
 const INTERFACE: readonly (keyof Contract)[] = ['input', 'output', 'execution', 'affinity', 'streaming'];

@@ -1,7 +1,7 @@
 /** What the operators' documents and the agents say together about one capability. The operator's word is the stronger one. */
 import { policiesFor } from '../../proto/language/merge.ts';
 import { parseVersion } from '../../proto/language/range.ts';
-import { NO_BREAKER, NO_LIMITS, NO_RETRY } from '../../proto/language/settings-fields.ts';
+import { NO_BREAKER, NO_CLOCKS, NO_LIMITS, NO_RETRY } from '../../proto/language/settings-fields.ts';
 import type { Contract, Policy } from '../../proto/language/types.ts';
 import type { OperatorsDocument } from '../rules/document.ts';
 import type { ContractBook } from './contracts.ts';
@@ -46,6 +46,7 @@ function unsaid(capability: string): Policy {
     retry: NO_RETRY,
     breaker: NO_BREAKER,
     limits: NO_LIMITS,
+    streaming: NO_CLOCKS,
     fallback: null,
     providers: {},
   };

@@ -101,7 +101,7 @@ function capabilityView(state: RegistryState, name: string): CapabilityView {
         providers: offering.length,
         acl: contract.acl.isPublic ? ['public'] : contract.acl.patterns.map((pattern) => pattern.text),
         execution: contract.execution,
-        streaming: contract.streaming,
+        streaming: contract.streaming !== null,
         description: contract.description,
         source: known === undefined || known.contract !== contract ? 'operator' : known.holders.size === 0 ? 'retired' : 'agents',
       };

@@ -2,6 +2,7 @@
  * What changes from one operators' document to the next: by policy (its pattern) and by contract (name and version), field
  * by field, in the words of the language. Comments and order make no difference.
  */
+import { writeStreaming } from '../../proto/language/written.ts';
 import { formatDuration, formatRatio, quote } from '../../base/duration.ts';
 import { sameValue } from '../../proto/language/schema-compat.ts';
 import type { OperatorsDocument } from './document.ts';
@@ -77,9 +78,14 @@ function compare(before: Loose, after: Loose, at: string, fields: FieldChange[])
     if (sameValue(old, now)) continue;
     const field = `${at}${wordOf(key)}`;
     const isMaps = (isMap(old) || isMap(now)) && (isMap(old) || old === null) && (isMap(now) || now === null);
-    if (isMaps && !WHOLE.has(key)) compare(old ?? {}, now ?? {}, `${field}.`, fields);
+    if (isMaps && !WHOLE.has(key) && !isStreamRule(key, old) && !isStreamRule(key, now)) compare(old ?? {}, now ?? {}, `${field}.`, fields);
     else if (!isNothing(old) || !isNothing(now)) fields.push({ field, before: shown(key, at, old), after: shown(key, at, now) });
   }
+}
+
+/** A contract's word on its stream is there or not; a policy's is a map of settings. */
+function isStreamRule(key: string, value: unknown): boolean {
+  return key === 'streaming' && isMap(value) && 'done' in value;
 }
 
 const isMap = (value: unknown): value is Loose => typeof value === 'object' && value !== null && !Array.isArray(value);
@@ -94,6 +100,7 @@ const NAMES: Readonly<Record<string, string>> = {
   slowStartMs: 'slow_start',
   requestBytes: 'request',
   responseBytes: 'response',
+  eventBytes: 'event',
 };
 
 /** `backoffMaxMs` → `backoff_max`; what is not a name of our own (a version, an agent) stays. */
@@ -109,6 +116,7 @@ function shown(key: string, at: string, value: unknown): unknown {
   }
   if (key === 'acl' && isMap(value))
     return value['isPublic'] === true ? 'public' : (value['patterns'] as readonly { text: string }[]).map((pattern) => pattern.text);
+  if (key === 'streaming' && isMap(value)) return writeStreaming(value);
   if (key === 'fallback' && isMap(value)) {
     const chain = value['chain'] as readonly { kind: string; target?: string; agentId?: string; data?: unknown }[];
     return chain.length === 0 ? 'none' : chain.map((step) => ({ [step.kind]: step.target ?? step.agentId ?? step.data }));

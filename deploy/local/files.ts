@@ -18,6 +18,8 @@ export interface Place {
   readonly listen: string;
   /** `host:port` of its sidecar, for the other sidecars. */
   readonly mesh: string;
+  /** `host:port` of its sidecar, for an agent that speaks gRPC; '' = none. */
+  readonly grpc: string;
   /** What the agent shows to its sidecar. */
   readonly token: string;
 }
@@ -39,7 +41,7 @@ const REGION = 'local';
 /** They hold tokens. */
 const OWNER_ONLY = 0o600;
 
-const WRITTEN_BY_PEOPLE = readFileSync(join(dirname(fileURLToPath(import.meta.url)), TABLE_FILE), 'utf8');
+const WRITTEN_BY_PEOPLE = writtenHere(TABLE_FILE);
 
 /** Contracts and policies as they stand in `team.yaml`, then who serves them and where. `policies` are added to the list there. */
 export function tableText(places: readonly Place[], policies: readonly PolicyText[]): string {
@@ -76,6 +78,7 @@ function sidecarSection(place: Place, meshToken: string, source: Readonly<Record
     name: member.sidecar,
     listen: place.listen,
     mesh: { listen: place.mesh, token: meshToken },
+    ...(place.grpc === '' ? {} : { grpc: { listen: place.grpc } }),
     locality: { region: REGION, zone: member.zone },
     callers: [{ agent: member.agentId, token: place.token }],
     ...source,
@@ -88,6 +91,32 @@ export function registeringText(place: Place, meshToken: string, registry: Reado
   const own = team.contracts.filter(({ name, version }) => member.offers.includes(`${name}@${version}`));
   const agents = place.agent === '' ? {} : { contracts: own, providers: [providerOf(place)] };
   return stringify({ sidecar: sidecarSection(place, meshToken, { registry }), ...agents });
+}
+
+/** Beside a registry, with agents as people have written them down: `$WORDS` in their text are filled. */
+export function besideText(
+  place: Place,
+  meshToken: string,
+  registry: Readonly<Record<string, unknown>>,
+  written: string,
+  words: Readonly<Record<string, string>>,
+): string {
+  return `${stringify({ sidecar: sidecarSection(place, meshToken, { registry }) })}\n${filled(written, words)}`;
+}
+
+/** The settings of an engine inside an agent's own program, which says the rest itself: no port for agents, and nothing is kept. */
+export function insideText(sidecar: string, meshToken: string, registry: Readonly<Record<string, unknown>>): string {
+  const mesh = { listen: '127.0.0.1:0', token: meshToken };
+  return stringify({ sidecar: { name: sidecar, mesh, locality: { region: REGION, zone: 'b' }, state_dir: 'none', registry } });
+}
+
+function filled(text: string, words: Readonly<Record<string, string>>): string {
+  return text.replace(/\$([A-Z_]+)/g, (whole, word: string) => words[word] ?? whole);
+}
+
+/** A text that stands in this folder. */
+export function writtenHere(file: string): string {
+  return readFileSync(join(dirname(fileURLToPath(import.meta.url)), file), 'utf8');
 }
 
 /** The operators' document. */

@@ -40,7 +40,7 @@ export async function play<T extends Team>(team: T, kind: string, more: readonly
   const flags: Record<string, boolean> = Object.fromEntries(
     [...CALLS.map(([flag]) => flag), STORY, ...more.map(([flag]) => flag)].map((flag) => [flag, false]),
   );
-  const counts: Record<string, number> = {};
+  const counts: Record<string, Counts[string]> = {};
   const fail = (what: string): void => void tell.check(what, 'this', 'otherwise', false);
 
   onLeaving((status) => {

@@ -5,6 +5,8 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { dirname, extname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { pythonPath } from './python.ts';
+import { treeFile } from './tree.ts';
 
 const HERE = dirname(fileURLToPath(import.meta.url));
 const EXTENSION = extname(fileURLToPath(import.meta.url));
@@ -73,6 +75,12 @@ export class Process {
     }
   }
 
+  /** The first line of JSON that it wrote, with which some programs say that they are ready; null before. */
+  get ready(): Readonly<Record<string, unknown>> | null {
+    for (const line of this.stdout.split('\n').slice(0, -1)) if (line.startsWith('{')) return JSON.parse(line) as Record<string, unknown>;
+    return null;
+  }
+
   /** Its last lines, to be put behind an error; '' when it said nothing. */
   get lastWords(): string {
     const lines = this.said.trim().split('\n').slice(-5).join('\n');
@@ -87,6 +95,14 @@ export class Processes {
 
   start(name: string, source: string, args: readonly string[], env: Readonly<Record<string, string>>): Process {
     const started = launch(name, source, args, env);
+    this.#all.push(started);
+    return started;
+  }
+
+  /** @param source of a Python program, from this folder */
+  startPython(name: string, source: string, args: readonly string[], env: Readonly<Record<string, string>>): Process {
+    const program = treeFile('deploy', 'local', source);
+    const started = spawned(name, pythonPath(), ['-u', program, ...args], { PYTHONDONTWRITEBYTECODE: '1', ...env });
     this.#all.push(started);
     return started;
   }
@@ -133,7 +149,11 @@ export class Processes {
 }
 
 function launch(name: string, source: string, args: readonly string[], env: Readonly<Record<string, string>>): Process {
-  const child = spawn(process.execPath, [...nodeArgs(source), ...args], {
+  return spawned(name, process.execPath, [...nodeArgs(source), ...args], env);
+}
+
+function spawned(name: string, program: string, args: readonly string[], env: Readonly<Record<string, string>>): Process {
+  const child = spawn(program, args, {
     env: { ...process.env, ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
   });

@@ -8,6 +8,7 @@ import { type Place, policiesText, type PolicyText, put, registeringText, type T
 import type { LocalNats } from './nats-server.ts';
 import type { Process } from './processes.ts';
 import type { Member } from './roster.ts';
+import { Shop, SHOP_AGENTS } from './shop.ts';
 import { placeOf, type Ports, reservePorts, type Split, Team } from './team.ts';
 
 /** Until all that was said has come everywhere. */
@@ -38,6 +39,7 @@ type NatsOf = (folder: string, say: (line: string) => void) => Promise<LocalNats
 export class RegisteredTeam extends Team {
   #nats: LocalNats | null = null;
   #registry: LocalRegistry | null = null;
+  #shop: Shop | null = null;
   readonly #text: TeamText;
   readonly #natsOf: NatsOf;
 
@@ -87,6 +89,26 @@ export class RegisteredTeam extends Team {
     return `${before}its sidecar was started, registered it from its own file, and every sidecar has it in force`;
   }
 
+  /** Starts the shop's other systems; resolves when every sidecar has them in force. */
+  async openShop(): Promise<Shop> {
+    this.#shop = await Shop.open({
+      children: this.children,
+      folder: this.folder,
+      meshToken: this.meshToken,
+      nats: this.registry.nats.url,
+      registry: this.#registrySettings,
+      until: (what, withinMs, look) => this.until(what, withinMs, look),
+      answers: (child, url) => this.answers(child, url),
+    });
+    await this.#online(SHOP_AGENTS);
+    return this.#shop;
+  }
+
+  get shop(): Shop {
+    if (this.#shop === null) throw new Error("the shop's other systems are not started");
+    return this.#shop;
+  }
+
   override async divide({ capability, version, share }: Split): Promise<string> {
     const wish = `${version}=${Number((share * 100).toFixed(2))}%`;
     await this.obeyed('canary', capability, wish);
@@ -133,15 +155,21 @@ export class RegisteredTeam extends Team {
   }
 
   #running(): string[] {
-    return this.seats()
+    const own = this.seats()
       .filter((seat) => !seat.sidecar.ended)
       .map((seat) => seat.place.member.sidecar);
+    return [...own, ...(this.#shop?.sidecars ?? [])];
   }
 
   /** Resolves when these are online in the registry and every sidecar has what follows from that. */
   async #registered(members: readonly Member[]): Promise<void> {
-    const awaited = members.filter(({ program }) => program !== null).map(({ agentId }) => agentId);
+    await this.#online(members.filter(({ program }) => program !== null).map(({ agentId }) => agentId));
+  }
+
+  async #online(awaited: readonly string[]): Promise<void> {
     await this.until(`${awaited.join(', ')} to be registered`, CONVERGE_MS, async () => {
+      const casualties = this.casualties();
+      if (casualties !== null) throw new Error(casualties);
       const online = new Set((await this.providers()).filter(({ status }) => status === 'online').map(({ agent }) => agent));
       return awaited.every((agent) => online.has(agent));
     });
@@ -149,7 +177,11 @@ export class RegisteredTeam extends Team {
   }
 
   protected override settingsOf(place: Place): string {
-    return registeringText(place, this.meshToken, { nats: this.#nats?.url ?? '', env: ENVIRONMENT }, this.#text);
+    return registeringText(place, this.meshToken, this.#registrySettings, this.#text);
+  }
+
+  get #registrySettings(): Readonly<Record<string, unknown>> {
+    return { nats: this.#nats?.url ?? '', env: ENVIRONMENT };
   }
 
   protected override async stopRest(): Promise<string[]> {

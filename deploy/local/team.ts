@@ -180,7 +180,7 @@ export abstract class Team {
   protected async launch(place: Place, ports: Ports): Promise<void> {
     const { member } = place;
     put(this.#settingsFile(member), this.settingsOf(place));
-    await Promise.all([ports.agent.release(), ports.listen.release(), ports.mesh.release()]);
+    await release(ports);
     if (this.isStopped) return;
     const sidecar = this.#startSidecar(member);
     const agent =
@@ -242,11 +242,17 @@ export interface Ports {
   readonly agent: Port;
   readonly listen: Port;
   readonly mesh: Port;
+  readonly grpc: Port;
 }
 
 export async function reservePorts(): Promise<Ports> {
-  const [agent, listen, mesh] = await Promise.all([Port.reserve(), Port.reserve(), Port.reserve()]);
-  return { agent, listen, mesh };
+  const [agent, listen, mesh, grpc] = await Promise.all([Port.reserve(), Port.reserve(), Port.reserve(), Port.reserve()]);
+  return { agent, listen, mesh, grpc };
+}
+
+/** Lets go of all of them, for the programs that are started next. */
+export async function release(ports: Ports): Promise<void> {
+  await Promise.all(Object.values(ports).map((port: Port) => port.release()));
 }
 
 export function placeOf(member: Member, ports: Ports): Place {
@@ -255,6 +261,8 @@ export function placeOf(member: Member, ports: Ports): Place {
     agent: member.program === null ? '' : ports.agent.url,
     listen: `127.0.0.1:${ports.listen.number}`,
     mesh: `127.0.0.1:${ports.mesh.number}`,
+    // Only the front agent calls in by gRPC as well; nobody else's sidecar needs to have it loaded.
+    grpc: member.program === null ? `127.0.0.1:${ports.grpc.number}` : '',
     token: secret(),
   };
 }

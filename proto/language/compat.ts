@@ -16,7 +16,16 @@ export function breaks(earlier: Contract, later: Contract): string[] {
     found.push(`execution was ${earlier.execution} and is once: callers that count on retries lose them`);
   if (later.affinity?.required === true && earlier.affinity?.required !== true)
     found.push('affinity is newly required: callers without the key are refused');
-  if (earlier.streaming && !later.streaming) found.push('streaming is no longer offered');
+  if (earlier.streaming !== null && later.streaming === null) found.push('streaming is no longer offered');
+  if (
+    earlier.streaming !== null &&
+    later.streaming !== null &&
+    earlier.streaming.done !== null &&
+    later.streaming.done !== earlier.streaming.done
+  )
+    found.push(
+      `the end of the stream was told by ${JSON.stringify(earlier.streaming.done)} and no longer is: callers that wait for it hang`,
+    );
   return found;
 }
 

@@ -7,9 +7,9 @@ import { isHeaderName } from './http-text.ts';
 import { aliasProblem, capabilityNameProblem, tagKeyProblem, tagValueProblem } from './names.ts';
 import { exactVersionProblem } from './range.ts';
 import { mapped, object, optional, required, type Shape } from './reader.ts';
-import { sharedFields, sharedSettings } from './settings-fields.ts';
+import { clockFields, NO_CLOCKS, sharedFields, sharedSettings } from './settings-fields.ts';
 import { anyJson, choice, count, dictionary, flag, isPlainMap, list, number, oneOf, text, versionText } from './shapes.ts';
-import type { AffinityRule, AnswerCondition, Contract, JsonSchema, SuccessRule } from './types.ts';
+import type { AffinityRule, AnswerCondition, Contract, JsonSchema, StreamRule, SuccessRule } from './types.ts';
 
 export const capabilityName: Shape<string> = text(
   'a capability name',
@@ -18,6 +18,9 @@ export const capabilityName: Shape<string> = text(
 );
 export const version: Shape<string> = versionText(exactVersionProblem);
 export const tags: Shape<Readonly<Record<string, string>>> = dictionary('tag', tagKeyProblem, text("a tag's value", tagValueProblem), 64);
+
+/** The longest text that a stream's end may be told by. */
+export const MAX_MARKER_BYTES = 256;
 
 const jsonSchema: Shape<JsonSchema> = mapped(
   choice<unknown>('a JSON Schema (a map, true or false)', [
@@ -87,6 +90,33 @@ const success: Shape<SuccessRule> = mapped(
   (read) => read,
 );
 
+const PLAIN_STREAM: StreamRule = Object.freeze({ done: null, ...NO_CLOCKS });
+
+const streamRule: Shape<StreamRule> = mapped(
+  object('map', {
+    done: optional(
+      text('the name or the data of an event, such as [DONE]', doneProblem),
+      'What the last event says: its name (`event:`), its whole data, or an NDJSON line (or the `type` or `event` of one). A stream that ends without it was cut (1006), however cleanly its connection was closed.',
+      null,
+    ),
+    ...clockFields,
+  }),
+  (read) => ({ done: read.done, firstChunkMs: read.first_chunk, idleMs: read.idle }),
+);
+
+function doneProblem(value: string): string | null {
+  if (value !== value.trim() || /[\r\n]/.test(value)) return 'done is one line of text, without blanks around it';
+  return Buffer.byteLength(value) <= MAX_MARKER_BYTES ? null : `done is longer than ${MAX_MARKER_BYTES} bytes`;
+}
+
+const streaming: Shape<StreamRule | null> = choice<StreamRule | null>(
+  'true, false, or a map such as {done: "[DONE]", first_chunk: 5s, idle: 30s}',
+  [
+    { accepts: (value) => typeof value === 'boolean', shape: mapped(flag, (is) => (is ? PLAIN_STREAM : null)) },
+    { accepts: isPlainMap, shape: streamRule },
+  ],
+);
+
 export const contractFields = {
   name: required(capabilityName, 'its name, domain.object.action, such as crm.order.query'),
   version: required(version, 'the exact version, such as "2.0.0"'),
@@ -106,9 +136,9 @@ export const contractFields = {
   ...sharedFields,
   acl: required(acl, 'who may call: the word public, or a list such as ["role:planner", "crm.*.*"]'),
   streaming: optional(
-    flag,
-    'Whether the answer comes in pieces, as callers are told (`/v1/capabilities`). A promise, not a gate: any capability can be asked by `/v1/stream`.',
-    false,
+    streaming,
+    'Whether the answer comes in pieces, as callers are told (`/v1/capabilities`), and how its end is told. A promise, not a gate: any capability can be asked by `/v1/stream`.',
+    null,
     'false',
   ),
   success: optional(success, 'Which answers count as success or failure, beside their status.', null),

@@ -168,6 +168,29 @@ export const DEFAULT_SETTINGS: Settings = Object.freeze({
       'answers are larger than questions; above it a stream is the better way',
       'Largest answer body; streams are not limited.',
     ),
+    eventBytes: row(
+      'limits.event',
+      1_048_576,
+      formatSize,
+      'what a reader of events must hold at once, and a hundred times what usual ones are; a line end that never comes is noticed here',
+      'Largest event (server-sent events) or line (NDJSON) of a stream that is passed on as events. Above it: `response_too_large`, and the provider is cut off. Heavy pieces are better asked for as binary frames, which have no such limit.',
+    ),
+  }),
+  streaming: Object.freeze({
+    firstChunkMs: row(
+      'streaming.first_chunk',
+      30_000,
+      formatDuration,
+      'a language model under load begins to speak within this; the head alone says nothing about it',
+      'Longest time from the start of the attempt to the first piece of a stream (the head has `timeout`). Chat at a screen: 5s. The total deadline holds as well.',
+    ),
+    idleMs: row(
+      'streaming.idle',
+      60_000,
+      formatDuration,
+      'longer than pauses for thought, and about what load balancers on the way grant a silent connection',
+      'Longest silence between two pieces of a stream; time in which the caller does not read is not counted. Agents that work long in silence should send something, or have more.',
+    ),
   }),
   fallback: row(
     'fallback',

@@ -3,7 +3,7 @@
  * from the general pattern to the exact name, then what the operator says for one provider.
  */
 import { DEFAULT_SETTINGS } from './defaults.ts';
-import type { BreakerSettings, LimitsSettings, RetrySettings, Settings } from './settings.ts';
+import type { BreakerSettings, LimitsSettings, RetrySettings, Settings, StreamSettings } from './settings.ts';
 import type { Contract, Policy } from './types.ts';
 
 /** What a policy says for one provider. */
@@ -53,6 +53,8 @@ export function mergeSettings(contract: Contract, policies: readonly Policy[], p
   let retry: RetrySettings = said(DEFAULT_SETTINGS.retry, contract.retry);
   let breaker: BreakerSettings = said(DEFAULT_SETTINGS.breaker, contract.breaker);
   let limits: LimitsSettings = said(DEFAULT_SETTINGS.limits, contract.limits);
+  let streaming: StreamSettings =
+    contract.streaming === null ? DEFAULT_SETTINGS.streaming : said(DEFAULT_SETTINGS.streaming, contract.streaming);
   timeoutMs = contract.timeoutMs ?? timeoutMs;
   deadlineMs = contract.deadlineMs ?? deadlineMs;
   fallback = contract.fallback ?? fallback;
@@ -67,6 +69,7 @@ export function mergeSettings(contract: Contract, policies: readonly Policy[], p
     retry = said(retry, policy.retry);
     breaker = said(breaker, policy.breaker);
     limits = said(limits, policy.limits);
+    streaming = said(streaming, policy.streaming);
   }
   if (provider !== null) {
     timeoutMs = provider.timeoutMs ?? timeoutMs;
@@ -80,6 +83,7 @@ export function mergeSettings(contract: Contract, policies: readonly Policy[], p
     retry: Object.freeze(retry),
     breaker: Object.freeze(breaker),
     limits: Object.freeze(limits),
+    streaming: Object.freeze(streaming),
     fallback,
     load,
     panic,

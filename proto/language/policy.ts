@@ -5,7 +5,18 @@ import { agentIdProblem, isCapabilityName } from './names.ts';
 import { MAX_WEIGHT } from './provider.ts';
 import { compileRange, exactVersionProblem } from './range.ts';
 import { mapped, object, optional, required, type Shape } from './reader.ts';
-import { breaker, limitsAtProvider, NO_BREAKER, NO_LIMITS, setting, settings, sharedFields, sharedSettings } from './settings-fields.ts';
+import {
+  breaker,
+  clocks,
+  limitsAtProvider,
+  NO_BREAKER,
+  NO_CLOCKS,
+  NO_LIMITS,
+  setting,
+  settings,
+  sharedFields,
+  sharedSettings,
+} from './settings-fields.ts';
 import { dictionary, duration, flag, number, oneOf, ratio, text } from './shapes.ts';
 import type { Policy } from './types.ts';
 
@@ -69,6 +80,7 @@ export const policyFields = {
   locality: optional(oneOf(['prefer', 'ignore']), adviceOf('locality'), null, shownDefault('locality')),
   slow_start: setting('slow_start', duration(0, 3_600_000)),
   ...sharedFields,
+  streaming: settings(clocks, 'How long a stream may keep its reader waiting.', NO_CLOCKS),
   providers: optional(
     dictionary('agent id', agentIdProblem, ofProvider, 10_000),
     'Settings for single providers, by agent id.',
@@ -88,6 +100,7 @@ export const policy: Shape<Policy> = mapped(object('policy', policyFields), (rea
     locality: read.locality,
     slowStartMs: read.slow_start,
     ...sharedSettings(read),
+    streaming: read.streaming,
     providers: read.providers,
   };
 });

@@ -3,7 +3,7 @@ import { agentIdProblem, parseTarget } from './names.ts';
 import { adviceOf, shownDefault } from './defaults.ts';
 import { type Field, mapped, object, optional, type ReadFields, type Shape } from './reader.ts';
 import { anyJson, choice, count, duration, flag, hasKey, isText, list, ratio, size, text } from './shapes.ts';
-import type { BreakerPolicy, FallbackPolicy, FallbackStep, LimitsPolicy, RetryPolicy } from './types.ts';
+import type { BreakerPolicy, FallbackPolicy, FallbackStep, LimitsPolicy, RetryPolicy, StreamClocks } from './types.ts';
 
 /** A field whose advice and default stand in the table of defaults. */
 export function setting<T>(key: string, shape: Shape<T>): Field<T | null> {
@@ -81,9 +81,19 @@ export const breaker: Shape<BreakerPolicy> = mapped(
   }),
 );
 
-export const NO_LIMITS: LimitsPolicy = Object.freeze({ perCaller: null, perProvider: null, requestBytes: null, responseBytes: null });
+export const NO_LIMITS: LimitsPolicy = Object.freeze({
+  perCaller: null,
+  perProvider: null,
+  requestBytes: null,
+  responseBytes: null,
+  eventBytes: null,
+});
+
+export const NO_CLOCKS: StreamClocks = Object.freeze({ firstChunkMs: null, idleMs: null });
 
 const MAX_BODY = 1_073_741_824;
+/** One event is held whole. */
+const MAX_EVENT = 67_108_864;
 
 export const limits: Shape<LimitsPolicy> = mapped(
   object('map', {
@@ -91,8 +101,15 @@ export const limits: Shape<LimitsPolicy> = mapped(
     per_provider: setting('limits.per_provider', count(1, 1_000_000)),
     request: setting('limits.request', size(1, MAX_BODY)),
     response: setting('limits.response', size(1, MAX_BODY)),
+    event: setting('limits.event', size(1_024, MAX_EVENT)),
   }),
-  (read) => ({ perCaller: read.per_caller, perProvider: read.per_provider, requestBytes: read.request, responseBytes: read.response }),
+  (read) => ({
+    perCaller: read.per_caller,
+    perProvider: read.per_provider,
+    requestBytes: read.request,
+    responseBytes: read.response,
+    eventBytes: read.event,
+  }),
 );
 
 /** On a provider's own record: who calls, and what a request or an answer may be, is the capability's. */
@@ -106,9 +123,21 @@ export const limitsAtProvider: Shape<LimitsPolicy> = mapped(
   object('map', {
     per_provider: setting('limits.per_provider', count(1, 1_000_000)),
     response: setting('limits.response', size(1, MAX_BODY)),
+    event: setting('limits.event', size(1_024, MAX_EVENT)),
   }),
-  (read) => ({ ...NO_LIMITS, perProvider: read.per_provider, responseBytes: read.response }),
+  (read) => ({ ...NO_LIMITS, perProvider: read.per_provider, responseBytes: read.response, eventBytes: read.event }),
 );
+
+/** How long a stream may keep its reader waiting. */
+export const clockFields = {
+  first_chunk: setting('streaming.first_chunk', duration(1)),
+  idle: setting('streaming.idle', duration(1)),
+};
+
+export const clocks: Shape<StreamClocks> = mapped(object('map', clockFields), (read) => ({
+  firstChunkMs: read.first_chunk,
+  idleMs: read.idle,
+}));
 
 function targetProblem(value: string): string | null {
   const target = parseTarget(value);

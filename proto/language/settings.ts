@@ -27,6 +27,12 @@ export interface LimitsSettings {
   readonly perProvider: number;
   readonly requestBytes: number;
   readonly responseBytes: number;
+  readonly eventBytes: number;
+}
+
+export interface StreamSettings {
+  readonly firstChunkMs: number;
+  readonly idleMs: number;
 }
 
 export interface Settings {
@@ -35,6 +41,7 @@ export interface Settings {
   readonly retry: RetrySettings;
   readonly breaker: BreakerSettings;
   readonly limits: LimitsSettings;
+  readonly streaming: StreamSettings;
   /** null = nothing said: no fallback. An empty chain says the same on purpose. */
   readonly fallback: FallbackPolicy | null;
   readonly load: LoadMode;

@@ -57,6 +57,22 @@ export interface LimitsPolicy {
   readonly requestBytes: number | null;
   /** Bytes of an answer body (not of a stream). */
   readonly responseBytes: number | null;
+  /** Bytes of one event or line of a stream. */
+  readonly eventBytes: number | null;
+}
+
+/** How long a stream may keep its reader waiting. */
+export interface StreamClocks {
+  /** From the start of the attempt to the first piece of the body. */
+  readonly firstChunkMs: number | null;
+  /** Between two pieces. */
+  readonly idleMs: number | null;
+}
+
+/** What a contract says of its stream. */
+export interface StreamRule extends StreamClocks {
+  /** How its end is told: the name or the data of an event, or a line; null = by the end of the body. */
+  readonly done: string | null;
 }
 
 /** One step of a fallback chain. */
@@ -124,7 +140,8 @@ export interface Contract {
   readonly limits: LimitsPolicy;
   readonly fallback: FallbackPolicy | null;
   readonly acl: Acl;
-  readonly streaming: boolean;
+  /** null = the answer comes in one piece. */
+  readonly streaming: StreamRule | null;
   readonly success: SuccessRule | null;
 }
 
@@ -212,6 +229,7 @@ export interface Policy {
   readonly retry: RetryPolicy;
   readonly breaker: BreakerPolicy;
   readonly limits: LimitsPolicy;
+  readonly streaming: StreamClocks;
   readonly fallback: FallbackPolicy | null;
   /** Settings for one provider, by agent id. */
   readonly providers: Readonly<

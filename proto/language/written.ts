@@ -37,6 +37,7 @@ function limits(value: unknown): unknown {
       per_provider: read['perProvider'],
       request: read['requestBytes'],
       response: read['responseBytes'],
+      event: read['eventBytes'],
     }),
   );
 }
@@ -116,6 +117,11 @@ function affinityFrom(value: unknown): unknown {
   return inMap(value, (from) => (typeof from['header'] === 'string' ? `header:${from['header']}` : from['pointer']));
 }
 
+/** `true` where nothing else is said: the short form that people write. */
+export function writeStreaming(value: unknown): unknown {
+  return inMap(value, (rule) => saidAny({ done: rule['done'], first_chunk: ms(rule['firstChunkMs']), idle: ms(rule['idleMs']) }) ?? true);
+}
+
 /** A contract as it would stand in a file. */
 export function writeContract(value: unknown): unknown {
   return inMap(value, (read) =>
@@ -137,7 +143,7 @@ export function writeContract(value: unknown): unknown {
       limits: limits(read['limits']),
       fallback: fallback(read['fallback']),
       acl: acl(read['acl']),
-      streaming: read['streaming'],
+      streaming: writeStreaming(read['streaming']),
       success: inMap(read['success'], (rule) => ({
         definitely: each(rule['definitely'], condition),
         unless: each(rule['unless'], condition),

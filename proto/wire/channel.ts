@@ -1,12 +1,13 @@
 /**
  * What is said on a channel: the WebSocket that an agent without a port opens to a sidecar. Text frames are JSON-RPC 2.0 in
- * both directions, binary frames are pieces of streams (`frames.ts`, the number in their head is the stream).
+ * both directions, one message a frame (batches are refused: frames are cheap, and a batch would hold its first answer back
+ * until its last); binary frames are pieces of streams (`frames.ts`, the number in their head is the stream).
  *
  *     POST /v1/channel (Authorization: Bearer …)  →  201 {url, ticket, expires_in_ms}     or `channel` in the answer to POST /v1/agents
  *     GET {url}?ticket=…  (WebSocket)             the ticket serves once; Authorization: Bearer … instead of it will do
  *
  *     agent → sidecar                                        answer
- *     reach.hello     {wire, metadata?, resume_from?}        {agent, wire, sidecar, heartbeat_ms, offline_ms, max_message_bytes, window_bytes, resume}
+ *     reach.hello     {wire, serve?, metadata?, resume_from?} {agent, wire, sidecar, offers, heartbeat_ms, offline_ms, max_message_bytes, window_bytes, resume}
  *     reach.register  the body of POST /v1/agents            its answer
  *     reach.heartbeat {}                                     {}            (any frame, ping and pong included, is a sign of life)
  *     reach.invoke    Ask                                    the Result; a failure is an error whose `data` is the Result
@@ -18,11 +19,20 @@
  *     sidecar → agent                                        answer
  *     reach.invoke    Ask, with `version`; id: a number      {payload | payload_base64, status?, content_type?, headers?}, or an error
  *     reach.cancel    {id}                                   notification
+ *     reach.goodbye   {grace_ms}                             notification: this sidecar stops; what is under way may end within that time
+ *
+ * Calls are sent to an agent from its hello on, so that it is never called before it listens; `serve: false` says that this
+ * connection only calls: it takes nobody's place and gets no calls. Calling needs no hello. `offers` is what the table has
+ * this agent for on a channel now, as `name@version`: what is not in it, nobody will call.
+ *
+ * An agent that fails a call answers with an error; `data` may hold {status, payload | payload_base64, content_type,
+ * headers}: status 400 … 599 (default 500) and the body of the answer as HTTP would have them. Without a payload the error
+ * object itself is the body. -32601 means that the peer serves no calls at all.
  *
  * An agent that streams its answer sends a notification `reach.head {id, status?, content_type?, headers?}` (it may be left
  * out: 200, application/octet-stream), then `data` frames whose number is the id of the request, and ends with the answer
- * to the request: `{}` is the proper end, an error a cut. It may send `window_bytes` ahead; each `credit` frame from the sidecar allows more.
- * What a sidecar streams to an agent is paced by the connection itself.
+ * to the request: `{}` is the proper end, an error a cut. It may send `window_bytes` ahead; each `credit` frame from the
+ * sidecar allows more. What a sidecar streams to an agent is paced by the connection itself.
  */
 export const CHANNEL_PATH = '/v1/channel';
 export const CHANNEL_WIRE = 1;
@@ -38,6 +48,7 @@ export const ChannelMethod = {
   resume: 'reach.resume',
   cancel: 'reach.cancel',
   head: 'reach.head',
+  goodbye: 'reach.goodbye',
 } as const;
 
 /** A call, in either direction. */
@@ -46,6 +57,8 @@ export interface ChannelAsk {
   readonly capability: string;
   /** Sidecar → agent: the exact version that is meant. */
   readonly version?: string;
+  /** Sidecar → agent: the caller takes the answer piece by piece; a whole answer will do all the same. */
+  readonly stream?: boolean;
   /** JSON. */
   readonly payload?: unknown;
   /** Bytes that are not JSON, instead of `payload`. */
@@ -58,6 +71,8 @@ export interface ChannelAsk {
 
 /** What an agent may send ahead of `credit` in one stream. */
 export const WINDOW_BYTES = 262_144;
+/** What a message may hold beside the largest body that the sidecar takes (`limits.body`). */
+export const ENVELOPE_BYTES = 65_536;
 /** Close codes beside those of RFC 6455 (1000 … 1015). */
 export const ChannelClose = {
   /** A newer connection of the same agent has taken over. */

@@ -228,7 +228,7 @@ export const CODES: readonly CodeEntry[] = Object.freeze([
   row(
     'bad_name',
     400,
-    -32602,
+    -32601,
     3,
     false,
     'The name, range or selector is not well formed.',

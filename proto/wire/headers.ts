@@ -8,6 +8,8 @@ export const Header = {
   sequenceId: 'reach-sequence-id',
   pin: 'reach-pin',
   tags: 'reach-tags',
+  /** The range of versions, where the name alone stands in the address (forward proxy). */
+  range: 'reach-range',
   execution: 'reach-execution',
   retry: 'reach-retry',
   mode: 'reach-mode',
@@ -25,6 +27,13 @@ export const Header = {
   started: 'reach-started',
   /** The answer is wanted chunk by chunk. */
   stream: 'reach-stream',
+  /** Of an intercepted request: method, path and query, and what the client shows the provider. */
+  method: 'reach-method',
+  target: 'reach-target',
+  authorization: 'reach-authorization',
+  cookie: 'reach-cookie',
+  /** `1`: to the other sidecar, frames can be read here; on its answer, the body is frames. */
+  frames: 'reach-frames',
   /** On answers. */
   code: 'reach-code',
   definitelySuccess: 'reach-definitely-success',
@@ -36,6 +45,8 @@ export const Header = {
   ambiguous: 'reach-ambiguous',
   retryAfterMs: 'reach-retry-after-ms',
   traceId: 'reach-trace-id',
+  /** Of a body that is written as frames: its own content type. */
+  contentType: 'reach-content-type',
   traceparent: 'traceparent',
   tracestate: 'tracestate',
 } as const;

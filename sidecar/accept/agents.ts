@@ -12,7 +12,7 @@ import { type Registration, readRegistration } from '../../proto/language/regist
 import type { Problem } from '../../proto/language/types.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { plainProblem } from '../call/result.ts';
-import type { OwnAgent } from '../table/own-agents.ts';
+import { isDialIn, type OwnAgent } from '../table/own-agents.ts';
 import type { RegistryClient } from '../table/registry.ts';
 import { PROBLEM_TYPE, refuse } from './answer.ts';
 import type { Front } from './front.ts';
@@ -29,42 +29,63 @@ const HOSTED = { allow: NOTHING_ALLOWED, loopback: true, private: true } as cons
 
 type Who = { readonly agent: string } | 'operator';
 
-/** 201 in force, 202 pending, 409 refused by the registry, 422 not what can be registered. */
+/** 201 in force (or, an agent that dials in and has not yet: known), 202 pending, 409 refused by the registry, 422 not what can be registered. */
 export async function register(front: Front, request: IncomingMessage, response: ServerResponse, body: unknown): Promise<void> {
   const registry = registryOf(front, response);
   const who = registry === null ? null : whoIs(front, request, response);
   if (registry === null || who === null) return;
-  if (front.draining) {
-    refuse(response, Code.blocked_by_operator, 503, 'this sidecar is stopping and takes no new agents', 'keep', 1_000);
+  const outcome = await registerAgent(front, who, Buffer.isBuffer(body) ? body : Buffer.alloc(0));
+  if (response.destroyed) return;
+  if ('problem' in outcome) {
+    sendProblem(response, outcome);
     return;
   }
-  const bytes = Buffer.isBuffer(body) ? body : Buffer.alloc(0);
-  if (bytes.length > MAX_BODY_BYTES) {
-    refuse(response, Code.payload_too_large, 413, `a registration has at most ${MAX_BODY_BYTES} bytes`, 'keep');
-    return;
-  }
+  const { agent } = outcome;
+  const offer = isDialIn(agent) ? front.channels?.offer(agent.agentId, request) : undefined;
+  const view = offer === undefined ? outcome.view : { ...outcome.view, channel: offer };
+  json(response, agent.state === 'pending' ? 202 : 201, view, agent.state === 'pending' ? PENDING_RETRY_SEC : 0);
+}
+
+/** How a registration ended, however it came. */
+export type RegisterOutcome =
+  | { readonly agent: OwnAgent; readonly view: AgentView }
+  /** A problem document. */
+  | { readonly code: Code; readonly status: number; readonly problem: string; readonly retryAfterSec: number };
+
+export async function registerAgent(front: Front, who: Who, bytes: Buffer): Promise<RegisterOutcome> {
+  if (front.registry === null) return refused(Code.invalid_request, 409, NO_REGISTRY);
+  const registry = front.registry.client;
+  if (front.draining) return refused(Code.blocked_by_operator, 503, 'this sidecar is stopping and takes no new agents', [], 1);
+  if (bytes.length > MAX_BODY_BYTES) return refused(Code.payload_too_large, 413, `a registration has at most ${MAX_BODY_BYTES} bytes`);
   const reading = readRegistration(bytes.toString('utf8'), 'request', front.engine.config.name);
-  if ('problems' in reading) {
-    refuseWith(response, Code.invalid_request, 422, 'the registration cannot be read', reading.problems.map(wordsOf));
-    return;
-  }
+  if ('problems' in reading)
+    return refused(Code.invalid_request, 422, 'the registration cannot be read', reading.problems.map(wordsOf));
   const { registration } = reading;
   const forbidden = whyForbidden(who, registration);
-  if (forbidden !== null) {
-    refuse(response, Code.forbidden, 403, forbidden, 'keep');
-    return;
-  }
+  if (forbidden !== null) return refused(Code.forbidden, 403, forbidden);
   const unusable = registry.unreachable(registration.record);
-  if (unusable !== null) {
-    refuseWith(response, Code.invalid_request, 422, 'this sidecar cannot reach the agent', [unusable]);
-    return;
-  }
+  if (unusable !== null) return refused(Code.invalid_request, 422, 'this sidecar cannot reach the agent', [unusable]);
   const agent = await registry.announcer.register(registration, 'api');
-  if (response.destroyed) return;
   if (agent.state === 'refused')
-    refuseWith(response, codeOf(agent), agent.code === Code.forbidden ? 403 : 409, 'the registry refuses the registration', agent.problems);
-  else if (agent.state === 'in_force') json(response, 201, viewOf(registry, agent));
-  else json(response, 202, viewOf(registry, agent), PENDING_RETRY_SEC);
+    return refused(codeOf(agent), agent.code === Code.forbidden ? 403 : 409, 'the registry refuses the registration', agent.problems);
+  return { agent, view: viewOf(registry, agent) };
+}
+
+const NO_REGISTRY = 'this sidecar has no registry (sidecar.registry): its agents stand in the table file';
+
+/** @param problems each thing that is wrong, behind what is wrong as a whole. */
+function refused(code: Code, status: number, what: string, problems: readonly string[] | null = null, retryAfterSec = 0): RegisterOutcome {
+  if (problems === null || problems.length === 0) return { code, status, problem: plainProblem(code, status, what), retryAfterSec };
+  const detail = `${what}: ${problems.length === 1 ? problems[0] : `${problems.length} problems, the first: ${problems[0] ?? 'unknown'}`}`;
+  const fields = JSON.parse(plainProblem(code, status, detail)) as object;
+  return { code, status, problem: JSON.stringify({ ...fields, problems: problems.slice(0, MAX_SHOWN_PROBLEMS) }), retryAfterSec };
+}
+
+function sendProblem(response: ServerResponse, { status, problem, retryAfterSec }: Extract<RegisterOutcome, { problem: string }>): void {
+  const head = ['content-type', PROBLEM_TYPE, 'content-length', String(Buffer.byteLength(problem))];
+  if (retryAfterSec > 0) head.push('retry-after', String(retryAfterSec));
+  response.writeHead(status, head);
+  response.end(problem);
 }
 
 /** 204 = it is gone, or will be as soon as the control plane hears of it. */
@@ -131,13 +152,7 @@ function viewOf(registry: RegistryClient, agent: OwnAgent): AgentView {
 
 function registryOf(front: Front, response: ServerResponse): RegistryClient | null {
   if (front.registry === null)
-    refuse(
-      response,
-      Code.invalid_request,
-      409,
-      'this sidecar has no registry (sidecar.registry): its agents stand in the table file',
-      'keep',
-    );
+    refuse(response, Code.invalid_request, 409, NO_REGISTRY, 'keep');
   return front.registry?.client ?? null;
 }
 
@@ -193,12 +208,4 @@ function codeOf(agent: OwnAgent): Code {
 
 function wordsOf({ line, column, path, message }: Problem): string {
   return `${line > 0 ? `line ${line}, column ${column}: ` : ''}${path === '' ? '' : `${path}: `}${message}`;
-}
-
-function refuseWith(response: ServerResponse, code: Code, status: number, what: string, problems: readonly string[]): void {
-  const detail = `${what}: ${problems.length === 1 ? problems[0] : `${problems.length} problems, the first: ${problems[0] ?? 'unknown'}`}`;
-  const fields = JSON.parse(plainProblem(code, status, detail)) as object;
-  const body = JSON.stringify({ ...fields, problems: problems.slice(0, MAX_SHOWN_PROBLEMS) });
-  response.writeHead(status, ['content-type', PROBLEM_TYPE, 'content-length', String(Buffer.byteLength(body))]);
-  response.end(body);
 }

@@ -6,8 +6,8 @@ import type { ServerResponse } from 'node:http';
 import { Code } from '../../proto/wire/codes.ts';
 import { Header } from '../../proto/wire/headers.ts';
 import type { Call } from '../call/call.ts';
-import type { ReplyHeaders } from '../call/reply.ts';
-import { envelope, failureStatus, plainProblem, problem, type Result, resultOf } from '../call/result.ts';
+import type { Reply, ReplyHeaders } from '../call/reply.ts';
+import { envelope, failureStatus, type JsonBytes, plainProblem, problem, type Result, resultOf } from '../call/result.ts';
 import { hasForbiddenCharacter, responseHeaders } from '../transports/hygiene.ts';
 
 export const JSON_TYPE = 'application/json';
@@ -36,9 +36,9 @@ export function answerRaw(response: ServerResponse, call: Call): void {
     response.writeHead(200, head);
     response.end(call.staticBody);
   } else if (hasOwnAnswer(call)) {
-    const reply = call.reply as NonNullable<Call['reply']>;
+    const reply = call.reply as Reply;
     const head = flat(reply.headers);
-    if (reply.status !== 204 && reply.status !== 304) head.push('content-length', String(reply.body.length));
+    pushLength(head, call, reply);
     pushOwn(head, result);
     response.writeHead(reply.status, head);
     response.end(reply.body);
@@ -49,8 +49,16 @@ export function answerRaw(response: ServerResponse, call: Call): void {
   }
 }
 
+/** The length of the body; for a HEAD what the provider says of it, unless another sidecar stands between. */
+function pushLength(head: string[], call: Call, reply: Reply): void {
+  if (call.http !== null && call.http.method === 'HEAD') {
+    const told = reply.headers['content-length'];
+    if (typeof told === 'string' && call.chosen?.provider.reach !== 'mesh') head.push('content-length', told);
+  } else if (reply.status !== 204 && reply.status !== 304) head.push('content-length', String(reply.body.length));
+}
+
 /** The caller wants to be told what every stage decided. */
-function isTold(call: Call): boolean {
+export function isTold(call: Call): boolean {
   const wish = call.headers[Header.explain];
   return wish === '1' || wish === 'true';
 }
@@ -76,6 +84,17 @@ function answerProblem(response: ServerResponse, result: Result, own: string[] |
   response.end(body, 'latin1');
 }
 
+/** A JSON text that stands for itself. `more`: further headers, flat. */
+export function writeJson(response: ServerResponse, status: number, body: JsonBytes, more: readonly string[] = []): void {
+  response.writeHead(status, ['content-type', JSON_TYPE, 'content-length', String(body.length), ...more]);
+  response.end(body, 'latin1');
+}
+
+export function writeNothing(response: ServerResponse): void {
+  response.writeHead(204);
+  response.end();
+}
+
 /** A problem document for what never became a call. */
 export function refuse(response: ServerResponse, code: Code, status: number, detail: string, after: After, retryAfterMs = 0): void {
   if (response.headersSent) {
@@ -85,7 +104,8 @@ export function refuse(response: ServerResponse, code: Code, status: number, det
   const body = plainProblem(code, status, detail);
   const head = ['content-type', PROBLEM_TYPE, 'content-length', String(Buffer.byteLength(body))];
   if (retryAfterMs > 0) head.push('retry-after', retryAfterSeconds(retryAfterMs), Header.retryAfterMs, String(retryAfterMs));
-  if (code === Code.unauthenticated) head.push('www-authenticate', 'Bearer');
+  if (status === 407) head.push('proxy-authenticate', 'Basic realm="agent-reach", charset="UTF-8"', 'proxy-authenticate', 'Bearer');
+  else if (code === Code.unauthenticated) head.push('www-authenticate', 'Bearer');
   if (after !== 'keep') head.push('connection', 'close');
   response.writeHead(status, head);
   if (after === 'hear_out' && !response.req.complete) {

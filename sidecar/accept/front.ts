@@ -2,6 +2,7 @@
  * What the ways in need of the rest: the engine, the table with what is known about it, what was observed, and the three
  * doors of the pipeline. Made once by the composition root; a test puts a script behind the doors.
  */
+import type { IncomingMessage } from 'node:http';
 import type { Call } from '../call/call.ts';
 import type { Engine } from '../engine.ts';
 import type { Observation } from '../observe/observer.ts';
@@ -39,6 +40,12 @@ export interface RegistryDoor {
   isOperator(authorization: string): boolean;
 }
 
+/** The channels as the other ways in see them. */
+export interface ChannelDoor {
+  /** A ticket with which this agent can dial in, at the address by which the request has come. */
+  offer(agentId: string, request: IncomingMessage): { readonly url: string; readonly ticket: string; readonly expires_in_ms: number };
+}
+
 export class Front {
   readonly engine: Engine;
   readonly table: TableView;
@@ -46,6 +53,8 @@ export class Front {
   readonly pipeline: Pipeline;
   /** null = standalone. */
   readonly registry: RegistryDoor | null;
+  /** null = agents cannot dial in here. Set by the composition root before the ports are made. */
+  channels: ChannelDoor | null = null;
   /** No new calls are taken: the process is about to stop. */
   draining = false;
 

@@ -1,13 +1,19 @@
 /** The port for agents, on localhost. One line a route: what a route does stands in the file it names. */
 import type { FastifyReply, FastifyRequest } from 'fastify';
+import { CHANNEL_PATH } from '../../proto/wire/channel.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { agents, deregister, heartbeat, register } from './agents.ts';
 import { refuse } from './answer.ts';
+import type { AllChannels } from './channel/all-channels.ts';
+import { offerChannel, Upgrades } from './channel/upgrade.ts';
 import type { Front } from './front.ts';
 import { LocalGuard } from './guard.ts';
 import { invoke, notNow } from './invoke.ts';
+import { rpc, RPC_PATH } from './json-rpc.ts';
 import { openApi } from './openapi.ts';
 import { capabilities, explain, health, json, metrics, ready } from './pages.ts';
+import { intercept, refuseTunnel } from './proxy.ts';
+import { isProxied, ProxyGuard } from './proxy-guard.ts';
 import { targetAfter } from './request.ts';
 import { Port } from './server.ts';
 import { stream } from './stream.ts';
@@ -19,9 +25,19 @@ const AGENTS = '/v1/agents';
 
 type Handler = (request: FastifyRequest, reply: FastifyReply) => void;
 
-export function httpPort(front: Front): Port {
+export function httpPort(front: Front, channels: AllChannels | null = null): Port {
   const guard = new LocalGuard(front.engine.config.allowedHosts);
-  const port = new Port(front, { listen: front.engine.config.listen, guard: (request) => guard.check(request) });
+  const proxyGuard = new ProxyGuard(front.engine.config.allowedHosts);
+  const port = new Port(front, {
+    listen: front.engine.config.listen,
+    guard: (request) => (isProxied(request) ? proxyGuard.check(request) : guard.check(request)),
+    proxy: {
+      isMeant: isProxied,
+      serve: (request, response) => intercept(front, request, response),
+      tunnel: (request, socket) => refuseTunnel(front, request, socket),
+    },
+    ...(channels === null ? {} : { upgrades: new Upgrades(channels) }),
+  });
   const { app } = port;
   const onInvoke: Handler = (request, reply) => {
     reply.hijack();
@@ -38,12 +54,31 @@ export function httpPort(front: Front): Port {
   app.post(`${INVOKE}*`, onInvoke);
   app.route({ method: ['GET', 'POST'], url: `${STREAM}*`, handler: onStream });
   app.route({ method: ['GET', 'POST'], url: `${EXPLAIN}*`, handler: onExplain });
+  app.post(
+    RPC_PATH,
+    page((request, reply) => void guarded(front, reply, rpc(front, request.raw, reply.raw, request.body))),
+  );
   app.get(
     '/v1/capabilities',
     page((request, reply) => {
       // While the table is not there an empty list would be a lie.
       if (!front.table.ready) notNow(front, reply.raw);
       else capabilities(front, request.raw, reply.raw);
+    }),
+  );
+  app.post(
+    CHANNEL_PATH,
+    page((request, reply) => {
+      if (front.draining) notNow(front, reply.raw);
+      else if (channels === null) refuse(reply.raw, Code.invalid_request, 404, 'no agent can dial in here', 'keep');
+      else offerChannel(channels, request.raw, reply.raw);
+    }),
+  );
+  app.get(
+    CHANNEL_PATH,
+    page((_request, reply) => {
+      reply.raw.setHeader('upgrade', 'websocket');
+      refuse(reply.raw, Code.invalid_request, 426, 'here a WebSocket is opened, and this request does not ask for one', 'close');
     }),
   );
   app.get(

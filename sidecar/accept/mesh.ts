@@ -9,19 +9,19 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { SidecarAddress } from '../../proto/language/types.ts';
 import { Code, codeEntry } from '../../proto/wire/codes.ts';
 import { Header } from '../../proto/wire/headers.ts';
-import type { Call } from '../call/call.ts';
-import type { Reply } from '../call/reply.ts';
-import { detailOf } from '../call/result.ts';
+import { type Call, HttpAsk } from '../call/call.ts';
+import type { BodySource, Reply } from '../call/reply.ts';
+import { cut, detailOf } from '../call/result.ts';
 import type { Listen } from '../../proto/language/process-shapes.ts';
 import { MESH_PATH, WIRE_VERSION } from '../transports/mesh.ts';
 import { flat, headerText } from './answer.ts';
+import { BinaryFraming, PlainFraming } from './framing.ts';
 import type { Front } from './front.ts';
 import { MeshGuard, type MeshNames } from './guard.ts';
-import { lineOf } from './line.ts';
+import { type Line, lineOf } from './line.ts';
 import { json } from './pages.ts';
 import { callFrom, targetAfter } from './request.ts';
 import { Port } from './server.ts';
-import { PlainFraming } from './sse.ts';
 import { pour } from './stream.ts';
 
 const STARTING_MS = 1_000;
@@ -86,6 +86,12 @@ async function receive(front: Front, request: IncomingMessage, response: ServerR
     return;
   }
   const call = callFrom(front, request, 'mesh', capability, body, headers[Header.stream] === '1');
+  const http = httpAskIn(request);
+  if (typeof http === 'string') {
+    notStarted(response, Code.invalid_request, http, 0);
+    return;
+  }
+  call.http = http;
   const line = lineOf(request.socket);
   line.add(call);
   try {
@@ -94,11 +100,13 @@ async function receive(front: Front, request: IncomingMessage, response: ServerR
     const reply = call.reply;
     if (reply !== null && reply.stream !== null && call.code === Code.ok) {
       if (response.destroyed) reply.stream.cancel(Code.cancelled, 'the peer went away');
-      else pour(front, line, call, reply.stream, response, reply.status, answerHead(call, reply), new PlainFraming());
+      else flow(front, line, call, reply, reply.stream, response, headers[Header.frames] === '1');
       return;
     }
     if (response.destroyed || call.cancelled) return;
-    if (reply !== null && reply.code === Code.ok && reply.stream === null && reply.status > 0) pass(response, call, reply);
+    // An answer that is none ends here: the caller's end relies on its form having been looked at.
+    const isWhole = reply !== null && reply.code === Code.ok && reply.stream === null && reply.status > 0;
+    if (isWhole && call.code !== Code.bad_response) pass(response, call, reply);
     else fail(response, call);
   } catch (error) {
     line.remove(call);
@@ -107,6 +115,37 @@ async function receive(front: Front, request: IncomingMessage, response: ServerR
     if (response.headersSent) response.destroy();
     else tell(response, Code.internal, 'started', 'a fault in Agent-Reach', 0);
   }
+}
+
+/** As frames, so that an end, a cut and its code are told apart; to a peer that does not know them, as it comes. */
+function flow(front: Front, line: Line, call: Call, reply: Reply, source: BodySource, response: ServerResponse, framed: boolean): void {
+  const head = answerHead(call, reply);
+  if (framed) head.push(Header.frames, '1');
+  pour(front, line, call, source, response, reply.status, head, framed ? new BinaryFraming() : new PlainFraming(), endWords);
+}
+
+/** The Result in the words of the attempt: the caller's end names the provider itself. */
+function endWords(call: Call): string {
+  if (call.code === Code.ok) return '{"code":0,"error":null}';
+  const last = call.attempts[call.attempts.length - 1];
+  const { code, name, meaning, retryable } = codeEntry(call.code);
+  const detail = last === undefined || last.detail === '' ? detailOf(call) : cut(last.detail);
+  return JSON.stringify({ code, error: { code, name, message: meaning, retryable, ambiguous: true, detail } });
+}
+
+/** What an intercepted request asked for, as the peer passes it on; the words of a refusal when it cannot be meant. */
+function httpAskIn({ headers }: IncomingMessage): HttpAsk | string | null {
+  const method = headers[Header.method];
+  const target = headers[Header.target];
+  if (method === undefined && target === undefined) return null;
+  if (typeof method !== 'string' || !/^[A-Z-]{1,32}$/.test(method)) return `${Header.method} is no method`;
+  if (typeof target !== 'string' || !/^\/[\x21-\x7e]*$/.test(target)) return `${Header.target} is no path`;
+  const credentials: string[] = [];
+  const authorization = headers[Header.authorization];
+  if (typeof authorization === 'string') credentials.push('authorization', authorization);
+  const cookie = headers[Header.cookie];
+  if (typeof cookie === 'string') credentials.push('cookie', cookie);
+  return new HttpAsk(method, target, credentials);
 }
 
 /** The agent's whole answer. */

@@ -4,6 +4,7 @@
  * the codes in it come from the closed table. Made once, on first reading.
  */
 import { CODES } from '../../proto/wire/codes.ts';
+import { FRAMES_TYPE } from '../../proto/wire/frames.ts';
 import { Header } from '../../proto/wire/headers.ts';
 
 type Json = { readonly [key: string]: unknown };
@@ -26,7 +27,7 @@ function document(): Json {
       title: 'Agent-Reach sidecar',
       version: '1',
       description:
-        'The port that agents use, on localhost. An agent says what it needs; the sidecar decides who serves it and can say why. Requests of web pages (foreign Host, Origin or Sec-Fetch-Site) are refused with 403 on every path.',
+        'The port that agents use, on localhost. An agent says what it needs; the sidecar decides who serves it and can say why. Requests of web pages (foreign Host, Origin or Sec-Fetch-Site) are refused with 403 on every path. The same port is a forward proxy: with `http_proxy` set to it, `http://<capability>/…` reaches whoever serves the capability, method, path, query, headers and body kept (a range in `Reach-Range`, the token as `Proxy-Authorization`).',
       license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
     },
     servers: [{ url: '/', description: 'This sidecar' }],
@@ -99,15 +100,24 @@ function paths(): Json {
     operationId,
     summary: 'Call a capability and take its answer as it comes.',
     description:
-      "Chunks as the provider sends them, or server-sent events when `Accept: text/event-stream` is sent: a provider's own events pass through, other chunks become `data:` lines. " +
-      'A whole stream of made events ends with `event: end`; a cut one with `event: error`, whose data has the fields of the Result. A cut stream of plain chunks breaks off without its last chunk.',
+      'Chunks as the provider sends them, unless `Accept` asks for another form. ' +
+      "`text/event-stream`: a provider's own events pass through; each line of an `application/x-ndjson` body (message-oriented providers: gRPC, NATS) becomes one event; chunks of other text become `data:` lines, other bytes `event: base64`. " +
+      'A whole stream of made events ends with `event: end`, a cut one of either kind with `event: error`; their data have the fields of the Result but `data`. A comment every 15 s says that an idle stream lives. ' +
+      'One event or line above `limits.event` (1 MiB) ends the stream with 1005. ' +
+      `\`${FRAMES_TYPE}\`: binary frames, for heavy streams. Each has a head of six bytes (version 1, type, length of the payload as four bytes, big endian): 1 data, 2 the proper end (payload: the Result but \`data\`, as JSON), 3 a cut (the same, with its \`error\`), 4 a sign of life. The body's own type stands in \`Reach-Content-Type\`. ` +
+      'A cut stream of plain chunks breaks off without its last chunk: an HTTP client reports an incomplete answer. ' +
+      'Three clocks end a stream that does not go on: `streaming.first_chunk` (1003), `streaming.idle` (1006), the total deadline (5001). A stream whose contract declares `streaming.done`, or that only the end of its connection delimits, ends with 1006 (ambiguous) unless its last word came. Nothing is repeated once the head was sent.',
     parameters: callParameters('Accept'),
     ...(body === null ? {} : { requestBody: body }),
     responses: {
       200: {
         description: 'The answer, as it comes.',
         headers: rawHeaders(),
-        content: { 'text/event-stream': { schema: { type: 'string' } }, '*/*': { schema: {} } },
+        content: {
+          'text/event-stream': { schema: { type: 'string' } },
+          [FRAMES_TYPE]: { schema: { type: 'string', format: 'binary' } },
+          '*/*': { schema: {} },
+        },
       },
       default: ref('responses/Problem'),
     },
@@ -120,6 +130,32 @@ function paths(): Json {
     ...(body === null ? {} : { requestBody: body }),
     responses: { 200: jsonAnswer('The decision.', ref('schemas/Explanation')), default: ref('responses/Problem') },
   });
+  const rpc = {
+    tags: ['calls'],
+    operationId: 'rpc',
+    summary: 'JSON-RPC 2.0: one message or a batch.',
+    description:
+      '`method` is a capability, an alias, or either with `@` and a range; `params` (an object or a list) is its payload, byte for byte, `null` when there are none. `result` is the Result, in raw mode only its data. ' +
+      '`error.code` is one of the protocol, or the code of the table for this protocol; `error.data` is the problem document that HTTP would carry. The headers hold for every message of a batch; each is a call of its own before limits and ACL. ' +
+      'A notification (no `id`; `"id": null` is none) is carried out and not answered. A batch above `limits.batch` is refused whole. `reach.explain` with `{capability, payload?}` answers what `/v1/explain` does. Streams have no form here: use `/v1/stream`. ' +
+      'Only a request that is not about any message (no calls are taken now, events are wanted) has another status than 200 and 204; it carries an error with the id `null` all the same.',
+    parameters: callParameters('Mode', 'ModeQuery', 'Explain').slice(1),
+    requestBody: {
+      required: true,
+      content: content('application/json', {
+        oneOf: [ref('schemas/RpcMessage'), { type: 'array', minItems: 1, items: ref('schemas/RpcMessage') }],
+      }),
+    },
+    responses: {
+      200: jsonAnswer('The answer, or those to a batch in the order of its messages; errors too.', {
+        oneOf: [ref('schemas/RpcAnswer'), { type: 'array', items: ref('schemas/RpcAnswer') }],
+      }),
+      204: { description: 'There were only notifications, and they have been carried out.' },
+      406: jsonAnswer('Only events would be accepted.', ref('schemas/RpcAnswer')),
+      503: jsonAnswer('No calls are taken now.', ref('schemas/RpcAnswer')),
+      default: ref('responses/Problem'),
+    },
+  };
   const look = (operationId: string, summary: string, responsesOf: Json): Json => ({
     tags: ['looking'],
     operationId,
@@ -136,6 +172,7 @@ function paths(): Json {
     '/v1/invoke/{target}': { post: invoke },
     '/v1/stream/{target}': { post: stream('stream', payload), get: stream('streamWithoutPayload', null) },
     '/v1/explain/{target}': { post: explain('explainWithPayload', payload), get: explain('explain', null) },
+    '/rpc': { post: rpc },
     '/v1/capabilities': {
       get: {
         tags: ['looking'],
@@ -207,6 +244,35 @@ function paths(): Json {
         summary: 'A sign of life. 404: register again.',
         parameters: [ref('parameters/Agent')],
         responses: { 200: jsonAnswer('How it stands.', ref('schemas/Agent')), default: ref('responses/Problem') },
+      },
+    },
+    '/v1/channel': {
+      post: {
+        tags: ['agents'],
+        operationId: 'channelTicket',
+        summary: 'A ticket with which an agent without a port dials in, for clients that can set no headers on a WebSocket.',
+        description:
+          'Open a WebSocket at `url` with `?ticket=` behind it. The ticket serves once. A client that can set headers opens `GET /v1/channel` with its credential instead.',
+        responses: { 201: jsonAnswer('The address and the ticket.', ref('schemas/ChannelOffer')), default: ref('responses/Problem') },
+      },
+      get: {
+        tags: ['agents'],
+        operationId: 'channel',
+        summary: 'Dial in: a WebSocket on which the agent is called, and calls. Text frames are JSON-RPC 2.0, stream chunks are binary.',
+        parameters: [
+          {
+            name: 'ticket',
+            in: 'query',
+            required: false,
+            description: 'From `POST /v1/channel`, or from the answer to a registration; absent: the credential is in `Authorization`.',
+            schema: text,
+          },
+        ],
+        responses: {
+          101: { description: 'The channel is open.' },
+          401: { description: 'No known credential, or a ticket that is unknown, used or too old.', content: content('application/problem+json', ref('schemas/Problem')) },
+          default: ref('responses/Problem'),
+        },
       },
     },
     '/v1/health': {
@@ -288,7 +354,7 @@ function parameters(): Json {
       schema: { enum: ['raw', 'envelope'] },
     },
     Explain: header(Header.explain, '`1` or `true`: the Result carries what every stage decided.', { enum: ['1', 'true'] }),
-    Accept: header('accept', '`text/event-stream` asks for server-sent events.', text),
+    Accept: header('accept', `\`text/event-stream\` asks for server-sent events, \`${FRAMES_TYPE}\` for binary frames.`, text),
     Traceparent: header(Header.traceparent, 'W3C trace context. A malformed one starts a new trace and never fails the call.', text),
     Tracestate: header(Header.tracestate, 'W3C trace state.', text),
   };
@@ -307,6 +373,7 @@ const RAW_HEADERS: Readonly<Record<string, readonly [string, string]>> = {
   Detail: [Header.detail, 'On failure: why, percent-encoded.'],
   Retry: [Header.retry, 'On failure: `none` when nobody on the way back should repeat the call. An agent passes it on with the answer.'],
   RetryAfterMs: [Header.retryAfterMs, 'When to come back, where it is known.'],
+  ContentType: [Header.contentType, 'Of a stream in binary frames: the content type of the body in them.'],
 };
 
 function rawHeaders(): Json {
@@ -419,6 +486,27 @@ function schemas(): Json {
       ),
       description: 'The Result fields are missing when the request never became a call (unknown path, refused head, sidecar not ready).',
     },
+    RpcMessage: {
+      ...object(
+        {
+          jsonrpc: { const: '2.0' },
+          method: { ...text, description: '`name`, alias or `name@range`; or `reach.explain`.' },
+          params: { type: ['object', 'array', 'null'] },
+          id: { type: ['string', 'number', 'null'], description: 'Absent: a notification. It comes back letter by letter.' },
+        },
+        ['jsonrpc', 'method'],
+      ),
+      examples: [{ jsonrpc: '2.0', method: 'crm.order.query@^2.0', params: { id: 7 }, id: 1 }],
+    },
+    RpcAnswer: object(
+      {
+        jsonrpc: { const: '2.0' },
+        result: { description: 'The Result; in raw mode its data alone; for reach.explain the explanation.' },
+        error: object({ code: { type: 'integer' }, message: text, data: ref('schemas/Problem') }),
+        id: { type: ['string', 'number', 'null'] },
+      },
+      ['jsonrpc', 'id'],
+    ),
     Explanation: object({
       asked: text,
       caller: textOrNull,
@@ -513,7 +601,8 @@ function schemas(): Json {
       agent: text,
       state: {
         enum: ['pending', 'in_force', 'refused', 'gone'],
-        description: 'gone: nothing was heard of it for a whole lease; it is back with its next beat.',
+        description:
+          'gone: nothing was heard of it for a whole lease, and it is back with its next beat; or it dials in, and is not connected.',
       },
       source: { enum: ['file', 'api'] },
       seq: count,
@@ -523,7 +612,9 @@ function schemas(): Json {
       warnings: list(text),
       idle_ms: count,
       lease_ms: count,
+      channel: { ...ref('schemas/ChannelOffer'), description: 'In the answer to a registration with `endpoint: {type: channel}`.' },
     }),
+    ChannelOffer: object({ url: text, ticket: text, expires_in_ms: count }),
     Agents: object({ sidecar: text, agents: list(ref('schemas/Agent')) }),
     Refusal: {
       allOf: [ref('schemas/Problem'), object({ problems: list(text) })],

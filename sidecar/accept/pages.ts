@@ -80,7 +80,7 @@ function versionView(version: Version, now: number): unknown {
     version: version.text,
     description: contract.description,
     execution: contract.execution,
-    streaming: contract.streaming,
+    streaming: contract.streaming !== null,
     tags: contract.tags,
     examples: contract.examples,
     input: contract.input,

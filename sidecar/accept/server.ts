@@ -15,6 +15,7 @@ import { type BodyDone, readBody } from './body.ts';
 import type { Front } from './front.ts';
 import type { Refusal } from '../../base/host-guard.ts';
 import { type Line, lineOf, openLine } from './line.ts';
+import { isForWebSocket, readAgainWithout, refuseUpgrade } from './offer.ts';
 
 /** Longer than the pools of usual HTTP clients keep a connection, so that the client is the one who closes it. */
 const KEEP_ALIVE_MS = 75_000;
@@ -35,6 +36,24 @@ const GUIDE = '/v1/openapi.json';
 export interface PortOptions {
   readonly listen: Listen;
   readonly guard: (request: IncomingMessage) => Refusal | null;
+  /** Takes connections that become WebSockets; absent = none do, and the offer of another protocol is passed over. */
+  readonly upgrades?: UpgradeDoor;
+  /** Takes requests to a proxy, which the guard has let pass; absent = there are none. */
+  readonly proxy?: ProxyDoor;
+}
+
+export interface ProxyDoor {
+  isMeant(request: IncomingMessage): boolean;
+  serve(request: IncomingMessage, response: ServerResponse): void;
+  /** A CONNECT; the connection is the door's to end. */
+  tunnel(request: IncomingMessage, socket: Socket): void;
+}
+
+export interface UpgradeDoor {
+  /** The guard has let it pass; the connection is the door's from here on. */
+  upgrade(request: IncomingMessage, socket: Socket, head: Buffer): void;
+  /** The port closes: what has been taken may end within the grace. */
+  close(graceMs: number): Promise<void>;
 }
 
 /** One open port. */
@@ -46,12 +65,14 @@ export class Port {
   readonly #sockets = new Set<Socket>();
   readonly #front: Front;
   readonly #listen: Listen;
+  readonly #upgrades: UpgradeDoor | null;
   #address: { readonly host: string; readonly port: number };
   #whenEmpty: (() => void) | null = null;
 
   constructor(front: Front, options: PortOptions) {
     this.#front = front;
     this.#listen = options.listen;
+    this.#upgrades = options.upgrades ?? null;
     this.#address = options.listen;
     const { limits } = front.engine.config;
     let made: Server | null = null;
@@ -65,7 +86,7 @@ export class Port {
       clientErrorHandler: (error: NodeJS.ErrnoException, socket: Socket) => this.#garbled(error, socket),
       frameworkErrors: (error: FastifyError, _request: FastifyRequest, reply: FastifyReply) => this.#failed(error, reply),
       serverFactory: (handler: RequestListener) => {
-        made = serverFor(handler, options.guard, limits.headerBytes, front);
+        made = serverFor(handler, options, limits.headerBytes, front);
         return made;
       },
     } as Parameters<typeof fastify>[0]) as unknown as FastifyInstance;
@@ -125,7 +146,7 @@ export class Port {
     const grace = clock.after(graceMs, () => {
       for (const socket of this.#sockets) socket.destroy();
     });
-    await closed;
+    await Promise.all([closed, this.#upgrades?.close(graceMs)]);
     // The server is closed a moment before its last socket says that it is.
     if (this.#sockets.size > 0) await new Promise<void>((done) => (this.#whenEmpty = done));
     (looking as Timer | null)?.cancel();
@@ -134,6 +155,8 @@ export class Port {
   }
 
   #opened(socket: Socket): void {
+    // Given back to be read again, see `upgrade.ts`.
+    if (this.#sockets.has(socket)) return;
     openLine(socket);
     this.#sockets.add(socket);
     socket.once('close', () => {
@@ -243,7 +266,7 @@ const REASONS: Readonly<Record<number, string>> = { 400: 'Bad Request', 408: 'Re
 
 function serverFor(
   handler: RequestListener,
-  guard: (request: IncomingMessage) => Refusal | null,
+  { guard, proxy, upgrades }: PortOptions,
   headerBytes: number,
   front: Front,
 ): Server {
@@ -257,13 +280,50 @@ function serverFor(
     // Two `Host` or `Authorization` headers become one value that is nobody's, instead of the first one winning.
     joinDuplicateHeaders: true,
   };
-  return createServer(options, (request: IncomingMessage, response: ServerResponse) => {
+  const server = createServer(options, (request: IncomingMessage, response: ServerResponse) => {
     const line = lineOf(request.socket);
     if (line.doomed) return;
     const refusal = guard(request);
-    if (refusal === null) handler(request, response);
-    else turnAway(front, line, response, refusal);
+    if (refusal !== null) turnAway(front, line, response, refusal);
+    else if (proxy?.isMeant(request) === true) proxy.serve(request, response);
+    else handler(request, response);
   });
+  if (upgrades !== undefined)
+    server.on('upgrade', (request: IncomingMessage, socket: Socket, head: Buffer) => takeUpgrade(front, server, guard, upgrades, request, socket, head));
+  if (proxy !== undefined) server.on('connect', (request: IncomingMessage, socket: Socket) => proxy.tunnel(request, socket));
+  return server;
+}
+
+/** The platform hands out connections that offer another protocol before anybody has looked at them: the guard looks here. */
+function takeUpgrade(
+  front: Front,
+  server: Server,
+  guard: PortOptions['guard'],
+  upgrades: UpgradeDoor,
+  request: IncomingMessage,
+  socket: Socket,
+  head: Buffer,
+): void {
+  socket.on('error', ignore);
+  if (lineOf(socket).doomed) {
+    socket.destroy();
+    return;
+  }
+  if (!isForWebSocket(request)) {
+    readAgainWithout(server, request, socket, head);
+    return;
+  }
+  const refusal = guard(request);
+  if (refusal === null) {
+    upgrades.upgrade(request, socket, head);
+    return;
+  }
+  front.observation.metrics.requestRefused(refusal.reason);
+  refuseUpgrade(socket, refusal.status === 403 ? Code.forbidden : Code.invalid_request, refusal.status, refusal.detail);
+}
+
+function ignore(): void {
+  // Whoever has the socket hears of its end.
 }
 
 function turnAway(front: Front, line: Line, response: ServerResponse, refusal: Refusal): void {
@@ -278,7 +338,8 @@ function turnAway(front: Front, line: Line, response: ServerResponse, refusal: R
   );
 }
 
-function whyNotBound(error: NodeJS.ErrnoException, host: string, port: number): string {
+/** One sentence for whoever wrote the address. */
+export function whyNotBound(error: NodeJS.ErrnoException, host: string, port: number): string {
   const place = `${host.includes(':') ? `[${host}]` : host}:${port}`;
   switch (error.code) {
     case 'EADDRINUSE':

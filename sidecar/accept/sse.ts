@@ -1,47 +1,73 @@
 /**
- * Server-sent events: how chunks become events, and how events of a provider pass through so that an error event can be
- * put between two of them and never into one. Pure: bytes in, bytes out; who writes them, and when, is `stream.ts`'s affair.
+ * Server-sent events: how the pieces or the lines of a body become events, and how events of a provider pass through so
+ * that an error event can be put between two of them and never into one. What is not whole yet is held back, up to a
+ * limit: a line end or an empty line that never comes must not fill the memory. Pure: bytes in, bytes out.
  */
 import { StringDecoder } from 'node:string_decoder';
+import { HeldBytes } from '../../base/held-bytes.ts';
 import { bodyKind } from '../call/answer-body.ts';
-
-/** How a streamed answer is written. `null` from `cut`: there is no way to say it, the connection must break. */
-export interface Framing {
-  /** What to write for a chunk; empty when there is nothing to write yet. */
-  chunk(data: Buffer): Buffer | string;
-  /** What to write at the proper end. `result` is JSON in one line. */
-  end(result: string): Buffer | string;
-  cut(result: string): Buffer | string | null;
-  /** A comment may be written now. */
-  readonly isBetweenEvents: boolean;
-}
+import type { Framing } from './framing.ts';
 
 const EMPTY = '';
 const LF = 0x0a;
 const CR = 0x0d;
+const COMMENT = ': keep-alive\n\n';
 
-/** The provider's chunks as they come. */
-export class PlainFraming implements Framing {
-  readonly isBetweenEvents = false;
-  chunk(data: Buffer): Buffer {
-    return data;
-  }
-  end(): string {
-    return EMPTY;
-  }
-  cut(): null {
+/** The framing for a caller that wants events, or whose provider sends them. @param maxEventBytes of one event or line. */
+export function eventFraming(contentType: string | string[] | undefined, maxEventBytes: number): Framing {
+  if (isEventStream(contentType)) return new EventRelay(maxEventBytes);
+  return isLines(contentType) ? new LineEvents(maxEventBytes) : new EventMaker(contentType);
+}
+
+export function isEventStream(contentType: string | string[] | undefined): boolean {
+  return typeIs(contentType, 'text/event-stream');
+}
+
+/** One message a line: what message-oriented sources (gRPC, NATS) and NDJSON providers send. */
+export function isLines(contentType: string | string[] | undefined): boolean {
+  return typeIs(contentType, 'application/x-ndjson') || typeIs(contentType, 'application/jsonl');
+}
+
+function typeIs(contentType: string | string[] | undefined, type: string): boolean {
+  if (typeof contentType !== 'string') return false;
+  const end = contentType.indexOf(';');
+  return (end < 0 ? contentType : contentType.slice(0, end)).trim().toLowerCase() === type;
+}
+
+/** What the makers of events have in common. */
+abstract class Events implements Framing {
+  problem = EMPTY;
+  readonly tellsResult: boolean = true;
+
+  abstract chunk(data: Buffer): Buffer | string;
+  /** What is held and is whole now that the body is over. */
+  protected abstract rest(): string;
+
+  head(): null {
     return null;
+  }
+
+  end(result: string): Buffer | string {
+    return `${this.rest()}event: end\ndata: ${result}\n\n`;
+  }
+
+  cut(result: string): string {
+    return `${this.rest()}event: error\ndata: ${result}\n\n`;
+  }
+
+  keepAlive(): string {
+    return COMMENT;
   }
 }
 
 /** Makes events out of chunks: text as `data:` lines, other bytes as base64 with the event type `base64`. */
-export class EventMaker implements Framing {
-  readonly isBetweenEvents = true;
+export class EventMaker extends Events {
   /** Keeps the first bytes of a character that is cut in two by a chunk's end. */
   readonly #decoder: StringDecoder | null;
   #isFirst = true;
 
   constructor(contentType: string | string[] | undefined) {
+    super();
     this.#decoder = bodyKind(contentType) === 'binary' ? null : new StringDecoder('utf8');
   }
 
@@ -50,15 +76,7 @@ export class EventMaker implements Framing {
     return this.#event(this.#decoder.write(data));
   }
 
-  end(result: string): string {
-    return `${this.#rest()}event: end\ndata: ${result}\n\n`;
-  }
-
-  cut(result: string): string {
-    return `${this.#rest()}event: error\ndata: ${result}\n\n`;
-  }
-
-  #rest(): string {
+  protected rest(): string {
     return this.#decoder === null ? EMPTY : this.#event(this.#decoder.end());
   }
 
@@ -76,82 +94,171 @@ function lines(text: string): string[] {
   return text.includes('\r') ? text.split(/\r\n|\r|\n/) : text.split('\n');
 }
 
-/** The longest piece of an unfinished event that is held back; a longer one is passed on as it comes. */
-export const MAX_HELD_BYTES = 65_536;
+/** One event for each line, however the lines came; empty lines are none. A line that was cut in two is told to nobody. */
+export class LineEvents extends Events {
+  readonly #maxBytes: number;
+  readonly #held = new HeldBytes();
+  #isFirst = true;
 
-/**
- * A provider that speaks SSE itself: its bytes unchanged, but an event that is not finished yet is held back, so that an
- * error can be told between events and a client never takes half an event for a whole one. A receiver could not have used
- * the half either, so nothing comes later than it would have.
- */
-export class EventRelay implements Framing {
-  #held: Buffer[] = [];
-  #heldBytes = 0;
-  /** The line under way has no character yet. */
-  #atLineStart = true;
-  #afterCr = false;
-  /** A piece of an unfinished event has been passed on. */
-  #isInside = false;
-
-  get isBetweenEvents(): boolean {
-    return !this.#isInside;
+  constructor(maxBytes: number) {
+    super();
+    this.#maxBytes = maxBytes;
   }
 
-  chunk(data: Buffer): Buffer | string {
-    const end = this.#lastBoundary(data);
-    if (end > 0) {
-      const out = this.#heldBytes === 0 ? data.subarray(0, end) : Buffer.concat([...this.#held, data.subarray(0, end)]);
-      this.#held = [];
-      this.#heldBytes = 0;
-      this.#isInside = false;
-      this.#hold(data.subarray(end));
-      return this.#heldBytes <= MAX_HELD_BYTES ? out : Buffer.concat([out, this.#letGo()]);
+  chunk(data: Buffer): string {
+    let out = EMPTY;
+    let from = 0;
+    for (let at = data.indexOf(LF); at >= 0; at = data.indexOf(LF, from)) {
+      const piece = data.subarray(from, at);
+      if (this.#held.length + piece.length > this.#maxBytes) return this.#tooLong(out);
+      out += this.#line(piece);
+      from = at + 1;
     }
-    if (this.#isInside) return data;
-    this.#hold(data);
-    return this.#heldBytes <= MAX_HELD_BYTES ? EMPTY : this.#letGo();
-  }
-
-  end(): Buffer {
-    return this.#heldBytes === 0 ? Buffer.alloc(0) : this.#letGo();
-  }
-
-  /** Inside an event the new line makes the error's type the type of the whole, so that it is not taken for a good one. */
-  cut(result: string): string {
-    return `${this.#isInside ? '\n' : EMPTY}event: error\ndata: ${result}\n\n`;
-  }
-
-  #hold(data: Buffer): void {
-    if (data.length === 0) return;
-    this.#held.push(data);
-    this.#heldBytes += data.length;
-  }
-
-  #letGo(): Buffer {
-    const out = Buffer.concat(this.#held);
-    this.#held = [];
-    this.#heldBytes = 0;
-    this.#isInside = true;
+    if (this.#held.length + data.length - from > this.#maxBytes) return this.#tooLong(out);
+    this.#held.add(data.subarray(from));
     return out;
   }
 
-  /** Position after the last empty line of `data`, 0 when there is none. Lines end with CR, LF or both. */
+  /** The last line needs no line end when the body came to its proper end. */
+  protected rest(): string {
+    return EMPTY;
+  }
+
+  override end(result: string): string {
+    return `${this.#line(NOTHING)}${super.end(result) as string}`;
+  }
+
+  #line(piece: Buffer): string {
+    let line = piece;
+    if (this.#held.length > 0) {
+      this.#held.add(piece);
+      line = this.#held.take();
+    }
+    let text = line.toString('utf8').trim();
+    if (this.#isFirst && text !== EMPTY) {
+      this.#isFirst = false;
+      if (text.charCodeAt(0) === 0xfeff) text = text.slice(1);
+    }
+    return text === EMPTY ? EMPTY : `data: ${lines(text).join('\ndata: ')}\n\n`;
+  }
+
+  #tooLong(out: string): string {
+    this.#held.clear();
+    this.problem = `a line of the stream is above the limit of ${this.#maxBytes} bytes`;
+    return out;
+  }
+}
+
+/**
+ * A provider that speaks SSE itself: its bytes unchanged (but for a byte order mark at the start, which would stand inside
+ * a line if anything of ours came first), and an event that is not finished yet is held back. A receiver could not have
+ * used the half either, so nothing comes later than it would have. Lines end with CR, LF or both.
+ */
+export class EventRelay extends Events {
+  override readonly tellsResult = false;
+  readonly #maxBytes: number;
+  readonly #held = new HeldBytes();
+  /** Bytes of a byte order mark seen at the start of the body; -1 = the start is over. */
+  #markBytes = 0;
+  /** The line under way has no character yet. */
+  #atLineStart = true;
+  #afterCr = false;
+
+  constructor(maxBytes: number) {
+    super();
+    this.#maxBytes = maxBytes;
+  }
+
+  chunk(data: Buffer): Buffer | string {
+    const bytes = this.#markBytes < 0 ? data : this.#withoutMark(data);
+    if (bytes.length === 0 || this.problem !== EMPTY) return EMPTY;
+    const end = this.#lastBoundary(bytes);
+    if (this.problem !== EMPTY) {
+      this.#held.clear();
+      if (end === 0) return EMPTY;
+    }
+    if (end === 0) {
+      this.#hold(bytes);
+      return EMPTY;
+    }
+    let out = bytes;
+    if (this.#held.length > 0) {
+      this.#held.add(bytes.subarray(0, end));
+      out = this.#held.take();
+    } else if (end < bytes.length) out = bytes.subarray(0, end);
+    if (this.problem === EMPTY && end < bytes.length) this.#hold(bytes.subarray(end));
+    return out;
+  }
+
+  /** An event without its empty line is left to the receiver, who knows what to do with it. */
+  override end(): Buffer {
+    return this.#held.take();
+  }
+
+  protected rest(): string {
+    this.#held.clear();
+    return EMPTY;
+  }
+
+  #hold(bytes: Buffer): void {
+    if (this.#held.length + bytes.length > this.#maxBytes) this.#tooLong();
+    else this.#held.add(bytes);
+  }
+
+  #tooLong(): void {
+    this.#held.clear();
+    this.problem = `an event of the stream is above the limit of ${this.#maxBytes} bytes`;
+  }
+
+  /** Position after the last empty line of `data`, 0 when there is none; or after the one before an event that is too long. */
   #lastBoundary(data: Buffer): number {
     let last = 0;
+    let atLineStart = this.#atLineStart;
+    let afterCr = this.#afterCr;
     for (let i = 0; i < data.length; i++) {
       const byte = data[i];
-      if (byte === LF && this.#afterCr) {
+      if (byte === LF && afterCr) {
         // The second half of CR LF: it belongs to the line end that was seen already.
-        this.#afterCr = false;
+        afterCr = false;
         if (last === i && i > 0) last = i + 1;
         continue;
       }
-      this.#afterCr = byte === CR;
-      if (byte === LF || byte === CR) {
-        if (this.#atLineStart) last = i + 1;
-        this.#atLineStart = true;
-      } else this.#atLineStart = false;
+      afterCr = byte === CR;
+      if (byte !== LF && byte !== CR) {
+        atLineStart = false;
+        continue;
+      }
+      if (atLineStart) {
+        if ((last === 0 ? this.#held.length : 0) + i + 1 - last > this.#maxBytes) {
+          this.problem = `an event of the stream is above the limit of ${this.#maxBytes} bytes`;
+          return last;
+        }
+        last = i + 1;
+      }
+      atLineStart = true;
     }
+    this.#atLineStart = atLineStart;
+    this.#afterCr = afterCr;
     return last;
   }
+
+  /** Takes the byte order mark off the start of the body, in however many pieces it comes. */
+  #withoutMark(data: Buffer): Buffer {
+    const seen = this.#markBytes;
+    let i = 0;
+    while (i < data.length && seen + i < MARK.length && data[i] === MARK[seen + i]) i++;
+    if (seen + i === MARK.length) {
+      this.#markBytes = -1;
+      return data.subarray(i);
+    }
+    if (i === data.length) {
+      this.#markBytes = seen + i;
+      return NOTHING;
+    }
+    this.#markBytes = -1;
+    return seen === 0 ? data : Buffer.concat([MARK.subarray(0, seen), data]);
+  }
 }
+
+const MARK = Buffer.from([0xef, 0xbb, 0xbf]);
+const NOTHING = Buffer.alloc(0);

@@ -1,26 +1,35 @@
 /**
- * `/v1/stream/{target}`: the provider's body to the caller as it comes, in chunks or as server-sent events. The caller's
- * pace rules: when its socket is full, the provider's is not read. An end is told as an end and a cut as a cut: events end
- * with an error event, plain chunks without the last chunk, so that no client takes half an answer for a whole one.
- * Accounting is the pipeline's affair, which has wrapped the source.
+ * `/v1/stream/{target}`: the provider's body to the caller as it comes, in chunks, as server-sent events, or as binary
+ * frames. The caller's pace rules: when its socket is full, the provider's is not read. An end is told as an end and a cut
+ * as a cut: events end with an error event, frames with an error frame, plain chunks without the last chunk, so that no
+ * client takes half an answer for a whole one. Accounting and clocks are the pipeline's affair, which has wrapped the source.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
 import type { Timer } from '../../base/clock.ts';
 import { Code } from '../../proto/wire/codes.ts';
+import { FRAMES_TYPE } from '../../proto/wire/frames.ts';
+import { Header } from '../../proto/wire/headers.ts';
 import type { Call } from '../call/call.ts';
-import type { BodySink, BodySource, Reply } from '../call/reply.ts';
+import type { BodySink, BodySource, Reply, ReplyHeaders } from '../call/reply.ts';
 import { resultOf, streamEnd } from '../call/result.ts';
 import { answerEnveloped, answerRaw, flat, pushOwn, refuse } from './answer.ts';
+import { BinaryFraming, type Framing, PlainFraming } from './framing.ts';
 import type { Front } from './front.ts';
 import { type Line, lineOf, type Stoppable } from './line.ts';
 import { callFrom } from './request.ts';
-import { EventMaker, EventRelay, type Framing, PlainFraming } from './sse.ts';
+import { eventFraming, isEventStream } from './sse.ts';
 
-/** An idle stream of events says that it lives, before any middlebox thinks it dead. */
-const COMMENT_EVERY_MS = 15_000;
-const COMMENT = ': keep-alive\n\n';
+/** An idle stream says that it lives, before any middlebox thinks it dead. */
+const ALIVE_EVERY_MS = 15_000;
 /** How long what was written before a cut may take to leave. */
 const FLUSH_MS = 5_000;
+
+/** The form in which the caller wants a stream. */
+type Form = 'frames' | 'events' | 'as_it_comes';
+
+/** What the end of a stream tells, as JSON in one line. */
+export type EndWords = (call: Call) => string;
 
 export async function stream(
   front: Front,
@@ -41,8 +50,8 @@ export async function stream(
         source.cancel(Code.cancelled, 'the caller went away');
         return;
       }
-      flow(front, line, call, call.reply as Reply, source, response, wantsEvents(request));
-    } else if (!response.destroyed) answerWhole(response, call, wantsEvents(request));
+      flow(front, line, call, call.reply as Reply, source, response, formOf(request));
+    } else if (!response.destroyed) answerWhole(response, call, formOf(request));
   } catch (error) {
     line.remove(call);
     front.observation.fault(error);
@@ -61,56 +70,79 @@ export function pour(
   status: number,
   head: string[],
   framing: Framing,
+  endWords: EndWords = resultWords,
 ): void {
+  // The head and a first piece that is here already leave in one packet.
+  const { socket } = response;
+  socket?.cork();
   response.writeHead(status, head);
   response.flushHeaders();
-  new StreamedAnswer(front, line, call, source, response, framing).start();
+  new StreamedAnswer(front, line, call, source, response, framing, endWords).start();
+  if (socket !== null) process.nextTick(uncork, socket);
 }
 
-function flow(front: Front, line: Line, call: Call, reply: Reply, source: BodySource, response: ServerResponse, events: boolean): void {
-  const head = flat(reply.headers);
+function uncork(socket: Socket): void {
+  socket.uncork();
+}
+
+function resultWords(call: Call): string {
+  return streamEnd(resultOf(call, false));
+}
+
+function flow(front: Front, line: Line, call: Call, reply: Reply, source: BodySource, response: ServerResponse, form: Form): void {
   const contentType = reply.headers['content-type'];
-  const isEvents = typeof contentType === 'string' && contentType.trim().toLowerCase().startsWith('text/event-stream');
   const result = resultOf(call, false);
-  if (!events && !isEvents) {
-    pushOwn(head, result);
-    pour(front, line, call, source, response, reply.status, head, new PlainFraming());
-    return;
-  }
-  const kept: string[] = [];
-  for (let i = 0; i < head.length; i += 2)
-    if (head[i] !== 'content-type' && head[i] !== 'cache-control') kept.push(head[i] as string, head[i + 1] as string);
-  pushEventHead(kept);
-  pushOwn(kept, result);
-  pour(front, line, call, source, response, reply.status, kept, isEvents ? new EventRelay() : new EventMaker(contentType));
+  const isPlain = form === 'as_it_comes' && !isEventStream(contentType);
+  const head = isPlain ? flat(reply.headers) : framedHead(reply.headers, form);
+  pushOwn(head, result);
+  const framing = isPlain ? new PlainFraming() : framingFor(form, contentType, call);
+  pour(front, line, call, source, response, reply.status, head, framing);
 }
 
-function pushEventHead(head: string[]): void {
-  head.push('content-type', 'text/event-stream; charset=utf-8', 'cache-control', 'no-cache', 'x-accel-buffering', 'no');
+function framingFor(form: Form, contentType: string | string[] | undefined, call: Call): Framing {
+  if (form === 'frames') return new BinaryFraming();
+  return eventFraming(contentType, call.chosen === null ? Number.POSITIVE_INFINITY : call.chosen.settings.limits.eventBytes);
+}
+
+/** The provider's head for a body that is written in another form. */
+function framedHead(headers: ReplyHeaders, form: Form): string[] {
+  const head: string[] = [];
+  const theirs = flat(headers);
+  for (let i = 0; i < theirs.length; i += 2)
+    if (theirs[i] !== 'content-type' && theirs[i] !== 'cache-control') head.push(theirs[i] as string, theirs[i + 1] as string);
+  if (form === 'frames') {
+    head.push('content-type', FRAMES_TYPE, 'cache-control', 'no-cache', 'x-accel-buffering', 'no');
+    for (let i = 0; i < theirs.length; i += 2) if (theirs[i] === 'content-type') head.push(Header.contentType, theirs[i + 1] as string);
+  } else head.push('content-type', 'text/event-stream; charset=utf-8', 'cache-control', 'no-cache', 'x-accel-buffering', 'no');
+  return head;
 }
 
 /** An answer without a streamed body: a failure before its head, the agent's own error, a static fallback. */
-function answerWhole(response: ServerResponse, call: Call, events: boolean): void {
-  if (call.code !== Code.ok || !events) {
+function answerWhole(response: ServerResponse, call: Call, form: Form): void {
+  if (call.code !== Code.ok || form === 'as_it_comes') {
     if (call.code === Code.ok || call.code === Code.provider_error) answerRaw(response, call);
     else answerEnveloped(response, call);
     return;
   }
   const result = resultOf(call, false);
-  const head: string[] = [];
-  pushEventHead(head);
+  const reply = call.staticBody === null ? call.reply : null;
+  const headers: ReplyHeaders = reply === null ? { 'content-type': 'application/json' } : reply.headers;
+  const head = framedHead(headers, form);
   pushOwn(head, result);
-  const isStatic = call.staticBody !== null;
-  const reply = call.reply;
-  const maker = new EventMaker(isStatic || reply === null ? 'application/json' : reply.headers['content-type']);
+  const framing = framingFor(form, headers['content-type'], call);
+  const body = framing.chunk(call.staticBody ?? (reply as Reply).body);
   response.writeHead(200, head);
-  response.write(maker.chunk(call.staticBody ?? (reply as Reply).body));
-  response.end(maker.end(streamEnd(result)));
+  const before = framing.head(body.length);
+  if (before !== null) response.write(before);
+  response.write(body);
+  response.end(framing.end(framing.tellsResult ? streamEnd(result) : ''));
 }
 
-function wantsEvents(request: IncomingMessage): boolean {
+function formOf(request: IncomingMessage): Form {
   const accept = request.headers.accept;
-  return accept !== undefined && accept.includes('text/event-stream');
+  if (accept === undefined) return 'as_it_comes';
+  if (accept.includes(FRAMES_TYPE)) return 'frames';
+  return accept.includes('text/event-stream') ? 'events' : 'as_it_comes';
 }
 
 class StreamedAnswer implements BodySink, Stoppable {
@@ -120,17 +152,19 @@ class StreamedAnswer implements BodySink, Stoppable {
   readonly #source: BodySource;
   readonly #response: ServerResponse;
   readonly #framing: Framing;
+  readonly #endWords: EndWords;
   #isOver = false;
   #wroteAt = 0;
   #timer: Timer | null = null;
 
-  constructor(front: Front, line: Line, call: Call, source: BodySource, response: ServerResponse, framing: Framing) {
+  constructor(front: Front, line: Line, call: Call, source: BodySource, response: ServerResponse, framing: Framing, endWords: EndWords) {
     this.#front = front;
     this.#line = line;
     this.#call = call;
     this.#source = source;
     this.#response = response;
     this.#framing = framing;
+    this.#endWords = endWords;
   }
 
   start(): void {
@@ -138,7 +172,7 @@ class StreamedAnswer implements BodySink, Stoppable {
     this.#response.on('drain', () => {
       if (!this.#isOver) this.#source.resume();
     });
-    if (!(this.#framing instanceof PlainFraming)) this.#keepAlive();
+    if (this.#framing.keepAlive() !== null) this.#keepAlive();
     this.#source.pipe(this);
   }
 
@@ -146,29 +180,41 @@ class StreamedAnswer implements BodySink, Stoppable {
 
   chunk(data: Buffer): boolean {
     if (this.#isOver) return true;
-    const out = this.#framing.chunk(data);
-    if (out.length === 0) return true;
+    const framing = this.#framing;
+    const out = framing.chunk(data);
+    const goesOn = out.length === 0 || this.#write(out);
+    // The source answers with `cut`, which tells the caller.
+    if (framing.problem !== '') this.#source.cancel(Code.response_too_large, framing.problem);
+    return goesOn;
+  }
+
+  #write(out: Buffer | string): boolean {
     this.#wroteAt = this.#front.engine.clock.now();
-    return this.#response.write(out);
+    const response = this.#response;
+    const head = this.#framing.head(out.length);
+    if (head === null) return response.write(out);
+    // Both as one chunk of the answer and in one packet.
+    response.cork();
+    response.write(head);
+    const goesOn = response.write(out);
+    response.uncork();
+    return goesOn;
   }
 
   end(): void {
     if (!this.#close()) return;
-    this.#response.end(this.#framing.end(this.#framing instanceof EventMaker ? streamEnd(resultOf(this.#call, false)) : ''));
+    this.#response.end(this.#framing.end(this.#framing.tellsResult ? this.#endWords(this.#call) : ''));
   }
 
   /** The words are in the call's record already. */
   cut(code: Code): void {
     if (!this.#close()) return;
     if (this.#response.destroyed) return;
-    if (this.#framing instanceof PlainFraming) {
-      this.#break();
-      return;
-    }
     // The pipeline has set the code by now; a source of another make may not have.
     if (this.#call.code === Code.ok) this.#call.code = code;
-    const result = resultOf(this.#call, false);
-    this.#response.end(this.#framing.cut(streamEnd(result)));
+    const last = this.#framing.cut(this.#endWords(this.#call));
+    if (last === null) this.#break();
+    else this.#response.end(last);
   }
 
   // From the caller's connection.
@@ -208,12 +254,14 @@ class StreamedAnswer implements BodySink, Stoppable {
     this.#wroteAt = clock.now();
     const look = (): void => {
       const idleMs = clock.now() - this.#wroteAt;
-      if (idleMs >= COMMENT_EVERY_MS) {
-        if (this.#framing.isBetweenEvents && !this.#response.writableNeedDrain) this.#response.write(COMMENT);
+      if (idleMs >= ALIVE_EVERY_MS) {
+        const sign = this.#framing.keepAlive();
+        // Whoever does not read needs no sign of life, and would only be sent more of what it does not read.
+        if (sign !== null && !this.#response.writableNeedDrain) this.#response.write(sign);
         this.#wroteAt = clock.now();
-        this.#timer = clock.after(COMMENT_EVERY_MS, look);
-      } else this.#timer = clock.after(COMMENT_EVERY_MS - idleMs, look);
+        this.#timer = clock.after(ALIVE_EVERY_MS, look);
+      } else this.#timer = clock.after(ALIVE_EVERY_MS - idleMs, look);
     };
-    this.#timer = clock.after(COMMENT_EVERY_MS, look);
+    this.#timer = clock.after(ALIVE_EVERY_MS, look);
   }
 }

@@ -18,8 +18,9 @@ import type { Candidate } from '../table/snapshot.ts';
 import type { Exchange } from '../transports/transport.ts';
 import type { Transports } from '../transports/index.ts';
 import { MeteredBody } from './body.ts';
+import { markerFor } from './end-marker.ts';
 import { exchangeFor } from './exchange-for.ts';
-import { Judgement, judgeAnswer, judgeFailure, retryAfterMsOf } from './judge.ts';
+import { Judgement, type Outcome, judgeAnswer, judgeFailure, retryAfterMsOf } from './judge.ts';
 import { leaver, Run, type Stopped } from './run.ts';
 
 /** What the stage needs of the engine. */
@@ -43,6 +44,9 @@ const failures = new Map<number, Reason>();
 /** A caller that leaves when this share of its time is over has in truth timed out: the provider was slow. */
 const AS_GOOD_AS_TIMED_OUT = 0.95;
 
+/** How much later than the hosting sidecar the caller's one loses patience with a silent stream. */
+const HOST_SPEAKS_FIRST_MS = 1_000;
+
 /** Our own fault: no word about the provider. */
 const BROKEN = new Judgement(Code.internal, 'ignored', false, 'a fault in Agent-Reach');
 
@@ -56,8 +60,12 @@ export async function attempt(tools: AttemptTools, call: Call, pathHeader: strin
   const left = call.stepEndsAt - now;
   if (left <= 0) return notSent(tools, call, made, Code.deadline_exceeded, 'the time was over before the provider was contacted');
   const permit = call.panicked ? candidate.health.force(now) : candidate.health.admit(now);
-  if (permit === 0)
-    return notSent(tools, call, made, Code.breaker_open, `its breaker lets no call through (${candidate.health.usable(now)})`);
+  if (permit === 0) {
+    const why = candidate.health.usable(now);
+    // At the sidecar that hosts it: its agent is not dialled in, or not heard of any more.
+    if (why === 'offline') return notSent(tools, call, made, Code.connect_timeout, 'it is offline at present');
+    return notSent(tools, call, made, Code.breaker_open, `its breaker lets no call through (${why})`);
+  }
   candidate.provider.health.begin(now);
 
   const taskBound = left <= candidate.settings.timeoutMs;
@@ -83,7 +91,7 @@ export async function attempt(tools: AttemptTools, call: Call, pathHeader: strin
     made.status = reply.status;
     call.reply = reply;
     call.status = reply.status;
-    judgement = judge(call, candidate, reply, run.stopped, clock.now() - now, allowedMs);
+    judgement = judge(call, candidate, reply, run.stopped, clock.now() - now, allowedMs, taskBound);
   } catch (fault) {
     // A bug of ours; how far the provider got is not known. Permit and slot are given back all the same.
     timer.cancel();
@@ -126,7 +134,15 @@ function repeatable(call: Call, reply: Reply, run: Run): boolean {
   );
 }
 
-function judge(call: Call, candidate: Candidate, reply: Reply, stopped: Stopped, elapsedMs: number, allowedMs: number): Judgement {
+function judge(
+  call: Call,
+  candidate: Candidate,
+  reply: Reply,
+  stopped: Stopped,
+  elapsedMs: number,
+  allowedMs: number,
+  taskBound: boolean,
+): Judgement {
   if (stopped === 'task_time')
     return new Judgement(Code.deadline_exceeded, 'failure', false, `no answer within the ${Math.round(allowedMs)} ms that were left`);
   if (stopped === 'attempt_time')
@@ -138,6 +154,8 @@ function judge(call: Call, candidate: Candidate, reply: Reply, stopped: Stopped,
       false,
       call.work === null ? 'the caller went away' : 'the caller went away, or the work that this is part of was given up',
     );
+  // The hosting sidecar knows only the time of this attempt, and what was over for it is not over for the task.
+  if (reply.code === Code.deadline_exceeded && !taskBound) return new Judgement(Code.response_timeout, 'failure', false, reply.detail);
   if (reply.code !== Code.ok) return judgeFailure(reply);
   call.noRetry = reply.headers[Header.retry] === 'none';
   let parsed: unknown;
@@ -150,8 +168,8 @@ function judge(call: Call, candidate: Candidate, reply: Reply, stopped: Stopped,
     return parsed;
   };
   const { version } = candidate;
-  const first = judgeAnswer(reply, version.contract.success, json);
-  if (first.code !== Code.ok || reply.stream !== null || reply.status === 304) return first;
+  const first = judgeAnswer(reply, version.contract.success, json, call.http !== null);
+  if (first.code !== Code.ok || reply.stream !== null || hasNoContent(call, reply)) return first;
   if (first.definitely || version.output === null) return checkForm(call, candidate, reply, first);
   if (json() === undefined)
     return new Judgement(Code.invalid_response, 'failure', false, 'the answer is not JSON, and the contract has an output schema');
@@ -162,10 +180,16 @@ function judge(call: Call, candidate: Candidate, reply: Reply, stopped: Stopped,
   return first;
 }
 
+/** The answer to a HEAD has no body, and that of a redirect is not what the contract speaks of. */
+function hasNoContent(call: Call, reply: Reply): boolean {
+  if (reply.status === 304) return true;
+  return call.http !== null && (call.http.method === 'HEAD' || (reply.status >= 300 && reply.status < 400));
+}
+
 /** An answer that says it is JSON must be: said here once, so that breaker, metrics and Result agree. The hosting sidecar has looked already. */
 function checkForm(call: Call, candidate: Candidate, reply: Reply, good: Judgement): Judgement {
   if (reply.body.length === 0 || bodyKind(reply.headers['content-type']) !== 'json') return good;
-  if (candidate.provider.reach !== 'mesh' && !isWholeJson(reply.body))
+  if (candidate.provider.reach !== 'mesh' && !reply.isJson && !isWholeJson(reply.body))
     return new Judgement(Code.bad_response, 'failure', false, 'the answer says it is JSON and is not well formed');
   call.outputChecked = true;
   return good;
@@ -194,18 +218,25 @@ function follow(
   const { clock } = tools;
   const headMs = clock.now() - since;
   headTimer.cancel();
-  let timer: Timer | null = null;
-  const body = new MeteredBody(
-    reply.stream as NonNullable<Reply['stream']>,
-    (code, detail) => {
-      timer?.cancel();
+  const { candidate } = made;
+  const source = reply.stream as NonNullable<Reply['stream']>;
+  const isMesh = candidate.provider.reach === 'mesh';
+  // The hosting sidecar keeps the same clocks, knows more, and is to speak first; it looks for the marker as well.
+  const slackMs = isMesh ? HOST_SPEAKS_FIRST_MS : 0;
+  const { firstChunkMs, idleMs } = candidate.settings.streaming;
+  const times = { startedAt: since, firstChunkMs: firstChunkMs + slackMs, idleMs: idleMs + slackMs, totalAt: call.deadlineAt };
+  const declared = candidate.version.contract.streaming?.done ?? null;
+  const marker = isMesh ? null : markerFor(reply.headers, declared, source.endsByClose === true);
+  const body = new MeteredBody(source, clock, times, marker, {
+    came: (now) => candidate.health.progress(permit, now),
+    ended: (code, detail, firstMs) => {
       call.onCancel = null;
       call.bodyOpen = false;
-      const cancelled = code === Code.cancelled;
-      const ended = code === Code.ok ? judgement : new Judgement(code, cancelled ? 'ignored' : 'failure', false, detail);
+      const elapsedMs = clock.now() - since;
+      const ended = code === Code.ok ? judgement : new Judgement(code, outcomeOf(code, elapsedMs, call.deadlineAt - since), false, detail);
       if (code === Code.ok) made.started = 'done';
       if (code !== Code.ok) giveUp(run);
-      close(tools, call, run, made, permit, ended, headMs, clock.now() - since);
+      close(tools, call, run, made, permit, ended, firstMs ?? elapsedMs, elapsedMs);
       call.code = code;
       if (code !== Code.ok) {
         call.refusal = failure(made);
@@ -215,18 +246,19 @@ function follow(
       call.onBodyEnd = null;
       done?.();
     },
-    () => made.candidate.health.progress(permit, clock.now()),
-  );
+  });
   call.bodyOpen = true;
-  timer = clock.after(call.deadlineAt - clock.now(), () =>
-    body.cancel(Code.deadline_exceeded, 'the total time was over before the stream ended'),
-  );
   call.onCancel = () => body.cancel(Code.cancelled, 'the caller went away');
   call.reply = reply.withStream(body);
   call.code = Code.ok;
   call.refusal = null;
   call.definitelySuccess = judgement.definitely;
-  return new Verdict(streams, made.candidate.provider.agentId, reply.status, headMs);
+  return new Verdict(streams, candidate.provider.agentId, reply.status, headMs);
+}
+
+/** A cut counts against the provider, unless the caller left; one that left when its time was as good as over waited for nothing. */
+function outcomeOf(code: Code, elapsedMs: number, totalMs: number): Outcome {
+  return code === Code.cancelled && elapsedMs < AS_GOOD_AS_TIMED_OUT * totalMs ? 'ignored' : 'failure';
 }
 
 /** Gives back permit and slot, and tells health what was seen. `judgedMs` is the time that counts as slow or not. */

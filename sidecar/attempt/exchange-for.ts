@@ -1,15 +1,20 @@
-/** What one attempt sends beside the payload: time left, trace, path, identity and key, as headers that no caller can forge. */
+/**
+ * What one attempt sends beside the payload: time left, trace, path, identity and key, as headers that no caller can forge.
+ * The time of one attempt is that to the whole answer; of a stream it is only that to the head, and its body has what is
+ * left of the total.
+ */
 import { Header } from '../../proto/wire/headers.ts';
 import type { Attempt } from '../call/attempt-record.ts';
-import { type Call, headerOf } from '../call/call.ts';
+import { type Call, headerOf, HttpAsk } from '../call/call.ts';
 import type { Principal } from '../call/principal.ts';
-import type { Candidate } from '../table/snapshot.ts';
+import type { Candidate, Capability } from '../table/snapshot.ts';
 import { Exchange } from '../transports/transport.ts';
 
 export function exchangeFor(call: Call, candidate: Candidate, made: Attempt, allowedMs: number, now: number, pathHeader: string): Exchange {
+  const timeMs = call.stream ? call.deadlineAt - now : Math.min(allowedMs, call.deadlineAt - now);
   const own = [
     Header.deadlineMs,
-    String(Math.max(1, Math.floor(Math.min(allowedMs, call.deadlineAt - now)))),
+    String(Math.max(1, Math.floor(timeMs))),
     Header.deadlineTotalMs,
     String(Math.floor(call.totalMs)),
     Header.traceparent,
@@ -34,9 +39,22 @@ export function exchangeFor(call: Call, candidate: Candidate, made: Attempt, all
     call.contentType,
     call.headers,
     own,
-    allowedMs,
+    timeMs,
     candidate.settings.limits.responseBytes,
     typeof call.json === 'symbol' ? undefined : call.json,
-    call.http,
+    askOf(call),
   );
+}
+
+/** What the client shows is meant for whoever serves the name it asked for: another capability does not get to see it. */
+function askOf(call: Call): HttpAsk | null {
+  const { http } = call;
+  if (http === null || http.credentials.length === 0) return http;
+  return call.capability === namedBy(call) ? http : new HttpAsk(http.method, http.target);
+}
+
+/** Fallbacks and overrides lead to others. */
+function namedBy({ asked, table }: Call): Capability | null {
+  const name = asked.split('@', 1)[0] as string;
+  return table?.capabilities.get(name) ?? table?.aliases.get(name) ?? null;
 }

@@ -55,9 +55,9 @@ export function judgeFailure(reply: Reply): Judgement {
 
 /**
  * An answer with a head. `json` gives the parsed body, or undefined when it is not JSON; it is asked for only when a rule
- * of the contract needs it.
+ * of the contract needs it. `redirectsCount`: to a client that speaks HTTP itself a redirect is an answer like any other.
  */
-export function judgeAnswer(reply: Reply, rule: SuccessRule | null, json: () => unknown): Judgement {
+export function judgeAnswer(reply: Reply, rule: SuccessRule | null, json: () => unknown, redirectsCount = false): Judgement {
   if (reply.headers[Header.definitelySuccess] === 'true') return DEFINITELY_GOOD;
   if (rule !== null) {
     for (const condition of rule.definitely) if (holds(condition, reply.status, json)) return DEFINITELY_GOOD;
@@ -72,12 +72,17 @@ export function judgeAnswer(reply: Reply, rule: SuccessRule | null, json: () => 
           );
   }
   const status = reply.status;
-  if (status < 300 || status === 304) return GOOD;
+  if (status < 300 || status === 304 || (redirectsCount && status < 400)) return GOOD;
   if (status < 400) return new Judgement(Code.bad_response, 'failure', false, `a redirect (${status}) is not followed`);
-  if (status === 429) return new Judgement(Code.rate_limited, 'ignored', false, 'the provider limits its callers (429)');
-  if (status === 408 || status === 425) return new Judgement(Code.provider_error, 'ignored', false, `the provider answered ${status}`);
-  if (status < 500) return new Judgement(Code.provider_error, 'success', false, `the provider answered ${status}`);
-  return new Judgement(Code.provider_error, 'failure', false, `the provider answered ${status}`);
+  if (status === 429) return new Judgement(Code.rate_limited, 'ignored', false, `the provider limits its callers (429)${more(reply)}`);
+  const words = `the provider answered ${status}${more(reply)}`;
+  if (status === 408 || status === 425) return new Judgement(Code.provider_error, 'ignored', false, words);
+  return new Judgement(Code.provider_error, status < 500 ? 'success' : 'failure', false, words);
+}
+
+/** What the adapter has to add: the protocol's own words for an error that is no HTTP one. */
+function more(reply: Reply): string {
+  return reply.detail === '' ? '' : `: ${reply.detail}`;
 }
 
 function holds(condition: AnswerCondition, status: number, json: () => unknown): boolean {

@@ -19,16 +19,21 @@ export type WayIn = 'http' | 'mesh' | 'proxy' | 'json_rpc' | 'grpc' | 'channel' 
 /** Request headers, lower case, as Node gives them; a way in without headers makes an object with the same names. */
 export type HeaderView = Readonly<Record<string, string | string[] | undefined>>;
 
+const NO_CREDENTIALS: readonly string[] = Object.freeze([]);
+
 /** What an intercepted HTTP request asked for, to be asked of the provider in the same words. */
 export class HttpAsk {
   /** Upper case. */
   readonly method: string;
   /** Path and query as they came, beginning with `/`. */
   readonly target: string;
+  /** The client's own credentials for the provider, flat name, value …: `authorization`, `cookie`. Never ours. */
+  readonly credentials: readonly string[];
 
-  constructor(method: string, target: string) {
+  constructor(method: string, target: string, credentials: readonly string[] = NO_CREDENTIALS) {
     this.method = method;
     this.target = target;
+    this.credentials = credentials;
   }
 }
 

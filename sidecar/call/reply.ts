@@ -18,6 +18,8 @@ export interface BodySource {
   resume(): void;
   /** Stops the transfer and frees its connection; the sink then gets `cut`. */
   cancel(code: Code, detail: string): void;
+  /** True: nothing but the end of its connection tells the end of the body, so that a clean cut looks the same. Absent = false. */
+  readonly endsByClose?: boolean;
 }
 
 export type ReplyHeaders = Readonly<Record<string, string | string[] | undefined>>;
@@ -36,6 +38,8 @@ export class Reply {
   readonly reusedConnection: boolean;
   /** For refusals that say when to come back; 0 = unknown. */
   readonly retryAfterMs: number;
+  /** Set by an adapter that has seen already that the body is one well-formed JSON text: nobody need look again. */
+  isJson = false;
 
   constructor(
     code: Code,
@@ -57,6 +61,21 @@ export class Reply {
     this.detail = detail;
     this.reusedConnection = reusedConnection;
     this.retryAfterMs = retryAfterMs;
+  }
+
+  /** The same in other words. */
+  withDetail(detail: string): Reply {
+    return new Reply(
+      this.code,
+      this.started,
+      this.status,
+      this.headers,
+      this.body,
+      this.stream,
+      detail,
+      this.reusedConnection,
+      this.retryAfterMs,
+    );
   }
 
   /** The same head with another body source around the first. */

@@ -237,6 +237,12 @@ function splice(head: string, bytes: Buffer, tail: string): JsonBytes {
   return Buffer.concat([Buffer.from(head, 'utf8'), bytes, Buffer.from(tail, 'utf8')]);
 }
 
+/** A Result's JSON inside other text: a message of another protocol. */
+export function enclosed(head: string, json: JsonBytes, tail: string): JsonBytes {
+  if (typeof json === 'string') return asBytes(head) + json + asBytes(tail);
+  return Buffer.concat([Buffer.from(head, 'utf8'), json, Buffer.from(tail, 'utf8')]);
+}
+
 /** UTF-8 as one character a byte. Nearly always the text is ASCII and is that already. */
 function asBytes(text: string): string {
   return Buffer.byteLength(text) === text.length ? text : Buffer.from(text, 'utf8').toString('latin1');

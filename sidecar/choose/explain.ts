@@ -5,7 +5,7 @@
 import { compileRange } from '../../proto/language/range.ts';
 import { type Call, record } from '../call/call.ts';
 import type { TraceLine } from '../call/trace.ts';
-import type { Capability, Candidate, Version } from '../table/snapshot.ts';
+import { type Capability, type Candidate, offlineWords, type Version } from '../table/snapshot.ts';
 import { keyHash, keyOf } from './affinity.ts';
 import type { Chooser } from './choose.ts';
 import { standingOf, wordsFor } from './standing.ts';
@@ -109,7 +109,7 @@ function isInRange(call: Call, { capability, semver }: Version): boolean {
 function versionReason(call: Call, { version, provider }: Candidate): string {
   if (version.capability.canary?.get(version.text) === 0) return `version ${version.text} has a share of 0`;
   const allowed = call.lines.map((line) => line.text);
-  if (allowed.length === 0 && provider.health.offline && isInRange(call, version)) return 'offline';
+  if (allowed.length === 0 && provider.health.offline && isInRange(call, version)) return offlineWords(provider);
   if (allowed.length === 0)
     return `version ${version.text} is not what was asked for (${[call.range ?? 'no range', call.tags].filter((part) => part !== '').join(', ')})`;
   return `version ${version.text} is none of those this call may use (${allowed.join(', ')})`;

@@ -5,7 +5,7 @@
  */
 import type { Override } from '../../proto/language/types.ts';
 import type { Call } from '../call/call.ts';
-import type { Candidate, Provider } from '../table/snapshot.ts';
+import { type Candidate, offlineWords, type Provider } from '../table/snapshot.ts';
 import { type ProviderRules, ruleInForce } from './provider-rules.ts';
 
 export type Standing =
@@ -88,7 +88,7 @@ export function wordsFor(standing: Standing, candidate: Candidate, call: Call, r
     case 'tried':
       return 'tried already in this call';
     case 'offline':
-      return 'offline';
+      return offlineWords(provider);
     case 'ejected':
       return `ejected for another ${seconds(provider.health.ejectedUntil - now)} after failing in a row`;
     case 'breaker_open': {

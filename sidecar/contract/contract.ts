@@ -45,13 +45,18 @@ export function contract(call: Call, version: Version): Verdict {
     const from = rules.affinity.from;
     return new Verdict(noKey, 'header' in from ? `header ${from.header}` : `payload ${from.pointer}`);
   }
-  if (version.input !== null || isJson(call.contentType)) {
+  if ((version.input !== null && !isBare(call)) || isJson(call.contentType)) {
     const payload = payloadOf(call);
     if (payload === undefined) return new Verdict(notJson);
-    const problems = version.input === null ? null : version.input.validate(payload);
+    const problems = version.input === null || isBare(call) ? null : version.input.validate(payload);
     if (problems !== null) return new Verdict(misfit, problems);
   }
   return new Verdict(kept, version.capability.name, version.text, call.execution);
+}
+
+/** An intercepted request without a body, a GET as a rule, says all in its path: there is no payload that could be wrong. */
+function isBare(call: Call): boolean {
+  return call.http !== null && call.body.length === 0;
 }
 
 function isJson(contentType: string): boolean {

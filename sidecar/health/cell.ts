@@ -16,6 +16,8 @@ export type Announce = (cell: HealthCell, from: BreakerStateName, to: BreakerSta
 
 /** A new provider's weight rises in this many steps, the first being one of them. */
 export const SLOW_START_STEPS = 10;
+/** Steps are taken on this grid, all that are due together: thousands that came within seconds would else change the view at every call. */
+const SLOW_STEP_GRID_MS = 250;
 /** Errors alone never take the weight below this share: to say "none" is the breaker's business, and a provider without traffic cannot redeem itself. */
 export const MIN_ERROR_FACTOR = 0.05;
 /** A change of the error ratio by this much is worth telling readers of. */
@@ -278,11 +280,15 @@ export class HealthCell implements Timed, BreakerListener, SlowStarting {
   #setDue(): void {
     if (this.#forgotten) return;
     let due = this.#breaker.dueAt;
-    if (this.#nextSlowStepAt < due) due = this.#nextSlowStepAt;
+    if (this.#nextSlowStepAt < due) due = Math.min(due, onGrid(this.#nextSlowStepAt));
     if (this.#hostOpenUntil > 0 && this.#hostOpenUntil < due) due = this.#hostOpenUntil;
     this.dueAt = due;
     this.#schedule.schedule(this);
   }
+}
+
+function onGrid(at: number): number {
+  return at === Number.POSITIVE_INFINITY ? at : Math.ceil(at / SLOW_STEP_GRID_MS) * SLOW_STEP_GRID_MS;
 }
 
 function sameBreaker(a: BreakerSettings, b: BreakerSettings): boolean {

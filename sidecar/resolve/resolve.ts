@@ -9,7 +9,7 @@ import type { Random } from '../../base/random.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import type { Call } from '../call/call.ts';
 import { passing, refusing, Verdict } from '../call/verdict.ts';
-import type { Capability, Version } from '../table/snapshot.ts';
+import { type Capability, offlineWords, type Version } from '../table/snapshot.ts';
 import { drawOf, Split } from './canary.ts';
 import { match, type Matching } from './matching.ts';
 
@@ -167,8 +167,9 @@ function whyNot(version: Version): string {
 function listed(versions: readonly Version[]): string[] {
   return versions.map((version) => {
     const count = version.candidates.length;
-    const offline = version.candidates.filter((candidate) => candidate.provider.health.offline).length;
-    const note = offline === 0 ? '' : offline === count ? ', offline' : `, ${offline} of them offline`;
+    const offline = version.candidates.filter((candidate) => candidate.provider.health.offline);
+    const words = [...new Set(offline.map(({ provider }) => offlineWords(provider)))].join(' or ');
+    const note = offline.length === 0 ? '' : offline.length === count ? `, ${words}` : `, ${offline.length} of them ${words}`;
     return `${version.text} (${count} provider${count === 1 ? '' : 's'}${note})`;
   });
 }

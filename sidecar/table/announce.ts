@@ -14,7 +14,7 @@ import type { Subjects } from '../../proto/wire/subjects.ts';
 import { readAnswer } from './answer.ts';
 import { type Activity, Beats } from './beats.ts';
 import { bytesOf, type RegistryBus } from './bus.ts';
-import type { OwnAgent, OwnAgents, OwnSource } from './own-agents.ts';
+import { isDialIn, type OwnAgent, type OwnAgents, type OwnSource } from './own-agents.ts';
 import type { LeaderNews } from './sync.ts';
 
 /** Who this sidecar is, to the registry. */
@@ -163,7 +163,7 @@ export class Announcer {
   async #announceEach(changed: readonly string[], removed: readonly string[]): Promise<void> {
     for (const agentId of changed) {
       const agent = this.#parts.own.get(agentId);
-      if (agent !== null) await this.#registerNow(agent);
+      if (agent !== null && agent.state !== 'gone') await this.#registerNow(agent);
     }
     for (const agentId of removed) await this.#leaveNow(agentId, 'left');
   }
@@ -177,6 +177,8 @@ export class Announcer {
     await this.#registerNow(agent);
     // What was in force before stays in force at the registry when the new word is refused, and so it does here.
     if (agent.state === 'refused' && own.get(agentId) === agent) own.restore(agentId, before);
+    // It has been judged, and can be called when it has dialled in.
+    else if (agent.state === 'gone') await this.#leaveNow(agentId, 'left');
     return agent;
   }
 
@@ -185,6 +187,15 @@ export class Announcer {
     if (this.#parts.own.remove(agentId) === null) return false;
     await this.#leaveNow(agentId, 'left');
     return true;
+  }
+
+  /** An agent that dials in has lost its connection, or closed it: no lease is waited for. */
+  disconnected(agentId: string): void {
+    const { own } = this.#parts;
+    const agent = own.get(agentId);
+    if (agent === null || !isDialIn(agent) || agent.state === 'gone' || agent.state === 'refused') return;
+    own.setState(agent, 'gone');
+    void this.#leaveNow(agentId, 'left');
   }
 
   /** A sign of life of an agent; null when there is no such agent. */

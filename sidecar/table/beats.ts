@@ -11,7 +11,7 @@ import type { Random } from '../../base/random.ts';
 import { type Heartbeat, REGISTRY_WIRE } from '../../proto/wire/registry.ts';
 import type { Subjects } from '../../proto/wire/subjects.ts';
 import { bytesOf, type RegistryBus } from './bus.ts';
-import type { OwnAgent, OwnAgents } from './own-agents.ts';
+import { isDialIn, type OwnAgent, type OwnAgents } from './own-agents.ts';
 
 /** Beats come up to a tenth early or late, so that those of many sidecars do not meet. */
 const JITTER = 0.1;
@@ -123,7 +123,8 @@ export class Beats {
     // This process stood still (halted, or the machine asleep): what its agents said meanwhile is still to be read.
     if (lateMs > HALTED_MS) for (const agent of own.all()) agent.lastBeatAt += lateMs;
     for (const agent of own.all()) {
-      if (agent.source !== 'api' || agent.state === 'refused') continue;
+      // Of an agent that dials in its connection tells.
+      if (agent.source !== 'api' || agent.state === 'refused' || isDialIn(agent)) continue;
       const isSilent = this.idleMs(agent) > leaseMs;
       if (isSilent && agent.state !== 'gone') this.#parts.onSilent(agent);
       else if (!isSilent && agent.state === 'gone') this.#parts.onBack(agent);

@@ -36,11 +36,13 @@ export class FileTable {
   readonly #clock: Clock;
   readonly #log: Logger;
   readonly #read: TableReader;
+  readonly #fixedText: string | null;
   #seen = '';
   /** The stamp of a change that is not read yet; '' = none. */
   #fresh = '';
   #timer: Timer | null = null;
 
+  /** @param fixedText what the file would hold, when there is none: it is read once. */
   constructor(
     file: string,
     shownName: string,
@@ -49,6 +51,7 @@ export class FileTable {
     clock: Clock,
     log: Logger,
     read: TableReader = readTable,
+    fixedText: string | null = null,
   ) {
     this.#file = file;
     this.#shownName = shownName;
@@ -57,6 +60,7 @@ export class FileTable {
     this.#clock = clock;
     this.#log = log;
     this.#read = read;
+    this.#fixedText = fixedText;
   }
 
   /** Loads the file (or, when it is bad, the last good copy) and keeps looking at it until `stop`. */
@@ -64,7 +68,7 @@ export class FileTable {
     this.#seen = this.#stamp();
     this.#load();
     if (!this.#table.ready) this.#startFromLastGood();
-    this.#schedule();
+    if (this.#fixedText === null) this.#schedule();
   }
 
   stop(): void {
@@ -94,7 +98,7 @@ export class FileTable {
   #load(): void {
     let text: string;
     try {
-      text = readFileSync(this.#file, 'utf8');
+      text = this.#fixedText ?? readFileSync(this.#file, 'utf8');
     } catch (error) {
       const code = (error as NodeJS.ErrnoException).code ?? 'error';
       this.#refuse([{ file: this.#shownName, line: 0, column: 0, path: '', message: `cannot be read (${code})` }]);

@@ -25,6 +25,8 @@ export class InstalledTable implements Table {
   /** Refused tables since start. */
   refusals = 0;
   problems: readonly Problem[] = [];
+  /** Told after each installation. */
+  onInstall: () => void = () => {};
 
   constructor(clock: Clock, health: Health, here: Standpoint) {
     this.#clock = clock;
@@ -64,6 +66,7 @@ export class InstalledTable implements Table {
     this.source = source;
     this.staleBecause = '';
     this.problems = [];
+    this.onInstall();
     return snapshot;
   }
 

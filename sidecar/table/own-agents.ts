@@ -43,6 +43,11 @@ export class OwnAgent {
   }
 }
 
+/** It has no port: it is there exactly while it is connected. */
+export function isDialIn(agent: OwnAgent): boolean {
+  return agent.registration.record.endpoint.type === 'channel';
+}
+
 export interface FileChange {
   /** New ones, and those that say something else than before. */
   readonly changed: readonly string[];
@@ -56,6 +61,8 @@ export class OwnAgents {
   #changes = 0;
   /** Told which capabilities may have changed for the own table. */
   onChange: (names: readonly string[]) => void = () => {};
+  /** Whether an agent that dials in is connected; set by whoever holds the connections. */
+  isConnected: (agentId: string) => boolean = () => true;
   /** Told when the agents of the API have changed, to be kept on disk. */
   onApiChange: () => void = () => {};
 
@@ -95,6 +102,7 @@ export class OwnAgents {
   put(registration: AgentRegistration, source: OwnSource, now: number): OwnAgent {
     const before = this.#agents.get(registration.record.agentId);
     const agent = new OwnAgent(registration, source, now);
+    if (isDialIn(agent) && !this.isConnected(agent.agentId)) agent.state = 'gone';
     this.#agents.set(agent.agentId, agent);
     this.#moved(agent.agentId, [...(before?.names ?? []), ...agent.names], source === 'api' || before?.source === 'api');
     return agent;

@@ -156,6 +156,11 @@ export class Snapshot {
   }
 }
 
+/** In what way a provider is offline, for people. */
+export function offlineWords({ record, reach }: Provider): string {
+  return record.endpoint.type === 'channel' && reach !== 'mesh' ? 'not dialled in' : 'offline';
+}
+
 /** Whether an ACL lets a caller in; null = no, else the words of the pattern that did. */
 export function admittedBy(acl: Acl, team: string, role: string, id: string): string | null {
   if (acl.isPublic) return 'public';

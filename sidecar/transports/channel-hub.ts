@@ -9,11 +9,14 @@ import type { Exchange } from './transport.ts';
 /** One live connection, as the way out sees it. */
 export interface ChannelLink {
   readonly agentId: string;
+  /** It has ended, or another one has taken its place. */
+  readonly isOver: boolean;
   /**
    * Sends one call to the agent. `whole` collects the answer up to `maxResponseBytes`; `stream` settles with a head and a
    * BodySource; `head` with the first sign that the agent has it. Settles always; `exchange.abort` is set while it can stop.
+   * @param ask method and beginning of the params, as JSON: what is the same in every such call.
    */
-  send(exchange: Exchange, mode: 'whole' | 'stream' | 'head'): Promise<Reply>;
+  send(exchange: Exchange, ask: string, mode: 'whole' | 'stream' | 'head'): Promise<Reply>;
 }
 
 export class ChannelHub {

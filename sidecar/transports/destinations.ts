@@ -84,11 +84,14 @@ export class Destination {
     return judgeHost(host, this.#believesNumbers ? { ...ANY_NETWORK, allow: this.#policy.allow } : this.#policy);
   }
 
-  /** Gives only addresses at which a socket may be opened; an error with the reason when a name leads to none. */
-  lookupFor(url: URL): LookupFunction {
+  /**
+   * Gives only addresses at which a socket may be opened; an error with the reason when a name leads to none.
+   * @param resolve another way of finding addresses (a name server that the address names).
+   */
+  lookupFor(url: URL, resolve: LookupFunction = this.#resolve): LookupFunction {
     const port = portOf(url);
     return (hostname, options, callback) => {
-      this.#resolve(hostname, { ...options, all: true }, (error, found) => {
+      resolve(hostname, { ...options, all: true }, (error, found) => {
         if (error !== null) return callback(error, '', 0);
         const addresses = typeof found === 'string' ? [] : found;
         const reasons = addresses.map(({ address }) => this.#problem(address, port, hostname));

@@ -68,6 +68,11 @@ export class HttpExchange implements Tenant, BodySource, Progress {
     return this.slot !== null && this.slot.hasServed;
   }
 
+  /** HTTP/1.0 and `connection: close` framing; a body of a known length or in chunks cannot be cut unnoticed. */
+  get endsByClose(): boolean {
+    return this.#headers['content-length'] === undefined && this.#headers['transfer-encoding'] === undefined;
+  }
+
   /** Gives up at once: settles, and destroys the connection when the request is on one. */
   stop(): void {
     if (this.#isStreaming) this.cancel(Code.cancelled, 'stopped by the sidecar');
@@ -101,7 +106,7 @@ export class HttpExchange implements Tenant, BodySource, Progress {
       controller.pause();
       this.#settle(streaming(status, headers, this));
     } else {
-      const announced = headers['content-length'];
+      const announced = this.options.method === 'HEAD' ? undefined : headers['content-length'];
       if (typeof announced === 'string' && Number(announced) > this.#maxBytes) this.#tooLarge(`${announced} bytes are announced`);
     }
   }

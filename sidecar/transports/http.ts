@@ -6,10 +6,12 @@
 import type { Dispatcher } from 'undici';
 import { Code } from '../../proto/wire/codes.ts';
 import { OWN_PREFIX } from '../../proto/wire/headers.ts';
+import type { HttpAsk } from '../call/call.ts';
 import { failed, NO_BODY, type Reply } from '../call/reply.ts';
 import type { Candidate } from '../table/snapshot.ts';
 import { HttpExchange, type Mode } from './http-exchange.ts';
 import { HttpTarget } from './http-target.ts';
+import { inClientTerms, intercepted } from './intercepted.ts';
 import { forwardNegotiation, forwardRequestHeaders } from './hygiene.ts';
 import { applyMapping } from './mapping.ts';
 import type { Pool } from './pool.ts';
@@ -76,6 +78,7 @@ export class HttpTransport implements Transport {
     if (exchange.contentType !== '') headers.push('content-type', exchange.contentType);
     const own = exchange.own;
     for (let i = 0; i < own.length; i++) headers.push(own[i] as string);
+    if (exchange.http !== null) return sendIntercepted(exchange, exchange.http, target, pool, headers, mode);
     return run(exchange, pool, { method: 'POST', path: target.path, headers, body: exchange.body }, mode);
   }
 
@@ -98,13 +101,34 @@ function stopper(running: HttpExchange): () => void {
   return () => running.stop();
 }
 
-/** Starts an exchange on a pool; the only place where one is made, so that `abort` is set for all. */
-export function run(exchange: Exchange, pool: Pool, options: Dispatcher.DispatchOptions, mode: Mode): Promise<Reply> {
+/**
+ * Starts an exchange on a pool; the only place where one is made, so that `abort` is set for all.
+ * @param maxBytes of the answer as it comes: more than the body may have where an envelope is around it.
+ */
+export function run(
+  exchange: Exchange,
+  pool: Pool,
+  options: Dispatcher.DispatchOptions,
+  mode: Mode,
+  maxBytes: number = exchange.maxResponseBytes,
+): Promise<Reply> {
   return new Promise((resolve) => {
-    const running = new HttpExchange(options, mode, exchange.maxResponseBytes, exchange.fresh, pool, resolve);
+    const running = new HttpExchange(options, mode, maxBytes, exchange.fresh, pool, resolve);
     exchange.abort = stopper(running);
     pool.run(running);
   });
+}
+
+async function sendIntercepted(
+  exchange: Exchange,
+  http: HttpAsk,
+  target: HttpTarget,
+  pool: Pool,
+  headers: string[],
+  mode: Mode,
+): Promise<Reply> {
+  const reply = await run(exchange, pool, intercepted(http, exchange.body, target, headers), mode);
+  return inClientTerms(reply, target, exchange.candidate.version.capability.name);
 }
 
 function sendMapped(exchange: Exchange, target: HttpTarget, pool: Pool, headers: string[], mode: Mode): Promise<Reply> {

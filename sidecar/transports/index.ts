@@ -2,9 +2,14 @@
 import { Code } from '../../proto/wire/codes.ts';
 import { failed, type Reply } from '../call/reply.ts';
 import type { Candidate } from '../table/snapshot.ts';
+import { channelKind } from './channel.ts';
+import { grpcKind } from './grpc.ts';
 import { httpKind } from './http.ts';
+import { jsonRpcKind } from './json-rpc.ts';
+import { localKind } from './local.ts';
 import { meshKind } from './mesh.ts';
 import { mockKind } from './mock.ts';
+import { natsKind } from './nats.ts';
 import type { Exchange, Transport, TransportContext, TransportKind } from './transport.ts';
 
 export type TransportKinds = Readonly<Record<string, TransportKind>>;
@@ -15,9 +20,14 @@ const MESH = 'mesh';
 /** @param meshToken what the other sidecars know this one by; null = the mesh port is not used. */
 export function registerTransports(meshToken: string | null): TransportKinds {
   return {
+    channel: channelKind,
+    grpc: grpcKind,
     http: httpKind,
+    jsonrpc: jsonRpcKind,
+    local: localKind,
     [MESH]: meshKind(meshToken),
     mock: mockKind,
+    nats: natsKind,
   };
 }
 

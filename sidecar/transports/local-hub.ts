@@ -10,6 +10,8 @@ export interface LocalAgent {
 
 export class LocalHub {
   readonly #agents = new Map<string, LocalAgent>();
+  /** Told after an agent has come (`true`) or gone; set by the composition root. */
+  onChange: (agentId: string, isHere: boolean) => void = () => {};
 
   of(agentId: string): LocalAgent | null {
     return this.#agents.get(agentId) ?? null;
@@ -17,9 +19,10 @@ export class LocalHub {
 
   set(agent: LocalAgent): void {
     this.#agents.set(agent.agentId, agent);
+    this.onChange(agent.agentId, true);
   }
 
   delete(agentId: string): void {
-    this.#agents.delete(agentId);
+    if (this.#agents.delete(agentId)) this.onChange(agentId, false);
   }
 }

@@ -6,8 +6,10 @@
 import { Code, isCode } from '../../proto/wire/codes.ts';
 import { Header } from '../../proto/wire/headers.ts';
 import type { Started } from '../call/attempt-record.ts';
+import type { HttpAsk } from '../call/call.ts';
 import { failed, type Reply } from '../call/reply.ts';
 import type { Candidate } from '../table/snapshot.ts';
+import { FramedBody } from './framed-body.ts';
 import { run } from './http.ts';
 import type { Mode } from './http-exchange.ts';
 import { forwardRequestHeaders } from './hygiene.ts';
@@ -64,7 +66,9 @@ export class MeshTransport implements Transport {
   }
 
   async invokeStream(exchange: Exchange): Promise<Reply> {
-    return understood(await this.#send(exchange, 'stream'), exchange.candidate);
+    const reply = understood(await this.#send(exchange, 'stream'), exchange.candidate);
+    if (reply.stream === null || reply.headers[Header.frames] !== '1') return reply;
+    return reply.withStream(new FramedBody(reply.stream));
   }
 
   close(): Promise<void> {
@@ -78,7 +82,8 @@ export class MeshTransport implements Transport {
     const refusal = forwardRequestHeaders(exchange.incoming, exchange.own, null, headers);
     if (refusal !== '') return Promise.resolve(failed(Code.invalid_request, 'not_started', refusal));
     if (exchange.contentType !== '') headers.push('content-type', exchange.contentType);
-    if (mode === 'stream') headers.push(Header.stream, '1');
+    if (mode === 'stream') headers.push(Header.stream, '1', Header.frames, '1');
+    if (exchange.http !== null) pushAsk(exchange.http, headers);
     const own = exchange.own;
     for (let i = 0; i < own.length; i++) headers.push(own[i] as string);
     return run(
@@ -102,6 +107,13 @@ export class MeshTransport implements Transport {
       return `the mesh address of the sidecar ${via} cannot be used: ${(error as Error).message}`;
     }
   }
+}
+
+/** An intercepted request, for the other sidecar to repeat in its own words. */
+function pushAsk({ method, target, credentials }: HttpAsk, headers: string[]): void {
+  headers.push(Header.method, method, Header.target, target);
+  for (let i = 0; i + 1 < credentials.length; i += 2)
+    headers.push(credentials[i] === 'cookie' ? Header.cookie : Header.authorization, credentials[i + 1] as string);
 }
 
 /** What the other sidecar said of the work, read from its headers. Pure but for letting go of a stream that is not one. */

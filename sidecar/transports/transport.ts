@@ -23,7 +23,7 @@ export class Exchange {
   readonly incoming: HeaderView;
   /** Flat name, value, name, value …: identity, deadline, trace, path. Cannot be removed or replaced by the caller's. */
   readonly own: readonly string[];
-  /** What is left for this attempt, milliseconds. */
+  /** What is left for this attempt, of a stream for all of it, milliseconds. The attempt stage keeps the clocks; this is for telling. */
   readonly timeoutMs: number;
   readonly maxResponseBytes: number;
   /** The payload parsed, when somebody needed it already; undefined otherwise (mapping templates parse it themselves). */
@@ -82,6 +82,8 @@ export interface TransportContext {
   readonly maxResponseHeaderBytes: number;
   /** Where connections may lead; absent = anywhere: the table is its operator's own file. */
   readonly destinations?: Destinations | null;
+  /** For what an operator should know and no call's Result can say; absent = nobody listens. */
+  readonly warn?: (words: string) => void;
   /** The agents that have dialled in to this sidecar. Absent in the lab. */
   readonly channels?: ChannelHub;
   /** The agents inside this process. Absent in the lab. */

@@ -8,7 +8,9 @@
  * Latency at a fixed 1,000 calls a second, the paths taking turns every 10 ms, so that a stall of the machine meets all
  * alike. The tail is judged only in windows in which the direct calls themselves were quick.
  *
- *     make bench-call                     about two minutes; the last line is one JSON object
+ * When all that is taken, the other ways in and out are measured alike, on a sidecar of their own.
+ *
+ *     make bench-call                     about three minutes; the last line is one JSON object
  *     node dist/test/bench/call.js --quick      seconds, for development: the figures are rough
  *     node dist/test/bench/call.js --profile    CPU profiles of floor, sidecar and host at saturation, in build/*.cpuprofile
  *
@@ -26,6 +28,7 @@ import { figuresOf, type Latency, type Pass, PATHS, type PathName, perCall, type
 import type { Order, Paced, Saturated } from './load.ts';
 import { CALLER_TOKEN, callerSettings, DIRECT, HOSTED, hostSettings } from './scenario.ts';
 import { Server } from './servers.ts';
+import { type WayName, wayFigures, waysHere, waysSettings, wayTable, wayTarget, type WayWindow } from './ways.ts';
 
 interface Plan {
   readonly idleMs: number;
@@ -34,10 +37,12 @@ interface Plan {
   readonly rounds: number;
   readonly windowMs: number;
   readonly windows: number;
+  /** Windows of the other ways in and out. */
+  readonly wayWindows: number;
 }
 
-const FULL: Plan = { idleMs: 3_000, warmMs: 3_000, passMs: 5_000, rounds: 3, windowMs: 10_000, windows: 5 };
-const QUICK: Plan = { idleMs: 500, warmMs: 700, passMs: 1_000, rounds: 3, windowMs: 2_000, windows: 2 };
+const FULL: Plan = { idleMs: 3_000, warmMs: 3_000, passMs: 5_000, rounds: 3, windowMs: 10_000, windows: 5, wayWindows: 2 };
+const QUICK: Plan = { idleMs: 500, warmMs: 700, passMs: 1_000, rounds: 3, windowMs: 2_000, windows: 2, wayWindows: 1 };
 const CONNECTIONS = 16;
 const RATE_PER_SEC = 1_000;
 const SLICE_MS = 10;
@@ -51,6 +56,8 @@ class Stage {
   accessLog = '';
   readonly #asModules: boolean;
   #load: Server | null = null;
+  #agentUrl = '';
+  readonly #wayTargets = new Map<WayName, Target>();
 
   /** @param asModules the sidecars from their modules, for profiles. */
   constructor(asModules: boolean) {
@@ -60,6 +67,7 @@ class Stage {
   async build(): Promise<void> {
     const agent = this.#start('agent', 'test/bench/agent.ts', [], true);
     const agentUrl = `http://127.0.0.1:${(await agent.ask<{ port: number }>(null)).port}`;
+    this.#agentUrl = agentUrl;
     const floor = this.#start(
       'floor',
       'test/bench/floor/floor.ts',
@@ -100,6 +108,31 @@ class Stage {
 
   pace(windowMs: number): Promise<Paced> {
     const targets = PATHS.map((name) => this.targets[name]);
+    return this.#order<Paced>(
+      { do: 'pace', targets, connections: CONNECTIONS, ratePerSec: RATE_PER_SEC, windowMs, sliceMs: SLICE_MS },
+      windowMs,
+    );
+  }
+
+  /** The sidecar of the other ways; started when the plain figures are taken, so that it cannot disturb them. */
+  async buildWays(): Promise<Server> {
+    let grpcAgentPort: number | null = null;
+    if (waysHere().includes('grpc_out'))
+      grpcAgentPort = (await this.#start('grpc-agent', 'test/bench/grpc-agent.ts', [], false).ask<{ port: number }>(null, 20_000)).port;
+    const sidecar = this.#sidecar('ways', waysSettings(this.#agentUrl, grpcAgentPort));
+    const httpPort = Number(new URL(await this.#said(sidecar, /listens on (http:\/\/[^\s,]+)/)).port);
+    const grpcPort = Number(await this.#said(sidecar, /, gRPC [^\s,]*:(\d+)/));
+    for (const name of waysHere()) this.#wayTargets.set(name, wayTarget(name, httpPort, grpcPort));
+    return sidecar;
+  }
+
+  saturateWay(way: WayName, durationMs: number): Promise<Saturated> {
+    const target = this.#wayTargets.get(way) as Target;
+    return this.#order<Saturated>({ do: 'saturate', target, connections: CONNECTIONS, durationMs }, durationMs);
+  }
+
+  paceWays(windowMs: number): Promise<Paced> {
+    const targets = [this.targets.direct, ...this.#wayTargets.values()];
     return this.#order<Paced>(
       { do: 'pace', targets, connections: CONNECTIONS, ratePerSec: RATE_PER_SEC, windowMs, sliceMs: SLICE_MS },
       windowMs,
@@ -218,8 +251,38 @@ async function measure(stage: Stage, plan: Plan): Promise<number> {
   const measured = { rounds, windows, errors: errors.count, idleRssBytes: idle.rssBytes, loadedRssBytes: loaded.rssBytes };
   const figures = figuresOf(measured);
   console.log(`\n${tableOf(measured, figures)}\n`);
-  console.log(JSON.stringify(figures));
+  const ways = errors.count === 0 ? await measureWays(stage, plan, errors) : {};
+  console.log(JSON.stringify({ ...figures, errors: errors.count, ...ways }));
   return errors.count;
+}
+
+/** The other ways in and out, on a sidecar of their own. */
+async function measureWays(stage: Stage, plan: Plan, errors: Errors): Promise<Readonly<Record<string, number>>> {
+  const sidecar = await stage.buildWays();
+  const ways = waysHere();
+  const wayPass = async (way: WayName, durationMs: number): Promise<Pass> => {
+    const before = await used([sidecar]);
+    const seen = await stage.saturateWay(way, durationMs);
+    const cpuUs = (await used([sidecar])) - before;
+    errors.add(seen);
+    return { calls: seen.calls, elapsedMs: seen.elapsedMs, cpuUs };
+  };
+  for (const way of ways) await wayPass(way, plan.warmMs);
+  const passes: Partial<Record<WayName, Pass[]>> = {};
+  for (let i = 0; i < plan.rounds && errors.count === 0; i++) {
+    for (const way of ways) (passes[way] ??= []).push(await wayPass(way, plan.passMs));
+    console.log(
+      `  ways, round ${i + 1}: ${ways.map((way) => `${way} ${perCall(passes[way]?.at(-1) as Pass).toFixed(1)}`).join(', ')} us of CPU per call`,
+    );
+  }
+  const windows: WayWindow[] = [];
+  for (let i = 0; i < plan.wayWindows && errors.count === 0; i++) {
+    const seen = await stage.paceWays(plan.windowMs);
+    errors.add(seen);
+    windows.push(Object.fromEntries(seen.paths.map((path): [string, Latency] => [path.name, path])));
+  }
+  console.log(`\n${wayTable(passes, windows)}\n`);
+  return wayFigures(passes, windows);
 }
 
 /** One profile for each measured process but the agent; nothing else is asked of this run. */

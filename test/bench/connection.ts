@@ -4,6 +4,7 @@
  * status line, `content-length`, a body; an answer without a length is an error, not something to guess at.
  */
 import { connect, type Socket } from 'node:net';
+import { isDeepStrictEqual } from 'node:util';
 
 export interface Target {
   readonly name: string;
@@ -13,7 +14,23 @@ export interface Target {
   readonly headers: Readonly<Record<string, string>>;
   /** The answer must be an envelope of success around the agent's answer, not the answer itself. */
   readonly enveloped: boolean;
+  /** Absent: plain HTTP. */
+  readonly speaks?: 'json_rpc' | 'grpc';
+  /** The capability, where it does not stand in the path. */
+  readonly asks?: string;
 }
+
+/** Whoever sends one request at a time to a target. */
+export interface Caller {
+  /** `performance.now()` of the request under way. */
+  readonly sentAt: number;
+  open(): Promise<void>;
+  send(now: number): void;
+  close(): void;
+}
+
+/** Hears of every request that was sent, once: null, or what went wrong. */
+export type CallerDone = (caller: Caller, problem: string | null) => void;
 
 /** What an envelope of success begins with. */
 const SUCCESS = Buffer.from('{"code":0,');
@@ -25,6 +42,22 @@ export function requestBytes(target: Target, body: Buffer): Buffer {
   const own = Object.entries(target.headers).map(([name, value]) => `${name}: ${value}\r\n`);
   const head = `POST ${target.path} HTTP/1.1\r\nhost: 127.0.0.1:${target.port}\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n${own.join('')}\r\n`;
   return Buffer.concat([Buffer.from(head), body]);
+}
+
+/** The question as a JSON-RPC request. */
+export function rpcBody(target: Target, question: Buffer): Buffer {
+  return Buffer.concat([Buffer.from(`{"jsonrpc":"2.0","id":1,"method":"${target.asks ?? ''}","params":`), question, Buffer.from('}')]);
+}
+
+const RPC_BEGINS = Buffer.from('{"jsonrpc":"2.0","result":');
+const RPC_ENDS = Buffer.from(',"id":1}');
+
+/** What is wrong with a JSON-RPC answer around an envelope. */
+export function rpcProblem(body: Buffer, expected: Buffer, inFull: boolean): string | null {
+  const inner = body.subarray(RPC_BEGINS.length, body.length - RPC_ENDS.length);
+  if (!body.subarray(0, RPC_BEGINS.length).equals(RPC_BEGINS) || !body.subarray(-RPC_ENDS.length).equals(RPC_ENDS))
+    return `not the JSON-RPC result of request 1: ${body.toString('utf8', 0, 300)}`;
+  return bodyProblem(inner, true, expected, inFull);
 }
 
 /** What is wrong with an answer's body; null = nothing. Every answer is looked at, one of many in full. */
@@ -41,27 +74,28 @@ export function bodyProblem(body: Buffer, enveloped: boolean, expected: Buffer, 
     provider: string;
     attempts: unknown[];
   };
-  if (result.code !== 0 || JSON.stringify(result.data) !== expected.toString('utf8'))
+  // In any order of keys: a way out that builds JSON has its own.
+  if (result.code !== 0 || !isDeepStrictEqual(result.data, JSON.parse(expected.toString('utf8'))))
     return 'the envelope does not hold the answer of the agent';
   if (!/^[0-9a-f]{32}$/.test(result.trace_id) || typeof result.provider !== 'string' || result.attempts.length !== 1)
     return 'the envelope lacks trace_id, provider or its one attempt';
   return null;
 }
 
-export class Connection {
+export class Connection implements Caller {
   /** `performance.now()` of the request under way. */
   sentAt = 0;
   readonly #target: Target;
   readonly #request: Buffer;
   readonly #expected: Buffer;
-  readonly #done: (connection: Connection, problem: string | null) => void;
+  readonly #done: CallerDone;
   #socket: Socket | null = null;
   #held: Buffer | null = null;
   #isBusy = false;
   #answers = 0;
 
   /** `done` hears of every request that was sent, once: null, or what went wrong. */
-  constructor(target: Target, request: Buffer, expected: Buffer, done: (connection: Connection, problem: string | null) => void) {
+  constructor(target: Target, request: Buffer, expected: Buffer, done: CallerDone) {
     this.#target = target;
     this.#request = request;
     this.#expected = expected;
@@ -118,6 +152,7 @@ export class Connection {
     const inFull = this.#answers++ % SAMPLE === 0;
     if (bytes.length > total) this.#end('more bytes than one answer');
     else if (!head.startsWith('HTTP/1.1 200 ')) this.#end(`${head.slice(9, 12)}: ${body.toString('utf8', 0, 300)}`);
+    else if (this.#target.speaks === 'json_rpc') this.#end(rpcProblem(body, this.#expected, inFull));
     else this.#end(bodyProblem(body, this.#target.enveloped, this.#expected, inFull));
   }
 }

@@ -8,7 +8,7 @@
  * connection counts; how late after its schedule that was (the timer's grain, a stall of this very process) is reported
  * apart, since it says nothing about the path.
  */
-import { Connection, requestBytes, type Target } from './connection.ts';
+import { type Caller, type CallerDone, Connection, requestBytes, rpcBody, type Target } from './connection.ts';
 import { quantile } from './figures.ts';
 import { ANSWER, QUESTION } from './payload.ts';
 
@@ -60,15 +60,20 @@ class Faults {
   }
 }
 
-async function opened(
-  target: Target,
-  count: number,
-  done: (connection: Connection, problem: string | null) => void,
-): Promise<Connection[]> {
-  const request = requestBytes(target, QUESTION);
-  const connections = Array.from({ length: count }, () => new Connection(target, request, ANSWER, done));
-  await Promise.all(connections.map((each) => each.open()));
-  return connections;
+async function opened(target: Target, count: number, done: CallerDone): Promise<Caller[]> {
+  const callers = await callersOf(target, count, done);
+  await Promise.all(callers.map((each) => each.open()));
+  return callers;
+}
+
+async function callersOf(target: Target, count: number, done: CallerDone): Promise<Caller[]> {
+  if (target.speaks === 'grpc') {
+    // Loaded for its own passes only: the plain ones are measured without it.
+    const { grpcCallers } = await import('./grpc-caller.ts');
+    return grpcCallers(target, count, QUESTION, ANSWER, done);
+  }
+  const request = requestBytes(target, target.speaks === 'json_rpc' ? rpcBody(target, QUESTION) : QUESTION);
+  return Array.from({ length: count }, () => new Connection(target, request, ANSWER, done));
 }
 
 async function saturate(target: Target, count: number, durationMs: number): Promise<Saturated> {
@@ -100,8 +105,8 @@ async function saturate(target: Target, count: number, durationMs: number): Prom
 class Path {
   readonly target: Target;
   readonly latencies: number[] = [];
-  readonly #free: Connection[] = [];
-  readonly #all: Connection[] = [];
+  readonly #free: Caller[] = [];
+  readonly #all: Caller[] = [];
   /** When calls were taken up that wait for a connection, oldest first. */
   readonly #waiting: number[] = [];
   readonly #faults: Faults;
@@ -132,7 +137,7 @@ class Path {
     for (const each of this.#all) each.close();
   }
 
-  #ended(connection: Connection, problem: string | null): void {
+  #ended(connection: Caller, problem: string | null): void {
     this.#underWay--;
     if (problem !== null) this.#faults.add(this.target, problem);
     this.latencies.push(performance.now() - connection.sentAt);

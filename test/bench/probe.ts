@@ -7,10 +7,21 @@ import { writeFileSync } from 'node:fs';
 import type { Session } from 'node:inspector/promises';
 
 /** What can be asked. `profile` names the file that `unprofile` will write. */
-export type Ask = { readonly ask: 'usage' } | { readonly ask: 'profile' } | { readonly ask: 'unprofile'; readonly file: string };
+export type Ask =
+  | { readonly ask: 'usage' }
+  | { readonly ask: 'memory' }
+  | { readonly ask: 'profile' }
+  | { readonly ask: 'unprofile'; readonly file: string };
 
 export interface Usage {
   readonly cpuUs: number;
+  readonly rssBytes: number;
+}
+
+/** What is in use after everything that can be collected has been. */
+export interface Memory {
+  /** Heap, and what hangs on it outside: buffers among it. */
+  readonly usedBytes: number;
   readonly rssBytes: number;
 }
 
@@ -39,7 +50,25 @@ async function unprofile(file: string): Promise<void> {
   writeFileSync(file, JSON.stringify(taken));
 }
 
+/** Collects first, several times: what a finalizer lets go is found by the next. */
+async function memory(): Promise<Memory> {
+  const { setFlagsFromString } = await import('node:v8');
+  const { runInNewContext } = await import('node:vm');
+  setFlagsFromString('--expose-gc');
+  const collect = runInNewContext('gc') as () => void;
+  for (let i = 0; i < 4; i++) {
+    collect();
+    await new Promise((done) => setImmediate(done));
+  }
+  const { heapUsed, external, rss } = process.memoryUsage();
+  return { usedBytes: heapUsed + external, rssBytes: rss };
+}
+
 async function answer(message: Ask): Promise<void> {
+  if (message.ask === 'memory') {
+    process.send?.(await memory());
+    return;
+  }
   if (message.ask === 'profile') await profile();
   else if (message.ask === 'unprofile') await unprofile(message.file);
   process.send?.(usage());

@@ -12,7 +12,7 @@ export const CALLER_TOKEN = 'bench-caller-token-0123456789';
 const MESH_TOKEN = 'bench-mesh-token-0123456789';
 const HOST = 'bench-host';
 
-function contract(name: string): unknown {
+export function contract(name: string): unknown {
   return {
     name,
     version: '2.0.0',
@@ -29,14 +29,19 @@ function contract(name: string): unknown {
   };
 }
 
-function provider(agentId: string, offer: string, agentUrl: string, via: string | null): unknown {
+/** @param endpoint where it is, as it is written in a table. */
+export function provider(agentId: string, offer: string, endpoint: object, via: string | null): unknown {
   return {
     agent_id: agentId,
     offers: [`${offer}@2.0.0`],
-    endpoint: { type: 'http', address: agentUrl },
+    endpoint,
     locality: { region: 'eu', zone: 'a' },
     ...(via === null ? {} : { via }),
   };
+}
+
+function http(address: string): object {
+  return { type: 'http', address };
 }
 
 function settings(name: string, own: object, table: object): string {
@@ -50,7 +55,7 @@ export function hostSettings(agentUrl: string): string {
   return settings(
     HOST,
     { mesh: { listen: '127.0.0.1:0', token: MESH_TOKEN }, callers: [{ agent: 'crm.order.a1', token: `${CALLER_TOKEN}-host` }] },
-    { contracts: [contract(HOSTED)], providers: [provider('crm.order.b1', HOSTED, agentUrl, HOST)] },
+    { contracts: [contract(HOSTED)], providers: [provider('crm.order.b1', HOSTED, http(agentUrl), HOST)] },
   );
 }
 
@@ -61,7 +66,7 @@ export function callerSettings(agentUrl: string, hostMeshUrl: string): string {
     { mesh: { listen: '127.0.0.1:0', token: MESH_TOKEN }, callers: [{ agent: 'crm.planner.a1', token: CALLER_TOKEN }] },
     {
       contracts: [contract(DIRECT), contract(HOSTED)],
-      providers: [provider('crm.order.a1', DIRECT, agentUrl, null), provider('crm.order.b1', HOSTED, agentUrl, HOST)],
+      providers: [provider('crm.order.a1', DIRECT, http(agentUrl), null), provider('crm.order.b1', HOSTED, http(agentUrl), HOST)],
       sidecars: [{ name: HOST, mesh: hostMeshUrl }],
     },
   );

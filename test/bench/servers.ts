@@ -6,13 +6,13 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, openSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { COMPILED, REPO } from '../support/paths.ts';
-import type { Ask, Usage } from './probe.ts';
+import type { Ask, Memory, Usage } from './probe.ts';
 
 const ANSWER_WITHIN_MS = 5_000;
 
 /** Node's arguments for a program of this tree, as a user would start it: the sidecar from its bundle, nothing with source maps. */
 function plainArgs(program: string, asModules: boolean): string[] {
-  if (!COMPILED) return ['--import', 'tsx', join(REPO, program)];
+  if (!COMPILED) return ['--import', import.meta.resolve('tsx'), join(REPO, program)];
   return [program === 'sidecar/main.ts' && !asModules ? join(REPO, 'dist', 'bundle', 'main.js') : built(program)];
 }
 
@@ -56,7 +56,7 @@ export class Server {
   static start(name: string, program: string, options: StartOptions): Server {
     const output = openSync(options.outputFile, 'w');
     const args = [
-      ...(options.measured && !COMPILED ? ['--import', 'tsx'] : []),
+      ...(options.measured && !COMPILED ? ['--import', import.meta.resolve('tsx')] : []),
       ...(options.measured ? probeArgs() : []),
       ...plainArgs(program, options.asModules),
       ...(options.args ?? []),
@@ -110,6 +110,10 @@ export class Server {
 
   usage(): Promise<Usage> {
     return this.#probe({ ask: 'usage' });
+  }
+
+  memory(): Promise<Memory> {
+    return this.ask<Memory>({ ask: 'memory' } satisfies Ask, 60_000);
   }
 
   profile(): Promise<Usage> {

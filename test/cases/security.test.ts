@@ -370,9 +370,12 @@ t.test('C116 a web page gets nothing from either port, on no path', async (t) =>
         ['GET /v1/health HTTP/1.1\r\nHost: evil.test\r\nHost: 127.0.0.1\r\n\r\n', [400, 403]],
         ['GET /v1/health HTTP/1.1\r\n\r\n', [400]],
         ['GET /v1/health HTTP/1.0\r\n\r\n', [403]],
-        [`GET http://evil.test/v1/health HTTP/1.1\r\nHost: evil.test\r\n\r\n`, [400, 403]],
+        // The agents' port is a forward proxy: whoever shows no credential there gets no further, whatever the host.
+        [`GET http://evil.test/v1/health HTTP/1.1\r\nHost: evil.test\r\n\r\n`, port === local ? [407] : [400, 403]],
+        [`GET http://evil.test/v1/health HTTP/1.1\r\nHost: evil.test\r\nOrigin: http://evil.test\r\n\r\n`, [400, 403]],
+        [`GET http://${NAME}/ HTTP/1.1\r\nHost: ${NAME}\r\nOrigin: http://evil.test\r\n\r\n`, [400, 403]],
         [`GET http://127.0.0.1:${port}/v1/health HTTP/1.1\r\nHost: evil.test\r\n\r\n`, [400, 403]],
-        ['CONNECT evil.test:443 HTTP/1.1\r\nHost: evil.test\r\n\r\n', [0, 400, 403]],
+        ['CONNECT evil.test:443 HTTP/1.1\r\nHost: evil.test\r\n\r\n', port === local ? [405] : [0, 400, 403]],
       ] as const) {
         const client = await RawClient.to(port);
         client.write(text);

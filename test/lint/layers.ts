@@ -39,8 +39,9 @@ const SIDECAR: readonly (readonly string[])[] = [
   ['sidecar/observe/', 'sidecar/send/', 'sidecar/deliver/', 'sidecar/settle.ts', 'sidecar/assemble.ts'],
   ['sidecar/pipeline.ts', 'sidecar/explain.ts'],
   ['sidecar/accept/', 'sidecar/join.ts'],
-  ['sidecar/sidecar.ts'],
-  ['sidecar/lab/'],
+  ['sidecar/sidecar.ts', 'sidecar/embed/'],
+  ['sidecar/embedded.ts'],
+  ['sidecar/library.ts', 'sidecar/lab/'],
   ['sidecar/cli.ts'],
   ['sidecar/main.ts'],
 ];

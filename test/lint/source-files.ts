@@ -21,7 +21,7 @@ function walk(top: string, folder: string, found: string[]): void {
     return; // not there yet
   }
   for (const entry of entries) {
-    if (entry.name === 'node_modules') continue;
+    if (entry.name === 'node_modules' || entry.name === 'dist') continue;
     const path = `${folder}/${entry.name}`;
     if (entry.isDirectory()) walk(top, path, found);
     else if (entry.name.endsWith('.ts')) found.push(path);

@@ -26,7 +26,7 @@ function* filesBelow(folder: string): Generator<string> {
 /** The file a built one comes from, or null when it was not built from a file. */
 function originOf(built: string): string {
   const relative = built.slice(DIST.length + 1);
-  const source = relative.replace(/\.js(\.map)?$/, '.ts');
+  const source = relative.replace(/\.d\.ts$|\.js(\.map)?$/, '.ts');
   return join(REPO, source);
 }
 

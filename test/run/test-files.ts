@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { REPO } from '../support/paths.ts';
 
 /** Folders of `test/` that hold test files. `lint` proves that the rules of the house still bite. */
-export const TEST_FOLDERS: readonly string[] = ['unit', 'pipeline', 'conformance', 'cases', 'attacks', 'e2e', 'lint'];
+export const TEST_FOLDERS: readonly string[] = ['unit', 'pipeline', 'conformance', 'cases', 'attacks', 'e2e', 'sdk', 'lint'];
 
 /**
  * The test files as sources (`test/unit/base/clock.test.ts`), sorted. `only` keeps those whose path contains one of the

@@ -40,7 +40,8 @@ const SETTINGS = {
   deadlineMs: 10_000,
   retry: { max: 1, backoffMs: 25, backoffMaxMs: 250, minRemainingRatio: 0.2 },
   breaker: BREAKER,
-  limits: { perCaller: 100, perProvider: 100, requestBytes: 1_048_576, responseBytes: 4_194_304 },
+  limits: { perCaller: 100, perProvider: 100, requestBytes: 1_048_576, responseBytes: 4_194_304, eventBytes: 1_048_576 },
+  streaming: { firstChunkMs: 30_000, idleMs: 60_000 },
   fallback: null,
   load: 'least_request',
   panic: false,
@@ -68,7 +69,7 @@ export function candidateOf(
     output: null,
     execution: 'once',
     acl,
-    streaming: true,
+    streaming: { done: null, firstChunkMs: null, idleMs: null },
   } as unknown as Contract;
   const made = new Version(capability, new SemVer(version), contract, SETTINGS, null, null);
   capability.versions.push(made);
@@ -228,7 +229,7 @@ export class ScriptedFront extends Front {
       listen: { host: '127.0.0.1', port: 0 },
       mesh: null,
       allowedHosts: ['reach.internal'],
-      limits: { bodyBytes: 65_536, headerBytes: 16_384, connections: 1_000 },
+      limits: { bodyBytes: 65_536, headerBytes: 16_384, connections: 1_000, batch: 100 },
       maxDeadlineMs: 3_600_000,
       ...options.config,
     } as unknown as SidecarConfig;

@@ -161,7 +161,7 @@ export class MemoryNats {
 }
 
 /** In place of a `Bus`: `memory.bus` is the same object under the other type. */
-export class MemoryBus implements Omit<Bus, never> {
+export class MemoryBus implements Omit<Bus, 'converse' | 'serviceInfo'> {
   readonly name: string;
   readonly serverVersion = '2.14.0';
   readonly serverWarning = null;

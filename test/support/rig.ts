@@ -11,7 +11,8 @@ import type { Test } from 'tap';
 import { type Clock, realClock } from '../../base/clock.ts';
 import { createLog } from '../../base/log.ts';
 import { SeededRandom } from '../../base/random.ts';
-import { type Started, startSidecar } from '../../sidecar/sidecar.ts';
+import { type Inside, type Started, startSidecar } from '../../sidecar/sidecar.ts';
+import type { LocalHub } from '../../sidecar/transports/local-hub.ts';
 import { assertQuiet, type Base, type ProviderCount, type Quiet } from './invariants.ts';
 import { waitUntil } from './settle.ts';
 
@@ -25,6 +26,12 @@ export interface RigOptions {
   readonly folder?: string;
   /** Lines to stand under `sidecar:`, indented by two blanks; beside name, listen, callers and table. */
   readonly settings?: string;
+  /** Further agents with a token of their own: agent id → token. */
+  readonly callers?: Readonly<Record<string, string>>;
+  /** `host:port`; default 127.0.0.1 and any port. */
+  readonly listen?: string;
+  /** The agents inside this process, as the embedded library has them. */
+  readonly local?: LocalHub;
   /** Default `one`. */
   readonly name?: string;
   /** Token of a mesh port; absent = none. */
@@ -43,6 +50,8 @@ export interface Asking {
   readonly method?: string;
   /** Destroys the connection after so many milliseconds. */
   readonly hangUpAfterMs?: number;
+  /** Destroys the connection when it settles. */
+  readonly hangUp?: Promise<void>;
 }
 
 export interface Answer {
@@ -76,7 +85,10 @@ export class Rig {
     writeFileSync(join(folder, 'sidecar.yaml'), settingsText(options));
     const logged: Record<string, unknown>[] = [];
     const log = createLog({ level: 'debug', to: intoList(logged), service: options.name ?? 'one' });
-    const started = await startSidecar(join(folder, 'sidecar.yaml'), log, options.clock ?? realClock, new SeededRandom(options.seed ?? 1));
+    const inside: Inside | undefined =
+      options.local === undefined ? undefined : { text: null, local: options.local, callers: [CALLER], opensHttp: true };
+    const file = join(folder, 'sidecar.yaml');
+    const started = await startSidecar(file, log, options.clock ?? realClock, new SeededRandom(options.seed ?? 1), inside);
     const rig = new Rig(started, folder, logged, options.folder !== undefined);
     t.teardown(() => rig.stop());
     return rig;
@@ -131,6 +143,7 @@ export class Rig {
       );
       request.on('error', fail);
       if (asking.hangUpAfterMs !== undefined) setTimeout(() => request.destroy(new Error('hung up')), asking.hangUpAfterMs);
+      void asking.hangUp?.then(() => request.destroy(new Error('hung up')));
       request.end(body);
     });
   }
@@ -182,11 +195,12 @@ function settingsText(options: RigOptions): string {
   const lines = [
     'sidecar:',
     `  name: ${options.name ?? 'one'}`,
-    '  listen: 127.0.0.1:0',
+    `  listen: ${options.listen ?? '127.0.0.1:0'}`,
     '  table: ./table.yaml',
     '  callers:',
     `    - {agent: ${CALLER}, token: ${TOKEN}}`,
     '    - {agent: sales.helper.2, token: token-of-the-helper}',
+    ...Object.entries(options.callers ?? {}).map(([agent, token]) => `    - {agent: ${agent}, token: ${token}}`),
   ];
   if (!options.settings?.includes('log:')) lines.push('  log: {level: debug, access: all}');
   if (options.meshToken !== undefined) lines.push('  mesh: {listen: "127.0.0.1:0", token: ' + options.meshToken + '}');

@@ -6,7 +6,7 @@ import { Principal } from '../../sidecar/call/principal.ts';
 import type { Capability, Snapshot } from '../../sidecar/table/snapshot.ts';
 
 const UNSAID_RETRY = { max: null, backoffMs: null, backoffMaxMs: null, minRemainingRatio: null };
-const UNSAID_LIMITS = { perCaller: null, perProvider: null, requestBytes: null, responseBytes: null };
+const UNSAID_LIMITS = { perCaller: null, perProvider: null, requestBytes: null, responseBytes: null, eventBytes: null };
 const UNSAID_BREAKER = {
   enabled: null,
   failureRatio: null,
@@ -40,7 +40,7 @@ export function contractOf(name: string, version: string, parts: Partial<Contrac
     limits: UNSAID_LIMITS,
     fallback: null,
     acl: { isPublic: true, patterns: [] },
-    streaming: false,
+    streaming: null,
     success: null,
     ...parts,
   };
@@ -86,6 +86,7 @@ export function policyOf(capability: string, parts: Partial<Policy> = {}): Polic
     retry: UNSAID_RETRY,
     breaker: UNSAID_BREAKER,
     limits: UNSAID_LIMITS,
+    streaming: { firstChunkMs: null, idleMs: null },
     fallback: null,
     providers: {},
     ...parts,

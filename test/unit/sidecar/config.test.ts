@@ -22,6 +22,16 @@ t.test('every default of the sidecar is stated here', async (t) => {
     name: 's1',
     listen: { host: '127.0.0.1', port: 7700 },
     mesh: null,
+    grpc: null,
+    channel: {
+      heartbeatMs: 45_000,
+      offlineAfterMs: 135_000,
+      stallMs: 10_000,
+      sendBufferBytes: 1_048_576,
+      ticketTtlMs: 30_000,
+      connections: 16_000,
+      inFlight: 256,
+    },
     region: null,
     zone: null,
     callers: [],
@@ -30,7 +40,7 @@ t.test('every default of the sidecar is stated here', async (t) => {
     stateDir: '.reach',
     anonymous: null,
     allowedHosts: [],
-    limits: { bodyBytes: 8_388_608, headerBytes: 16_384, connections: 10_000 },
+    limits: { bodyBytes: 8_388_608, headerBytes: 16_384, connections: 20_000, batch: 100 },
     maxDeadlineMs: 600_000,
     maxHops: 16,
     retryBudget: { ratio: 0.2, minPerSec: 10 },
@@ -55,7 +65,7 @@ sidecar:
   anonymous: dev.local.me
   state_dir: none
   allowed_hosts: [Reach.Internal, "[fd00::1]"]
-  limits: {body: 1MiB, header_bytes: 32KiB, connections: 50}
+  limits: {body: 1MiB, header_bytes: 32KiB, connections: 50, batch: 7}
   max_deadline: 30m
   max_hops: 8
   retry_budget: {ratio: 0, min_per_sec: 0.5}
@@ -77,7 +87,7 @@ ${TABLE}`);
     anonymous: 'dev.local.me',
     stateDir: null,
     allowedHosts: ['reach.internal', '[fd00::1]'],
-    limits: { bodyBytes: 1_048_576, headerBytes: 32_768, connections: 50 },
+    limits: { bodyBytes: 1_048_576, headerBytes: 32_768, connections: 50, batch: 7 },
     maxDeadlineMs: 1_800_000,
     maxHops: 8,
     retryBudget: { ratio: 0, minPerSec: 0.5 },

@@ -3,7 +3,7 @@ import { createServer, type Server, type Socket } from 'node:net';
 import type { AddressInfo } from 'node:net';
 import t, { type Test } from 'tap';
 import { compileSchema } from '../../../base/json-schema.ts';
-import { bodyProblem, Connection, requestBytes, type Target } from '../../bench/connection.ts';
+import { bodyProblem, Connection, requestBytes, rpcBody, rpcProblem, type Target } from '../../bench/connection.ts';
 import {
   figuresOf,
   type Latency,
@@ -17,6 +17,9 @@ import {
   type Window,
 } from '../../bench/figures.ts';
 import { turnAt } from '../../bench/load.ts';
+import { streamFigures, streamGoals, type StreamPass, type StreamRound, streamTable } from '../../bench/stream/figures.ts';
+import { wayFigures, waysHere, waysSettings, wayTable } from '../../bench/ways.ts';
+import { readSidecarConfig } from '../../../sidecar/config.ts';
 import { ANSWER, QUESTION, QUESTION_SCHEMA } from '../../bench/payload.ts';
 
 const pass = (cpuPerCallUs: number): Pass => ({ calls: 1_000, elapsedMs: 200, cpuUs: cpuPerCallUs * 1_000 });
@@ -59,6 +62,24 @@ t.test('the CPU ratio is formed within a round, so that a machine that slows dow
   t.equal(figures.sidecar_cpu_us, 90);
   t.equal(figures.mesh_cpu_us, 180);
   t.equal(figures.max_per_s, 5_000);
+});
+
+t.test('the other ways in and out have fields of their own, formed like those of the plain path', async (t) => {
+  const passes = { grpc: [pass(90), pass(100), pass(300)], json_rpc: [pass(60)] };
+  const windows = [
+    { direct: latency(0.1, 0, 0), grpc: latency(0.5, 0, 0), json_rpc: latency(0.3, 0, 0) },
+    { direct: latency(0.2, 0, 0), grpc: latency(0.8, 0, 0), json_rpc: latency(0.6, 0, 0) },
+  ];
+  t.strictSame(wayFigures(passes, windows), {
+    grpc_cpu_us: 100,
+    json_rpc_cpu_us: 60,
+    grpc_added_p50_ms: 0.5,
+    json_rpc_added_p50_ms: 0.3,
+  });
+  t.match(wayTable(passes, windows), /grpc +5000 +100 +0\.5/);
+  t.ok(waysHere().includes('grpc'));
+  const read = readSidecarConfig(waysSettings('http://127.0.0.1:1', 2), 'ways.yaml');
+  t.ok('config' in read && read.config.grpc !== null, JSON.stringify(read).slice(0, 500));
 });
 
 t.test('the tail is judged only in windows whose direct calls were quick', async (t) => {
@@ -127,6 +148,15 @@ t.test("an answer is right only when it is the agent's own, in an envelope where
   t.match(bodyProblem(Buffer.from('{"code":3001}'), true, ANSWER, false), /not an envelope of success/);
   t.match(bodyProblem(Buffer.from('{"code":0'), true, ANSWER, false), /not an envelope of success/);
   t.match(bodyProblem(Buffer.from('{}'), false, ANSWER, false), /2 bytes, not 1024/);
+  const rpc = (inner: Buffer): Buffer => Buffer.concat([Buffer.from('{"jsonrpc":"2.0","result":'), inner, Buffer.from(',"id":1}')]);
+  t.equal(rpcProblem(rpc(enveloped(ANSWER.toString())), ANSWER, true), null);
+  t.match(rpcProblem(rpc(enveloped('{}')), ANSWER, true), /does not hold the answer/);
+  t.match(rpcProblem(Buffer.from('{"jsonrpc":"2.0","error":{"code":-32001},"id":1}'), ANSWER, false), /not the JSON-RPC result/);
+  const asked = JSON.parse(
+    rpcBody({ name: 'x', port: 0, path: '/rpc', headers: {}, enveloped: true, asks: 'a.b.c@^2.0' }, QUESTION).toString(),
+  ) as { method: string; params: unknown };
+  t.equal(asked.method, 'a.b.c@^2.0');
+  t.equal(JSON.stringify(asked.params), QUESTION.toString());
 });
 
 /** A server that answers every request with these pieces, one write each. */
@@ -164,4 +194,39 @@ t.test('the load reads answers in any pieces and calls nothing a success that is
   t.match(await exchange(t, ['HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n']), /without content-length/);
   t.match(await exchange(t, [`${head}${ANSWER.toString()}x`]), /more bytes/);
   t.match(await exchange(t, [head, ANSWER.subarray(0, 10)], true), /closed before the answer was complete/);
+});
+
+t.test('the figures of a stream: ratios are formed within a round, memory is the most of all', async (t) => {
+  const pass = (mbPerSec: number, grewMb: number): StreamPass => ({
+    bytes: 100_000_000,
+    elapsedMs: 100_000 / mbPerSec,
+    cpuUs: 50_000,
+    grewBytes: grewMb * 1_000_000,
+  });
+  const round = (pipe: number, sidecar: number, grewMb: number): StreamRound => ({
+    pipe: pass(pipe, 99),
+    sidecar: pass(sidecar, grewMb),
+    frames: pass(pipe, 1),
+    mesh: pass(pipe / 2, 2),
+  });
+  const firstMs = { direct: [1, 1, 9], pipe: [2, 2, 2], sidecar: [1.5, 1.75, 9], frames: [1, 1, 1], mesh: [3, 3, 3] };
+  const measured = { rounds: [round(1_000, 700, 3), round(100, 80, 5), round(500, 300, 4)], firstMs };
+  const figures = streamFigures(measured);
+  t.match(figures, {
+    bench: 'stream',
+    first_chunk_added_ms: 0.75,
+    mb_per_s_ratio: 0.7,
+    rss_growth_mb: 5,
+    mb_per_s: 300,
+    pipe_mb_per_s: 500,
+    frames_ratio: 1,
+    mesh_ratio: 0.5,
+    mesh_first_chunk_added_ms: 2,
+  });
+  t.ok(streamGoals(figures).every((goal) => goal.isMet));
+  t.match(streamTable(measured, figures), /mb_per_s_ratio +0\.7 +>= 0\.6 +met/);
+  t.same(
+    streamGoals({ ...figures, first_chunk_added_ms: 1.001, mb_per_s_ratio: 0.599, rss_growth_mb: 32 }).map((goal) => goal.isMet),
+    [false, false, false],
+  );
 });

@@ -406,7 +406,7 @@ t.test('requests', async (t) => {
       '2.0.0',
       `description: All of it, examples: [1, null, { a: [] }], aliases: [orders], tags: { lang: de }, input: { type: object, properties: { a: { const: null } } }, output: true, execution: keyed,
        affinity: { required: true, from: /session/id, mode: strict }, timeout: 1500ms, deadline: 24h, retry: { max: 1, backoff: 5ms, min_remaining: 7% }, breaker: { ramp: [1, 2], failure_ratio: 0.333, open: 90s },
-       limits: { request: 1KiB, per_caller: 3 }, fallback: [{ capability: "crm.order.cached@^1" }, { provider: crm.order.b1 }, { static: null }], acl: [role:front, "crm.*.*", agent:web.front.f1], streaming: true,
+       limits: { request: 1KiB, per_caller: 3, event: 2MiB }, fallback: [{ capability: "crm.order.cached@^1" }, { provider: crm.order.b1 }, { static: null }], acl: [role:front, "crm.*.*", agent:web.front.f1], streaming: { done: "[DONE]", idle: 90s },
        success: { definitely: [{ pointer: /a, equals: null }, { status: 204 }], unless: [{ below: 0.5, empty: false }] }`,
     );
     const third = record(
@@ -422,7 +422,7 @@ t.test('requests', async (t) => {
       t.same(readAgent(json), json);
     }
     const none = JSON.parse(
-      JSON.stringify({ contracts: [contract('a.b.c', '1.0.0', 'fallback: none, affinity: { from: "header:X-Session" }')], record: mock }),
+      JSON.stringify({ contracts: [contract('a.b.c', '1.0.0', 'streaming: true, fallback: none, affinity: { from: "header:X-Session" }')], record: mock }),
     );
     t.same(readAgent(none), none);
   });

@@ -290,7 +290,6 @@ t.test('applying', async (t) => {
       '    execution: once',
       '    affinity: {"required":false,"from":{"pointer":"/id"},"mode":"soft"}',
       '    acl: ["team:crm"]',
-      '    streaming: false',
     ]);
     const gone = registry.previewPolicies('policies: []');
     t.same(gone.diff.lines, ['- policy crm.order.query', '    canary.2.1.0: 5%', '    timeout: 3s']);

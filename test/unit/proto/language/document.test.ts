@@ -103,7 +103,7 @@ sidecars:
     execution: 'idempotent',
     timeoutMs: 800,
     deadlineMs: 4_000,
-    streaming: true,
+    streaming: { done: null, firstChunkMs: null, idleMs: null },
     aliases: ['orders', 'order.query'],
   });
   t.same(query?.affinity, { required: true, from: { header: 'x-session' }, mode: 'strict' });
@@ -121,7 +121,7 @@ sidecars:
     ramp: [1, 2],
     rampStepMs: 1_000,
   });
-  t.same(query?.limits, { perCaller: 8, perProvider: 16, requestBytes: 64_000, responseBytes: 1_048_576 });
+  t.same(query?.limits, { perCaller: 8, perProvider: 16, requestBytes: 64_000, responseBytes: 1_048_576, eventBytes: null });
   t.same(
     query?.fallback?.chain.map((step) => step.kind),
     ['capability', 'provider', 'static'],
@@ -235,6 +235,33 @@ t.test('an unknown or misplaced key is refused with the nearest one or with wher
   t.match(inPolicy('fallbak: none'), [/did you mean fallback\?/]);
   t.match(inPolicy('acl: public'), [/it belongs under a contract/]);
   t.match(problems(base('', '', 'retry: {max: 1}')), [/unknown key "retry": it belongs under a contract or a policy/]);
+});
+
+t.test('a stream is declared by a word or by a map, and nothing else', async (t) => {
+  const streaming = (text: string): unknown => read(base(`\n    streaming: ${text}`)).contracts[0]?.streaming;
+  t.same(streaming('true'), { done: null, firstChunkMs: null, idleMs: null });
+  t.equal(streaming('false'), null);
+  t.same(streaming('{}'), { done: null, firstChunkMs: null, idleMs: null });
+  t.same(streaming('{done: "[DONE]", first_chunk: 5s, idle: 1m}'), { done: '[DONE]', firstChunkMs: 5_000, idleMs: 60_000 });
+  for (const [text, words] of [
+    ['"yes"', /streaming must be true, false, or a map such as \{done/],
+    ['[true]', /must be true, false, or a map/],
+    ['5s', /must be true, false, or a map/],
+    ['{done: true}', /an unquoted true is a boolean: quote it/],
+    ['{done: [DONE]}', /done must be the name or the data of an event/],
+    ['{done: ""}', /done is empty/],
+    ['{done: " x"}', /without blanks around it/],
+    ['{done: "a\\nb"}', /one line of text/],
+    [`{done: ${'x'.repeat(257)}}`, /longer than 256 bytes/],
+    ['{idle: 5}', /idle must be a duration .*unit/],
+    ['{idle: 0s}', /idle must be from 1ms/],
+    ['{first_chunk: -1s}', /first_chunk must be a duration/],
+    ['{firstchunk: 1s}', /did you mean first_chunk\?/],
+  ] as const)
+    t.match(inContract(`streaming: ${text}`), [words], text);
+  t.match(inPolicy('streaming: {done: x}'), [/unknown key "done"/]);
+  t.match(inPolicy('streaming: true'), [/must be a map/]);
+  t.match(inContract('limits: {event: 5}'), [/event must be a size|event must be from/]);
 });
 
 t.test('every absurd breaker setting is refused by name with its range', async (t) => {

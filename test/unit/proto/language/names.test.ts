@@ -1,4 +1,6 @@
 /** proto/language/names.ts, range.ts, acl.ts */
+import fc from 'fast-check';
+import { Range as NpmRange, SemVer } from 'semver';
 import t from 'tap';
 import { parseAgentPattern } from '../../../../proto/language/acl.ts';
 import {
@@ -259,4 +261,102 @@ t.test('a pattern of agents is an id with stars, a team, a role or one agent', a
     '',
   ])
     t.ok('problem' in parseAgentPattern(bad), bad);
+});
+
+/** Text near to what is meant, and far from it. */
+const nearTarget = fc.oneof(
+  fc.string({ unit: 'binary', maxLength: 40 }),
+  fc
+    .array(
+      fc.constantFrom(
+        'crm',
+        'order',
+        'query',
+        'x',
+        '.',
+        '..',
+        '@',
+        '^2.0',
+        '>=1',
+        '||',
+        ' ',
+        '-',
+        '_',
+        '9',
+        'A',
+        'é',
+        '\u0000',
+        '*',
+        '/',
+        '%2e',
+      ),
+      {
+        maxLength: 12,
+      },
+    )
+    .map((parts) => parts.join('')),
+);
+
+t.test('no text makes the reading of a target throw, and what passes is of one alphabet and means one thing', async () => {
+  const name = /^[a-z][a-z0-9_]{0,62}(?:\.[a-z][a-z0-9_]{0,62}){0,2}$/;
+  fc.assert(
+    fc.property(nearTarget, (text) => {
+      const read = parseTarget(text);
+      if ('problem' in read) return read.problem !== '';
+      const again = parseTarget(read.range === null ? read.name : `${read.name}@${read.range}`);
+      return (
+        name.test(read.name) &&
+        text.startsWith(read.name) &&
+        !('problem' in again) &&
+        again.name === read.name &&
+        again.range === read.range
+      );
+    }),
+    { numRuns: 3_000 },
+  );
+});
+
+t.test('no range makes it throw or takes long, and one that passes holds for just the versions that npm says', async () => {
+  const part = fc.constantFrom(
+    '^',
+    '~',
+    '>',
+    '<',
+    '=',
+    '>=',
+    '<=',
+    '1',
+    '2.0',
+    '1.2.3',
+    '0',
+    'x',
+    '*',
+    '-rc.1',
+    '+b',
+    '||',
+    ' ',
+    ' - ',
+    'v',
+    '.',
+    '-',
+    '1'.repeat(16),
+    '\t',
+  );
+  const versions = ['0.0.0', '1.0.0', '1.2.3', '1.2.3-rc.1', '2.0.0', '2.0.0-rc.1', '3.5.9'].map((text) => new SemVer(text));
+  fc.assert(
+    fc.property(fc.array(part, { maxLength: 10 }), (parts) => {
+      const text = parts.join('');
+      const compiled = compileRange(text);
+      if ('problem' in compiled) return compiled.problem !== '';
+      const npm = new NpmRange(text);
+      return versions.every((version) => compiled.satisfiedBy(version) === npm.test(version));
+    }),
+    { numRuns: 3_000 },
+  );
+  for (const piece of ['1', '-', '.', ' ', '||', '1.', '1 ', '1-', '1.1-a.', '>=', '^ ', '~>']) {
+    const began = process.hrtime.bigint();
+    compileRange(`1${piece.repeat(20_000)}x`);
+    compileRange(`1${piece.repeat(Math.floor(250 / piece.length))}!`);
+    if (process.hrtime.bigint() - began > 200_000_000n) throw new Error(`${JSON.stringify(piece)} repeated takes long`);
+  }
 });

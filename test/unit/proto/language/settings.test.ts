@@ -40,7 +40,8 @@ t.test('every shipped default is stated here', async (t) => {
       ramp: [6, 12, 24],
       rampStepMs: 2_000,
     },
-    limits: { perCaller: 64, perProvider: 128, requestBytes: 1_048_576, responseBytes: 8_388_608 },
+    limits: { perCaller: 64, perProvider: 128, requestBytes: 1_048_576, responseBytes: 8_388_608, eventBytes: 1_048_576 },
+    streaming: { firstChunkMs: 30_000, idleMs: 60_000 },
     fallback: null,
     load: 'least_request',
     panic: false,
@@ -263,6 +264,26 @@ t.test('weaker execution, a newly required key and a lost stream break too', asy
   t.same(breaks(contract({}), later({ execution: 'idempotent' })), []);
   t.match(breaks(contract({}), later({ affinity: { required: true, from: '/s' } })), [/affinity is newly required/]);
   t.match(breaks(contract({ streaming: true }), later({})), [/streaming is no longer offered/]);
+  t.match(breaks(contract({ streaming: { idle: '5s' } }), later({ streaming: false })), [/streaming is no longer offered/]);
+  const done = { streaming: { done: '[DONE]' } };
+  t.match(breaks(contract(done), later({ streaming: true })), [/the end of the stream was told by "\[DONE\]" and no longer is/]);
+  t.match(breaks(contract(done), later({ streaming: { done: 'end' } })), [/was told by "\[DONE\]"/]);
+  t.same(breaks(contract({ streaming: true }), later(done)), [], 'to begin to tell it breaks nobody');
+  t.same(breaks(contract({ streaming: { idle: '90s' } }), later({ streaming: { idle: '5s' } })), [], 'and patience is no promise');
+  t.same(breaks(contract({}), later({ streaming: true })), []);
+});
+
+t.test('how long a stream may keep its reader waiting: default, contract, then the policies', async (t) => {
+  const said = contract({ streaming: { done: 'x', first_chunk: '5s' }, limits: { event: '2MiB' } });
+  t.same(mergeSettings(said, []).streaming, { firstChunkMs: 5_000, idleMs: 60_000 });
+  t.equal(mergeSettings(said, []).limits.eventBytes, 2_097_152);
+  const list = policies(
+    { capability: '*', streaming: { first_chunk: '7s', idle: '9s' } },
+    { capability: 'crm.order.query', streaming: { idle: '1s' } },
+  );
+  t.same(mergeSettings(said, policiesFor('crm.order.query', list)).streaming, { firstChunkMs: 7_000, idleMs: 1_000 });
+  t.same(mergeSettings(contract({ streaming: true }), []).streaming, DEFAULT_SETTINGS.streaming);
+  t.same(mergeSettings(contract({}), []).streaming, DEFAULT_SETTINGS.streaming, 'any capability can be asked for a stream');
 });
 
 t.test('the page of the configuration names every key with its default', async (t) => {

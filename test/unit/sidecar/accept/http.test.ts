@@ -2,12 +2,14 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import t, { type Test } from 'tap';
 import { VirtualClock } from '../../../../base/virtual-clock.ts';
 import { CODES } from '../../../../proto/wire/codes.ts';
+import { Frame, FRAMES_TYPE } from '../../../../proto/wire/frames.ts';
 import { httpPort } from '../../../../sidecar/accept/http.ts';
 import { openApi } from '../../../../sidecar/accept/openapi.ts';
 import type { Port } from '../../../../sidecar/accept/server.ts';
 import { failed } from '../../../../sidecar/call/reply.ts';
 import { refusing, Verdict } from '../../../../sidecar/call/verdict.ts';
 import { type FrontOptions, type Script, type ScriptedBody, ScriptedFront } from '../../../support/front.ts';
+import { dechunked, framesOf } from '../../../support/frames.ts';
 import { ask, head, RawClient } from '../../../support/raw-http.ts';
 import { waitUntil } from '../../../support/settle.ts';
 
@@ -384,7 +386,7 @@ t.test('a body whose length could be read in two ways is refused and the connect
 });
 
 t.test('what is too large is refused with the limit, and the caller can read the answer', async (t) => {
-  const { at, front } = await open(t, ok, { config: { limits: { bodyBytes: 1_000, headerBytes: 4_096, connections: 100 } } });
+  const { at, front } = await open(t, ok, { config: { limits: { bodyBytes: 1_000, headerBytes: 4_096, connections: 100, batch: 100 } } });
   const announced = await ask(at, 'POST', INVOKE, {}, 'x'.repeat(2_000_000));
   t.equal(announced.status, 413);
   t.equal(announced.headers['connection'], 'close');
@@ -589,22 +591,94 @@ t.test("a provider's own events pass through, and a cut is told between two of t
   t.notOk(cut.body.includes('half'));
 });
 
-t.test('an endless event is neither held back for ever nor taken for a good one', async (t) => {
+t.test('an endless event is not held without end: at the limit the provider is cut off and the caller told', async (t) => {
+  const bodies: ScriptedBody[] = [];
   const { at } = await open(t, (call, stage) => {
     const source = stage.stream(call, { 'content-type': 'text/event-stream' });
+    bodies.push(source);
     setImmediate(() => {
-      source.push(`data: ${'x'.repeat(70_000)}`);
-      source.push('yyy');
-      source.cut(1006, 'gone');
+      source.push('data: fine\n\ndata: ');
+      for (let i = 0; i < 40 && source.cancelled === null; i++) source.push('x'.repeat(65_536));
     });
   });
   const answer = await ask(at, 'GET', STREAM, { accept: 'text/event-stream' });
-  t.ok(answer.body.includes('xyyy'));
   const events = eventsOf(answer.body);
   t.same(
     events.map((event) => event.type),
-    ['error'],
+    ['message', 'error'],
   );
+  t.match(json(events[1]?.data ?? ''), { code: 1005, error: { name: 'response_too_large' } });
+  t.match(bodies[0]?.cancelled, { code: 1005, detail: /an event of the stream is above the limit of 1048576 bytes/ });
+  t.ok(answer.isWhole, 'the answer itself ends well');
+});
+
+t.test('a caller that wants binary frames gets the bytes as they are, their type, and an end that carries the Result', async (t) => {
+  const { at } = await open(t, (call, stage) => {
+    const source = stage.stream(call, { 'content-type': 'image/png', 'x-own': '1' });
+    setImmediate(() => {
+      source.push(Buffer.from([0, 255, 13, 10]));
+      source.push('two');
+      source.end();
+    });
+  });
+  const client = await RawClient.to(at);
+  client.write(head('GET', STREAM, { accept: FRAMES_TYPE }));
+  await client.until((text) => text.endsWith('0\r\n\r\n'));
+  const { head: headText, body } = dechunked(client.received);
+  t.match(headText, /content-type: application\/vnd\.agent-reach\.frames\r\n/);
+  t.match(headText, /reach-content-type: image\/png\r\n/);
+  t.match(headText, /x-own: 1\r\n/);
+  t.match(headText, /reach-code: 0\r\n/);
+  const frames = framesOf(body);
+  t.same(frames.slice(0, 2), [
+    [Frame.data, '\x00\xff\r\n'],
+    [Frame.data, 'two'],
+  ]);
+  t.equal(frames[2]?.[0], Frame.end);
+  t.match(json(frames[2]?.[1] ?? ''), { code: 0, status: 200, error: null, provider: 'crm.order.a', attempts: [{ code: 0 }] });
+  t.equal(frames.length, 3);
+  client.close();
+});
+
+t.test('a cut is an error frame with the Result; failures before the head and whole answers keep their own form', async (t) => {
+  let act: 'cut' | 'failed' | 'static' = 'cut';
+  const { at } = await open(t, (call, stage) => {
+    if (act === 'failed') {
+      call.reply = failed(1001, 'not_started', 'nobody listens');
+      call.code = 1001;
+    } else if (act === 'static') {
+      call.staticBody = Buffer.from('{"sorry":true}');
+      call.status = 200;
+    } else {
+      const source = stage.stream(call, { 'content-type': 'text/plain' });
+      setImmediate(() => {
+        source.push('half');
+        source.cut(1006, 'gone');
+      });
+    }
+  });
+  const client = await RawClient.to(at);
+  client.write(head('GET', STREAM, { accept: `${FRAMES_TYPE}, */*` }));
+  await client.until((text) => text.endsWith('0\r\n\r\n'));
+  const frames = framesOf(dechunked(client.received).body);
+  t.same(frames[0], [Frame.data, 'half']);
+  t.equal(frames[1]?.[0], Frame.error);
+  t.match(json(frames[1]?.[1] ?? ''), { code: 1006, error: { code: 1006, name: 'stream_interrupted' } });
+  client.close();
+  act = 'failed';
+  const answer = await ask(at, 'POST', STREAM, { accept: FRAMES_TYPE }, '{}');
+  t.match([answer.status, json(answer.body)], [503, { code: 1001 }]);
+  act = 'static';
+  const second = await RawClient.to(at);
+  second.write(`${head('POST', STREAM, { accept: FRAMES_TYPE, 'content-length': '2' })}{}`);
+  await second.until((text) => text.endsWith('0\r\n\r\n'));
+  const whole = framesOf(dechunked(second.received).body);
+  t.same(
+    whole.map(([type]) => type),
+    [Frame.data, Frame.end],
+  );
+  t.equal(whole[0]?.[1], '{"sorry":true}');
+  second.close();
 });
 
 t.test('a stream that failed before its head is an ordinary problem', async (t) => {
@@ -725,6 +799,52 @@ t.test('an idle stream of events says every 15 s that it lives', async (t) => {
   const closing = port.close(1_000);
   await waitUntil('closed', () => port.connections === 0);
   await closing;
+});
+
+t.test('an idle stream of frames says so too, with a frame', async (t) => {
+  const clock = new VirtualClock();
+  let body: ScriptedBody | null = null;
+  const front = new ScriptedFront({ clock, script: (call, stage) => void (body = stage.stream(call, {})) });
+  const port = httpPort(front);
+  await port.open();
+  const client = await RawClient.to(port.address.port);
+  client.write(head('GET', STREAM, { accept: FRAMES_TYPE }));
+  await client.until((text) => text.includes('\r\n\r\n'));
+  for (let i = 1; i <= 3; i++) {
+    await clock.advance(15_000);
+    await client.until(() => framesOf(dechunked(client.received).body).length === i);
+  }
+  (body as unknown as ScriptedBody).end();
+  await client.until((text) => text.endsWith('0\r\n\r\n'));
+  t.same(
+    framesOf(dechunked(client.received).body).map(([type]) => type),
+    [Frame.keepAlive, Frame.keepAlive, Frame.keepAlive, Frame.end],
+  );
+  client.close();
+  const closing = port.close(1_000);
+  await waitUntil('closed', () => port.connections === 0);
+  await closing;
+});
+
+t.test('lines of a provider are events of their own, asked for as events', async (t) => {
+  const { at } = await open(t, (call, stage) => {
+    const source = stage.stream(call, { 'content-type': 'application/x-ndjson' });
+    setImmediate(() => {
+      source.push('{"n":1}\n{"n":2}\n{"n"');
+      source.push(':3}\n');
+      source.end();
+    });
+  });
+  const events = eventsOf((await ask(at, 'GET', STREAM, { accept: 'text/event-stream' })).body);
+  t.same(
+    events.map((event) => [event.type, event.type === 'end' ? '' : event.data]),
+    [
+      ['message', '{"n":1}'],
+      ['message', '{"n":2}'],
+      ['message', '{"n":3}'],
+      ['end', ''],
+    ],
+  );
 });
 
 t.test('until a table is loaded calls are told to wait, never that nothing exists', async (t) => {

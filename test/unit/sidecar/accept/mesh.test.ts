@@ -1,9 +1,11 @@
 import t, { type Test } from 'tap';
+import { Frame } from '../../../../proto/wire/frames.ts';
 import { meshPort } from '../../../../sidecar/accept/mesh.ts';
 import { failed } from '../../../../sidecar/call/reply.ts';
 import { refusing, Verdict } from '../../../../sidecar/call/verdict.ts';
 import { Snapshot } from '../../../../sidecar/table/snapshot.ts';
 import { type Script, type ScriptedBody, ScriptedFront } from '../../../support/front.ts';
+import { dechunked, framesOf } from '../../../support/frames.ts';
 import { ask as askRaw, head, RawClient, type RawAnswer } from '../../../support/raw-http.ts';
 import { waitUntil } from '../../../support/settle.ts';
 
@@ -168,6 +170,36 @@ t.test('a stream passes through chunk by chunk, and a cut stays a cut', async (t
     client.close();
   }
   t.ok(front.calls.every((call) => call.stream));
+});
+
+t.test('a peer that can read frames gets them: an end and a cut, with code and words, are told apart', async (t) => {
+  const { at } = await open(t, (call, stage) => {
+    const source = stage.stream(call, { 'content-type': 'text/event-stream' });
+    setImmediate(() => {
+      source.push('data: half');
+      if (call.asked === 'crm.order.query') source.end();
+      else {
+        (call.attempts[0] as { detail: string }).detail = 'nothing came for 30 s';
+        source.cut(1006, 'ignored, the attempt says it');
+      }
+    });
+  });
+  for (const path of [PATH, PATH.replace('query', 'cut')]) {
+    const client = await RawClient.to(at);
+    client.write(`${head('POST', path, { ...PEER, 'reach-stream': '1', 'reach-frames': '1', 'content-length': '2' })}{}`);
+    await client.until((text) => text.endsWith('0\r\n\r\n'));
+    const { head: headText, body } = dechunked(client.received);
+    t.match(headText, /content-type: text\/event-stream\r\n/, 'the type is that of the body');
+    t.match(headText, /reach-frames: 1\r\n/);
+    const frames = framesOf(body);
+    t.same(frames[0], [Frame.data, 'data: half']);
+    if (path === PATH) t.same(frames.slice(1), [[Frame.end, '{"code":0,"error":null}']]);
+    else {
+      t.equal(frames[1]?.[0], Frame.error);
+      t.match(JSON.parse(frames[1]?.[1] ?? ''), { code: 1006, error: { name: 'stream_interrupted', detail: 'nothing came for 30 s' } });
+    }
+    client.close();
+  }
 });
 
 t.test('a peer that leaves cancels the work', async (t) => {

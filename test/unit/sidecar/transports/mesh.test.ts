@@ -1,5 +1,6 @@
 import t from 'tap';
 import { Code } from '../../../../proto/wire/codes.ts';
+import { Frame, frameHead, type FrameType } from '../../../../proto/wire/frames.ts';
 import { endpointTypes, registerTransports, Transports } from '../../../../sidecar/transports/index.ts';
 import { MeshTransport } from '../../../../sidecar/transports/mesh.ts';
 import { buildConnector, Client } from '../../../../sidecar/transports/undici.ts';
@@ -129,6 +130,39 @@ t.test('streams come through, a cut one as cut', async (t) => {
   } else t.match(reply, { code: Code.connection_lost }, 'the reset overtook the head');
 });
 
+t.test('in frames, only the end frame is an end: every other ending is a cut with its own code', async (t) => {
+  const frame = (type: FrameType, payload: string): Buffer => Buffer.concat([frameHead(type, payload.length), Buffer.from(payload)]);
+  const said = (code: number): Buffer => frame(Frame.error, JSON.stringify({ code, error: { detail: 'why' } }));
+  const data = frame(Frame.data, 'ab');
+  const table: [string, Buffer[], object][] = [
+    ['the end', [data, frame(Frame.keepAlive, ''), data, frame(Frame.end, '{"code":0}')], { code: 0, text: 'abab' }],
+    ['the code of the other end', [data, said(1005)], { code: 1005, detail: 'why', text: 'ab' }],
+    ['a time-out there', [said(1003)], { code: 1003, detail: 'why', text: '' }],
+    ['an error that says all is well', [data, said(0)], { code: 1006, text: 'ab' }],
+    ['a code of a newer sidecar', [said(1999)], { code: 1006, detail: 'code 1999 of another sidecar: why' }],
+    ['an error without words', [frame(Frame.error, 'oops')], { code: 1006, detail: /gave no reason/ }],
+    ['no end frame', [data], { code: 1006, detail: 'the frames ended without an end frame', text: 'ab' }],
+    ['half a frame', [data, frameHead(Frame.data, 9), Buffer.from('xyz')], { code: 1006, detail: /inside a frame, 6 of 9/, text: 'abxyz' }],
+    ['no frames at all', [Buffer.from('<html>')], { code: 1004, detail: /cannot be read: a frame of version 60/ }],
+  ];
+  for (const [name, frames, wanted] of table) {
+    const body = Buffer.concat(frames).toString('latin1');
+    const stub = await TcpStub.listen(async (connection) => {
+      await connection.write(rawAnswer(200, { 'reach-code': 0, 'reach-frames': 1, 'transfer-encoding': 'chunked' }));
+      for (const byte of body) await connection.write(`1\r\n${byte}\r\n`);
+      await connection.write('0\r\n\r\n');
+    });
+    const mesh = new MeshTransport(contextOf(), 'x');
+    const reply = await mesh.invokeStream(exchangeOf(candidateOf({ reach: 'mesh', meshUrl: stub.url })));
+    t.match(stub.requests[0]?.head, /reach-frames: 1/, 'it says that it can read them');
+    const seen = new Collector(reply.stream);
+    await seen.ended;
+    t.match(seen, { ...wanted, endings: 1 }, name);
+    await mesh.close();
+    await stub.close();
+  }
+});
+
 t.test('a stream from what is no sidecar is let go', async (t) => {
   const stub = await TcpStub.listen((connection) => connection.write(`${rawAnswer(200, { 'transfer-encoding': 'chunked' })}2\r\nab\r\n`));
   const mesh = new MeshTransport(contextOf(), 'x');
@@ -160,7 +194,11 @@ t.test('a host that is gone, has no usable address, or whose token we lack: not 
 
 t.test('which adapter serves a candidate', async (t) => {
   const factories = registerTransports('token');
-  t.same(endpointTypes(factories), ['http', 'mock'], 'mesh is a way of reaching, not a type that people may write');
+  t.same(
+    endpointTypes(factories),
+    ['channel', 'grpc', 'http', 'jsonrpc', 'local', 'mock', 'nats'],
+    'mesh is a way of reaching, not a type that people may write',
+  );
   const transports = new Transports(contextOf(), factories);
   t.teardown(() => transports.close());
   t.equal(transports.for(candidateOf()), transports.of('http'));
@@ -172,7 +210,7 @@ t.test('which adapter serves a candidate', async (t) => {
   t.match(await transports.for(unknown).invoke(exchangeOf(unknown)), {
     code: Code.internal,
     started: 'not_started',
-    detail: /carrier-pigeon.*http, mock/,
+    detail: /carrier-pigeon.*channel, grpc, http, jsonrpc, local, mock, nats/,
   });
 
   const own = candidateOf({ reach: 'self' });

@@ -1,0 +1,1 @@
+"""Being called: by the channel, or on a port of one's own."""

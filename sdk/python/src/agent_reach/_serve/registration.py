@@ -1,0 +1,94 @@
+"""Tells the sidecar's registry what the agent serves and where, and keeps telling. A sidecar without a registry has its
+agents in its table file, and wants nothing. What the registry refuses at the start is an error; what it refuses later,
+and a sidecar that is away, is tried again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Dict, List
+
+from .._ask import Ask
+from .._codes import Code
+from .._errors import ReachError
+from .._http import Http, log
+from .backoff import Backoff, pause
+from .offer import Offer
+
+# An agent of the API is reported gone when it has been silent for its lease: so many signs of life go into one.
+_BEATS_PER_LEASE = 3
+# When the registry does not say.
+_LEASE_MS = 135_000
+# Of a question whose answer is at hand: a sidecar that takes longer is not well.
+_PATIENCE = 10.0
+
+
+def is_final(error: BaseException) -> bool:
+    """Trying again would only be refused again."""
+    return isinstance(error, ReachError) and not error.retryable and Code.UNAUTHENTICATED <= error.code < Code.DEADLINE_EXCEEDED
+
+
+class Registration:
+    def __init__(self, http: Http, offers: List[Offer], endpoint: Dict[str, str], agent: str) -> None:
+        self._http = http
+        self._offers = offers
+        self._endpoint = endpoint
+        self.agent = agent
+        """Empty = not known yet."""
+        self._lease_ms: float = _LEASE_MS
+        # The sidecar has a registry, which knows us.
+        self._is_known = False
+        # Everything has been said that had to be.
+        self._is_well = False
+
+    @property
+    def is_known(self) -> bool:
+        """The sidecar has a registry, and it has taken us."""
+        return self._is_known
+
+    async def enter(self) -> None:
+        """Registers, where there is a registry. Raises ReachError; `is_final` says whether trying again is of use."""
+        self._is_known = self._is_well = False
+        health = await self._http.json("GET", "/v1/health")
+        if health.get("registry") is not None:
+            if not self.agent:
+                self.agent = str((await self._http.json("GET", "/v1/capabilities"))["caller"])
+            contracts = [offer.contract for offer in self._offers if offer.contract is not None]
+            provider = {"agent_id": self.agent, "offers": [offer.key for offer in self._offers], "endpoint": self._endpoint}
+            body: Dict[str, Any] = {"contracts": contracts, "provider": provider} if contracts else {"provider": provider}
+            view = await self._http.json("POST", "/v1/agents", body)
+            self._lease_ms = view.get("lease_ms") or _LEASE_MS
+            self._is_known = True
+        self._is_well = True
+
+    async def keep(self, leaving: asyncio.Event) -> None:
+        """Signs of life until the event is set; registers again when the sidecar has been restarted."""
+        backoff = Backoff()
+        has_warned = False
+        while True:
+            await pause(self._lease_ms / 1000 / _BEATS_PER_LEASE if self._is_well else backoff.next(), leaving)
+            if leaving.is_set():
+                return
+            try:
+                if not self._is_known or await self._status("POST", f"/v1/agents/{self.agent}/heartbeat") == 404:
+                    await self.enter()
+                backoff.reset()
+                has_warned = False
+            except ReachError as error:
+                if not has_warned:
+                    log.warning("not registered at the sidecar: %s; trying again", error)
+                has_warned = True
+                self._is_well = False
+
+    async def leave(self) -> None:
+        """A clean goodbye: nothing new is sent here. Harmless when the sidecar is away."""
+        if not self._is_known:
+            return
+        self._is_known = False
+        try:
+            await self._status("DELETE", f"/v1/agents/{self.agent}")
+        except ReachError:
+            pass
+
+    async def _status(self, method: str, path: str) -> int:
+        status, _, _, _ = await self._http.ask(Ask(method, path, {}, None, _PATIENCE))
+        return status

@@ -1,0 +1,81 @@
+/** One call as the user of the SDK puts it, as an HTTP request to the sidecar: target, body and headers. Nothing is judged. */
+import type { Clock } from '../../base/clock.ts';
+import { Header } from '../../proto/wire/headers.ts';
+import { budgetText, type Scope, scopeHeaders } from './scope.ts';
+
+export interface InvokeOptions {
+  /** For the whole call; never more than what is left of the work that it is part of. */
+  readonly deadlineMs?: number;
+  /** Milliseconds of each step, in order. */
+  readonly budget?: Readonly<Record<string, number>>;
+  /** Which step of the budget this call is. */
+  readonly step?: string;
+  /** Key of the conversation: calls with the same one meet the same agent. */
+  readonly affinity?: string;
+  /** The caller's own conversation; handed on to the calls below. */
+  readonly sequenceId?: string;
+  /** The provider that is wanted, by agent id. */
+  readonly pin?: string;
+  /** Only providers with these. */
+  readonly tags?: Readonly<Record<string, string>>;
+  /** How often the work may run, for this call. */
+  readonly execution?: 'once' | 'idempotent' | 'keyed';
+  /** The same key with the same payload means the same work. */
+  readonly idempotencyKey?: string;
+  /** Further headers, for the agent; they win over what this client writes. */
+  readonly headers?: Readonly<Record<string, string>>;
+  /** Of a payload of bytes. Default: `application/octet-stream`. */
+  readonly contentType?: string;
+  /** Gives the call up: it fails with 5003. */
+  readonly signal?: AbortSignal;
+}
+
+export interface Ask {
+  readonly method: 'GET' | 'POST' | 'DELETE';
+  readonly path: string;
+  readonly headers: Record<string, string>;
+  readonly body: Buffer | null;
+  readonly signals: readonly AbortSignal[];
+  /** Milliseconds that the caller gives it; Infinity = not said. */
+  readonly limitMs: number;
+}
+
+/** @param base `/v1/invoke/`, `/v1/stream/` or `/v1/explain/`. */
+export function askFor(base: string, target: string, payload: unknown, options: InvokeOptions, scope: Scope, clock: Clock): Ask {
+  const headers: Record<string, string> = {};
+  scopeHeaders(scope, headers);
+  const limitMs = Math.min(scope.endsAt - clock.now(), options.deadlineMs ?? Number.POSITIVE_INFINITY);
+  if (limitMs !== Number.POSITIVE_INFINITY) headers[Header.deadlineMs] = String(Math.max(0, Math.floor(limitMs)));
+  if (options.budget !== undefined) headers[Header.budget] = budgetText(options.budget);
+  put(headers, Header.step, options.step);
+  put(headers, Header.affinity, options.affinity);
+  put(headers, Header.sequenceId, options.sequenceId);
+  put(headers, Header.pin, options.pin);
+  put(headers, Header.execution, options.execution);
+  put(headers, Header.idempotencyKey, options.idempotencyKey);
+  const tags = Object.entries(options.tags ?? {});
+  if (tags.length > 0) headers[Header.tags] = tags.map(([key, value]) => `${key}=${value}`).join(', ');
+  const body = bodyOf(payload);
+  if (body !== null) headers['content-type'] = isBytes(payload) ? (options.contentType ?? 'application/octet-stream') : 'application/json';
+  for (const [name, value] of Object.entries(options.headers ?? {})) headers[name.toLowerCase()] = value;
+  const signals: AbortSignal[] = [];
+  if (options.signal !== undefined) signals.push(options.signal);
+  if (scope.signal !== null) signals.push(scope.signal);
+  return { method: 'POST', path: base + encodeURIComponent(target), headers, body, signals, limitMs };
+}
+
+export function isBytes(value: unknown): value is Uint8Array {
+  return value instanceof Uint8Array;
+}
+
+/** Bytes go as they are, everything else as JSON; undefined is `null`. */
+function bodyOf(payload: unknown): Buffer {
+  if (isBytes(payload)) return Buffer.from(payload.buffer, payload.byteOffset, payload.byteLength);
+  const text = JSON.stringify(payload ?? null) as string | undefined;
+  if (text === undefined) throw new TypeError(`a payload is JSON or bytes, not a ${typeof payload}`);
+  return Buffer.from(text);
+}
+
+function put(headers: Record<string, string>, name: string, value: string | undefined): void {
+  if (value !== undefined) headers[name] = value;
+}

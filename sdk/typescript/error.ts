@@ -1,0 +1,33 @@
+/** A failed call as an exception: what `invoke` and streams reject with. `call` gives the same Result without throwing. */
+import type { Failure } from './result.ts';
+
+export class ReachError extends Error {
+  readonly result: Failure;
+
+  constructor(result: Failure, options?: ErrorOptions) {
+    super(`${result.error.detail || result.error.message} (${result.code})`, options);
+    // The word of the code (`none_healthy`): one kind of error each, as `DOMException` has it.
+    this.name = result.error.name;
+    this.result = result;
+  }
+
+  /** The number of the code; the tables are in docs/errors.md. */
+  get code(): number {
+    return this.result.code;
+  }
+
+  /** The same request may succeed later or elsewhere. */
+  get retryable(): boolean {
+    return this.result.error.retryable;
+  }
+
+  /** The provider may have acted although no answer came. */
+  get ambiguous(): boolean {
+    return this.result.error.ambiguous;
+  }
+
+  /** The agent's own error, for code 6001; null otherwise. */
+  get data(): unknown {
+    return this.result.data;
+  }
+}

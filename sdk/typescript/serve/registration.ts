@@ -1,0 +1,113 @@
+/**
+ * Tells the sidecar's registry what the agent serves and where, and keeps telling. A sidecar without a registry has its
+ * agents in its table file, and wants nothing. What the registry refuses at the start is an error; what it refuses later,
+ * and a sidecar that is away, is tried again.
+ */
+import { Code } from '../../../proto/wire/codes.ts';
+import { parsed, resultIn } from '../answer.ts';
+import type { Ask } from '../ask.ts';
+import { ReachError } from '../error.ts';
+import type { HttpAnswer, Http } from '../http.ts';
+import { ownFailure } from '../result.ts';
+import { Backoff, pause } from './backoff.ts';
+import type { Offer } from './offer.ts';
+
+export type Endpoint = { readonly type: 'http'; readonly address: string } | { readonly type: 'channel' };
+
+/** An agent of the API is reported gone when it has been silent for its lease: so many signs of life go into one. */
+const BEATS_PER_LEASE = 3;
+/** When the registry does not say. */
+const LEASE_MS = 135_000;
+/** Of a question whose answer is at hand: a sidecar that takes longer is not well. */
+const PATIENCE_MS = 10_000;
+
+export class Registration {
+  readonly #http: Http;
+  readonly #offers: readonly Offer[];
+  readonly #endpoint: Endpoint;
+  /** '' = not known yet. */
+  agent: string;
+  #leaseMs = LEASE_MS;
+  /** The sidecar has a registry, which knows us. */
+  #isKnown = false;
+  /** Everything has been said that had to be. */
+  #isWell = false;
+
+  constructor(http: Http, offers: readonly Offer[], endpoint: Endpoint, agent: string) {
+    this.#http = http;
+    this.#offers = offers;
+    this.#endpoint = endpoint;
+    this.agent = agent;
+  }
+
+  /** The sidecar has a registry, and it has taken us. */
+  get isKnown(): boolean {
+    return this.#isKnown;
+  }
+
+  /** Registers, where there is a registry. Rejects with a ReachError; `isFinal` says whether trying again is of use. */
+  async enter(): Promise<void> {
+    this.#isKnown = false;
+    this.#isWell = false;
+    const health = await this.#json('GET', '/v1/health');
+    if (health['registry'] === null || health['registry'] === undefined) {
+      this.#isWell = true;
+      return;
+    }
+    if (this.agent === '') this.agent = String((await this.#json('GET', '/v1/capabilities'))['caller']);
+    const contracts = this.#offers.map((offer) => offer.contract).filter((contract) => contract !== null);
+    const provider = { agent_id: this.agent, offers: this.#offers.map((offer) => offer.key), endpoint: this.#endpoint };
+    const view = await this.#json('POST', '/v1/agents', { ...(contracts.length > 0 ? { contracts } : {}), provider });
+    const leaseMs = view['lease_ms'];
+    this.#leaseMs = typeof leaseMs === 'number' && leaseMs > 0 ? leaseMs : LEASE_MS;
+    this.#isKnown = true;
+    this.#isWell = true;
+  }
+
+  /** Signs of life until the signal aborts; registers again when the sidecar has been restarted. Never rejects. */
+  async keep(signal: AbortSignal): Promise<void> {
+    const { clock, random, log } = this.#http.settings;
+    const backoff = new Backoff(random);
+    let hasWarned = false;
+    for (;;) {
+      await pause(this.#isWell ? this.#leaseMs / BEATS_PER_LEASE : backoff.next(), clock, signal);
+      if (signal.aborted) return;
+      try {
+        if (!this.#isKnown) await this.enter();
+        else if ((await this.#ask('POST', `/v1/agents/${this.agent}/heartbeat`)).status === 404) await this.enter();
+        backoff.reset();
+        hasWarned = false;
+      } catch (error) {
+        if (!hasWarned) log(`not registered at the sidecar: ${(error as Error).message}; trying again`);
+        hasWarned = true;
+        this.#isWell = false;
+      }
+    }
+  }
+
+  /** A clean goodbye: nothing new is sent here. Harmless when the sidecar is away. */
+  async leave(): Promise<void> {
+    if (!this.#isKnown) return;
+    this.#isKnown = false;
+    await this.#ask('DELETE', `/v1/agents/${this.agent}`).catch(() => undefined);
+  }
+
+  async #json(method: Ask['method'], path: string, body?: unknown): Promise<Readonly<Record<string, unknown>>> {
+    const answer = await this.#ask(method, path, body);
+    const json = parsed(answer.bytes);
+    if (answer.status < 300 && typeof json === 'object' && json !== null) return json as Readonly<Record<string, unknown>>;
+    const result = resultIn(answer, 0);
+    throw new ReachError(result.ok ? ownFailure(Code.bad_response, `${method} ${path}: the answer is not a sidecar's`, false, 0) : result);
+  }
+
+  #ask(method: Ask['method'], path: string, body?: unknown): Promise<HttpAnswer> {
+    const bytes = body === undefined ? null : Buffer.from(JSON.stringify(body));
+    const headers: Record<string, string> = bytes === null ? {} : { 'content-type': 'application/json' };
+    return this.#http.ask({ method, path, headers, body: bytes, signals: [], limitMs: PATIENCE_MS });
+  }
+}
+
+/** Trying again would only be refused again. */
+export function isFinal(error: unknown): boolean {
+  return error instanceof ReachError && !error.retryable && error.code >= Code.unauthenticated && error.code < Code.deadline_exceeded;
+}

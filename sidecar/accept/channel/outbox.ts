@@ -1,0 +1,90 @@
+/**
+ * What waits to leave on one connection. While the peer reads, a frame is written at once and nothing is kept here. When it
+ * does not, frames wait here rather than in the socket, for three reasons: signs of life overtake what waits; whoever
+ * produces can ask how much there is and pause; and progress shows even inside one large message, which leaves in slices.
+ */
+import type { Socket } from 'node:net';
+import type { Clock } from '../../../base/clock.ts';
+
+/** One write to the socket. Small enough that a slow reader shows progress within the stall limit, large enough to be cheap. */
+const SLICE_BYTES = 65_536;
+
+export class Outbox {
+  readonly #socket: Socket;
+  readonly #clock: Clock;
+  #queue: Buffer[] | null = null;
+  #queuedBytes = 0;
+  /** The first in the queue is the rest of a frame whose beginning has left: nothing may come before it. */
+  #isInside = false;
+  /** `clock.now()` since when the peer has taken nothing of what was given to the socket; 0 = it takes all. */
+  blockedAt = 0;
+
+  constructor(socket: Socket, clock: Clock) {
+    this.#socket = socket;
+    this.#clock = clock;
+  }
+
+  /** Bytes that the peer's machine has not taken. */
+  get bytes(): number {
+    return this.#socket.writableLength + this.#queuedBytes;
+  }
+
+  /** Part of a frame has left: nothing else may be said before its rest. */
+  get isInside(): boolean {
+    return this.#isInside && this.#queue !== null;
+  }
+
+  send(frame: Buffer): void {
+    if (this.#queue === null && !this.#socket.writableNeedDrain) this.#write(frame);
+    else this.#hold(frame);
+  }
+
+  /** Goes before everything that has not begun to leave. */
+  sendFirst(frame: Buffer): void {
+    if (this.#queue === null || this.#queue.length === 0) {
+      this.send(frame);
+      return;
+    }
+    this.#queue.splice(this.#isInside ? 1 : 0, 0, frame);
+    this.#queuedBytes += frame.length;
+  }
+
+  /** The socket has room again. */
+  drained(): void {
+    this.blockedAt = 0;
+    const queue = this.#queue;
+    if (queue === null) return;
+    while (queue.length > 0 && !this.#socket.writableNeedDrain) {
+      const frame = queue.shift() as Buffer;
+      this.#queuedBytes -= frame.length;
+      this.#isInside = false;
+      this.#write(frame);
+    }
+    if (queue.length === 0) this.#queue = null;
+  }
+
+  /** The connection is gone: nothing of it is kept. */
+  clear(): void {
+    this.#queue = null;
+    this.#queuedBytes = 0;
+    this.blockedAt = 0;
+  }
+
+  #hold(frame: Buffer): void {
+    (this.#queue ??= []).push(frame);
+    this.#queuedBytes += frame.length;
+  }
+
+  #write(frame: Buffer): void {
+    let at = 0;
+    while (at < frame.length && (at === 0 || !this.#socket.writableNeedDrain)) {
+      const slice = frame.length - at <= SLICE_BYTES ? (at === 0 ? frame : frame.subarray(at)) : frame.subarray(at, at + SLICE_BYTES);
+      at += slice.length;
+      if (!this.#socket.write(slice) && this.blockedAt === 0) this.blockedAt = this.#clock.now();
+    }
+    if (at === frame.length) return;
+    (this.#queue ??= []).unshift(frame.subarray(at));
+    this.#queuedBytes += frame.length - at;
+    this.#isInside = true;
+  }
+}

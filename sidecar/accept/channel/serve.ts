@@ -1,0 +1,172 @@
+/** What an agent can ask of its sidecar on a channel, one function a method. */
+import { valuesOf } from '../../../base/json-values.ts';
+import { CHANNEL_WIRE, ChannelMethod, WINDOW_BYTES } from '../../../proto/wire/channel.ts';
+import { Code, codeEntry } from '../../../proto/wire/codes.ts';
+import { idKey, RpcError, type RpcErrorCode, type RpcId, type RpcNotification, type RpcRequest, writeRpcError } from '../../../proto/wire/json-rpc.ts';
+import { readTraceContext } from '../../../proto/wire/trace-context.ts';
+import { Call } from '../../call/call.ts';
+import { registerAgent } from '../agents.ts';
+import { explained } from '../pages.ts';
+import { rpcFailure, rpcRefusal, rpcValue } from '../rpc-answer.ts';
+import { AgentCall } from './agent-call.ts';
+import type { AllChannels } from './all-channels.ts';
+import type { ChannelConnection } from './connection.ts';
+import { ownId, readAsk } from './message.ts';
+
+type Method = (all: AllChannels, connection: ChannelConnection, id: RpcId, params: Buffer | null) => void;
+
+const METHODS: Readonly<Record<string, Method>> = Object.assign(Object.create(null) as Record<string, Method>, {
+  [ChannelMethod.hello]: hello,
+  [ChannelMethod.heartbeat]: (_all: AllChannels, connection: ChannelConnection, id: RpcId) => answer(connection, id, {}),
+  [ChannelMethod.register]: register,
+  [ChannelMethod.invoke]: invoke,
+  [ChannelMethod.stream]: stream,
+  [ChannelMethod.explain]: explain,
+  [ChannelMethod.cast]: notYet,
+  [ChannelMethod.resume]: notYet,
+});
+
+export function serveMessage(all: AllChannels, connection: ChannelConnection, message: RpcRequest | RpcNotification): void {
+  const { method, params } = message;
+  if (message.kind === 'notification') {
+    // Of notifications only one means something; nobody could be told of the others.
+    if (method === ChannelMethod.cancel) cancel(connection, params);
+    return;
+  }
+  const { id } = message;
+  const serve = METHODS[method];
+  if (serve === undefined) malformed(connection, id, RpcError.methodNotFound, `there is no method ${JSON.stringify(method.slice(0, 64))}; there are: ${Object.keys(METHODS).join(', ')}`);
+  else serve(all, connection, id, params);
+}
+
+function hello(all: AllChannels, connection: ChannelConnection, id: RpcId, params: Buffer | null): void {
+  const [wire, serves, resume] = (params === null ? null : valuesOf(params, ['wire', 'serve', 'resume_from'])) ?? [null, null, null];
+  if (wire?.toString('latin1') !== String(CHANNEL_WIRE)) {
+    malformed(connection, id, RpcError.invalidParams, `this sidecar speaks version ${CHANNEL_WIRE} of the channel: say {"wire": ${CHANNEL_WIRE}}`);
+    return;
+  }
+  const said = serves?.toString('latin1') ?? 'true';
+  if (said !== 'true' && said !== 'false') {
+    malformed(connection, id, RpcError.invalidParams, 'serve must be true (it takes calls) or false (it only calls)');
+    return;
+  }
+  const { config } = all.front.engine;
+  answer(connection, id, {
+    agent: connection.agentId,
+    wire: CHANNEL_WIRE,
+    sidecar: config.name,
+    offers: offersOf(all, connection.agentId),
+    heartbeat_ms: all.settings.heartbeatMs,
+    offline_ms: all.settings.offlineAfterMs,
+    max_message_bytes: all.maxMessageBytes,
+    window_bytes: WINDOW_BYTES,
+    // There are no messages yet that could be resumed.
+    resume: resume === null || resume === undefined || resume.toString('latin1') === 'null' ? null : { from: null, reason: 'this sidecar keeps no messages yet' },
+  });
+  // After the answer: the first call stands behind it.
+  if (said === 'true') all.serveOn(connection);
+}
+
+/** What the table has the agent for, on a channel: it can see that what it serves is what it is called for. */
+function offersOf(all: AllChannels, agentId: string): readonly string[] {
+  const record = all.front.table.current().providers.get(agentId)?.record;
+  return record?.endpoint.type === 'channel' ? record.offers.map(({ name, version }) => `${name}@${version}`) : [];
+}
+
+function invoke(all: AllChannels, connection: ChannelConnection, id: RpcId, params: Buffer | null): void {
+  call(all, connection, id, params, false);
+}
+
+function stream(all: AllChannels, connection: ChannelConnection, id: RpcId, params: Buffer | null): void {
+  call(all, connection, id, params, true);
+}
+
+function call(all: AllChannels, connection: ChannelConnection, id: RpcId, params: Buffer | null, wantsStream: boolean): void {
+  const key = idKey(id);
+  if (connection.in.byKey(key) !== null) {
+    malformed(connection, id, RpcError.invalidRequest, 'a call with this id is under way on this channel: give each its own');
+    return;
+  }
+  const ask = readAsk(params);
+  if (typeof ask === 'string') {
+    malformed(connection, id, RpcError.invalidParams, ask);
+    return;
+  }
+  const refusal = whyNot(all, connection);
+  if (refusal !== null) {
+    refuseWith(connection, id, refusal.code, refusal.words);
+    return;
+  }
+  const made = new AgentCall(connection, key, id, ask, wantsStream);
+  connection.in.add(made);
+  void made.run();
+}
+
+function whyNot(all: AllChannels, connection: ChannelConnection): { code: Code; words: string } | null {
+  const { front } = all;
+  if (front.draining) return { code: Code.blocked_by_operator, words: 'this sidecar is stopping and takes no new calls' };
+  if (!front.ready) return { code: Code.none_healthy, words: 'starting: no route table is loaded yet' };
+  if (connection.in.count >= all.maxInFlight)
+    return { code: Code.caller_busy, words: `${connection.in.count} calls of this channel are under way, its limit (channel.in_flight)` };
+  const { bytes } = connection.outbox;
+  if (bytes > all.sendBufferBytes) return { code: Code.caller_busy, words: `read your answers first: ${bytes} bytes wait for you on this channel` };
+  return null;
+}
+
+function cancel(connection: ChannelConnection, params: Buffer | null): void {
+  const [id, number] = (params === null ? null : valuesOf(params, ['id', 'stream'])) ?? [null, null];
+  if (id !== null && id !== undefined) connection.in.byKey(idKey(id.toString('utf8')))?.cancel();
+  const stream = number === null || number === undefined ? -1 : ownId(number.toString('latin1'));
+  if (stream > 0) connection.in.byStream(stream)?.cancel();
+}
+
+function explain(all: AllChannels, connection: ChannelConnection, id: RpcId, params: Buffer | null): void {
+  const ask = readAsk(params);
+  if (typeof ask === 'string') {
+    malformed(connection, id, RpcError.invalidParams, ask);
+    return;
+  }
+  const { clock, random } = all.front.engine;
+  const asked = new Call('channel', ask.capability, ask.headers, ask.body, ask.contentType, false, clock);
+  asked.principal = connection.principal;
+  readTraceContext(asked, ask.headers['traceparent'], ask.headers['tracestate'], random);
+  const explanation = explained(all.front, asked);
+  const { refusal } = explanation;
+  // Who may not call it may not look behind it either; every other refusal is what was asked about.
+  if (refusal !== null && (refusal.code === Code.unauthenticated || refusal.code === Code.forbidden))
+    refuseWith(connection, id, refusal.code, refusal.detail);
+  else answer(connection, id, explanation);
+}
+
+function register(all: AllChannels, connection: ChannelConnection, id: RpcId, params: Buffer | null): void {
+  registerAgent(all.front, { agent: connection.agentId }, params ?? Buffer.from('{}')).then(
+    (outcome) => {
+      if ('view' in outcome) answer(connection, id, outcome.view);
+      else {
+        const entry = codeEntry(outcome.code);
+        connection.sendJson(writeRpcError(id, entry.jsonRpc, entry.meaning, Buffer.from(outcome.problem, 'utf8')));
+      }
+    },
+    (error: unknown) => {
+      all.front.observation.fault(error);
+      refuseWith(connection, id, Code.internal, 'a fault in Agent-Reach');
+    },
+  );
+}
+
+function notYet(_all: AllChannels, connection: ChannelConnection, id: RpcId): void {
+  refuseWith(connection, id, Code.delivery_unavailable, 'this sidecar takes no messages yet: call with reach.invoke');
+}
+
+function answer(connection: ChannelConnection, id: RpcId, value: object): void {
+  connection.sendJson(rpcValue(id, value));
+}
+
+/** The message, not the call, is wrong. */
+function malformed(connection: ChannelConnection, id: RpcId, code: RpcErrorCode, words: string): void {
+  connection.sendJson(rpcRefusal(id, code, words));
+}
+
+function refuseWith(connection: ChannelConnection, id: RpcId, code: Code, words: string): void {
+  connection.sendJson(rpcFailure(id, code, words));
+}

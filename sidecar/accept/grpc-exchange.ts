@@ -1,0 +1,283 @@
+/**
+ * One RPC on its HTTP/2 stream: length-prefixed messages in and out, compression of what comes, the status in the trailers.
+ * Decides when a request is whole, too large, too slow or not to be read, and that a stream which was closed before its
+ * end cancels the work. What the messages mean is the business of whoever takes them.
+ */
+import { constants, type IncomingHttpHeaders, type OutgoingHttpHeaders, type ServerHttp2Stream } from 'node:http2';
+import { gunzip, inflate } from 'node:zlib';
+import type { Timer } from '../../base/clock.ts';
+import { Writer } from '../../base/protobuf-fields.ts';
+import { Code } from '../../proto/wire/codes.ts';
+import type { Front } from './front.ts';
+import { type Metadata, readMetadata } from './grpc-request.ts';
+import { OK, refusalTrailers, Status, type Trailers } from './grpc-status.ts';
+import type { Stoppable } from './line.ts';
+
+/** Flag and length before every message. */
+export const PREFIX_BYTES = 5;
+/** The request of an RPC with one: as long as HTTP gives a request. */
+const REQUEST_MS = 60_000;
+const ENCODINGS = 'identity,gzip,deflate';
+
+const HEAD: OutgoingHttpHeaders = Object.freeze({
+  ':status': 200,
+  'content-type': 'application/grpc+proto',
+  'grpc-accept-encoding': ENCODINGS,
+});
+const WITH_TRAILERS = Object.freeze({ waitForTrailers: true, sendDate: false });
+const TRAILERS_ONLY = Object.freeze({ endStream: true, sendDate: false });
+
+const EXCHANGE = Symbol('exchange');
+type Owned = ServerHttp2Stream & { [EXCHANGE]?: Exchange };
+
+// One listener of a kind for all streams, so that none is made per call.
+
+function onData(this: Owned, chunk: Buffer): void {
+  this[EXCHANGE]?.take(chunk);
+}
+
+function onEnd(this: Owned): void {
+  this[EXCHANGE]?.ended();
+}
+
+function onClose(this: Owned): void {
+  this[EXCHANGE]?.closed();
+}
+
+function onDrain(this: Owned): void {
+  this[EXCHANGE]?.onDrain?.();
+}
+
+function onWantTrailers(this: Owned): void {
+  this[EXCHANGE]?.sendTrailers();
+}
+
+/** Takes the messages of an RPC. */
+export interface Taker {
+  message(exchange: Exchange, message: Buffer): void;
+  /** The client has said all; called after the last message. */
+  allSaid(exchange: Exchange): void;
+}
+
+export class Exchange {
+  readonly front: Front;
+  readonly stream: ServerHttp2Stream;
+  readonly metadata: Metadata;
+  /** `clock.now()` when the headers came. */
+  readonly openedAt: number;
+  /** Stopped when the client leaves; set by whoever works for it. */
+  work: Stoppable | null = null;
+  /** Called when the client takes more after `send` gave false. */
+  onDrain: (() => void) | null = null;
+  readonly #taker: Taker;
+  readonly #maxMessageBytes: number;
+  readonly #chunks: Buffer[] = [];
+  #chunkBytes = 0;
+  #saidAll = false;
+  #inflating = false;
+  #isHeadOut = false;
+  #isOver = false;
+  #trailers: Trailers = OK;
+  #timer: Timer | null = null;
+
+  /** @param slow true: the client may take its time between messages. */
+  constructor(front: Front, stream: ServerHttp2Stream, rawHeaders: readonly string[], taker: Taker, slow: boolean) {
+    this.front = front;
+    this.stream = stream;
+    this.#taker = taker;
+    this.openedAt = front.engine.clock.now();
+    this.metadata = readMetadata(rawHeaders);
+    const { limits } = front.engine.config;
+    // The bytes of the payload, and room for its name and headers.
+    this.#maxMessageBytes = limits.bodyBytes + limits.headerBytes;
+    (stream as Owned)[EXCHANGE] = this;
+    stream.on('data', onData);
+    stream.on('end', onEnd);
+    stream.on('close', onClose);
+    stream.on('drain', onDrain);
+    if (!slow) this.#timer = front.engine.clock.after(REQUEST_MS, () => this.#tooSlow());
+  }
+
+  /** The status is out, or the client is gone. */
+  get isOver(): boolean {
+    return this.#isOver;
+  }
+
+  /** Nothing can be written: a stream is destroyed a moment before it says that it is closed. */
+  get #isGone(): boolean {
+    return this.#isOver || this.stream.destroyed || this.stream.closed;
+  }
+
+  /** A writer for one message, with room for its prefix. */
+  begin(expectBytes?: number): Writer {
+    return new Writer(PREFIX_BYTES, expectBytes);
+  }
+
+  /** Sends a message that `begin` began; false = wait for `onDrain`. */
+  send(message: Writer): boolean {
+    if (this.#isGone) return true;
+    this.#openHead();
+    return this.stream.write(framed(message));
+  }
+
+  /** The last message, and the good end. */
+  finish(message: Writer | null): void {
+    if (this.#isGone) return;
+    this.#openHead();
+    this.#over();
+    if (message === null) this.stream.end();
+    else this.stream.end(framed(message));
+  }
+
+  /** Ends with a status that is not OK; messages sent before it get there before it. */
+  fail(trailers: Trailers): void {
+    if (this.#isGone) return;
+    this.#trailers = trailers;
+    this.#over();
+    const { stream } = this;
+    if (this.#isHeadOut) stream.end();
+    else stream.respond({ ...HEAD, ...trailers }, TRAILERS_ONLY);
+    if (this.#saidAll) return;
+    // The client is still sending: it is told that nobody reads it, after it was told why.
+    stream.resume();
+    if (!this.#isHeadOut) stream.close(constants.NGHTTP2_NO_ERROR);
+  }
+
+  refuse(code: Code, detail: string, retryAfterMs = 0, status?: number): void {
+    this.fail(refusalTrailers(code, detail, retryAfterMs, status));
+  }
+
+  #openHead(): void {
+    if (this.#isHeadOut) return;
+    this.#isHeadOut = true;
+    this.stream.respond(HEAD, WITH_TRAILERS);
+    this.stream.on('wantTrailers', onWantTrailers);
+  }
+
+  #over(): void {
+    this.#isOver = true;
+    this.work = null;
+    this.onDrain = null;
+    this.#timer?.cancel();
+  }
+
+  // From the stream.
+
+  sendTrailers(): void {
+    this.stream.sendTrailers(this.#trailers);
+  }
+
+  closed(): void {
+    this.#timer?.cancel();
+    const { work } = this;
+    if (this.#isOver) return;
+    this.#over();
+    work?.cancel();
+  }
+
+  take(chunk: Buffer): void {
+    if (this.#isOver) return;
+    this.#chunks.push(chunk);
+    this.#chunkBytes += chunk.length;
+    this.#look();
+  }
+
+  /** Hands on what is whole. */
+  #look(): void {
+    while (!this.#isOver && !this.#inflating && this.#chunkBytes >= PREFIX_BYTES) {
+      if ((this.#chunks[0] as Buffer).length < PREFIX_BYTES) this.#join();
+      const first = this.#chunks[0] as Buffer;
+      const flag = first[0] as number;
+      const bytes = first.readUInt32BE(1);
+      if (flag > 1) {
+        this.#refuseRequest('framing', Code.invalid_request, 'a message begins with a flag that gRPC does not know');
+        return;
+      }
+      if (bytes > this.#maxMessageBytes) {
+        this.#tooLarge();
+        return;
+      }
+      if (this.#chunkBytes < PREFIX_BYTES + bytes) return;
+      if (first.length < PREFIX_BYTES + bytes) this.#join();
+      const whole = this.#chunks[0] as Buffer;
+      const message = whole.subarray(PREFIX_BYTES, PREFIX_BYTES + bytes);
+      this.#chunkBytes -= PREFIX_BYTES + bytes;
+      if (whole.length === PREFIX_BYTES + bytes) this.#chunks.shift();
+      else this.#chunks[0] = whole.subarray(PREFIX_BYTES + bytes);
+      if (flag === 0) this.#taker.message(this, message);
+      else this.#inflate(message);
+    }
+    if (this.#saidAll && !this.#isOver && !this.#inflating) this.#lastSaid();
+  }
+
+  #join(): void {
+    const whole = Buffer.concat(this.#chunks);
+    this.#chunks.length = 0;
+    this.#chunks.push(whole);
+  }
+
+  ended(): void {
+    this.#saidAll = true;
+    if (!this.#isOver && !this.#inflating) this.#lastSaid();
+  }
+
+  #lastSaid(): void {
+    this.#timer?.cancel();
+    if (this.#chunkBytes > 0) this.#refuseRequest('framing', Code.invalid_request, 'the stream ended inside a message');
+    else this.#taker.allSaid(this);
+  }
+
+  #inflate(message: Buffer): void {
+    const { encoding } = this.metadata;
+    const inflater = encoding === 'gzip' ? gunzip : encoding === 'deflate' ? inflate : null;
+    if (inflater === null) {
+      const words = `a message is compressed with ${JSON.stringify(encoding.slice(0, 40))}; known are gzip and deflate`;
+      this.refuse(Code.invalid_request, words, 0, Status.unimplemented);
+      return;
+    }
+    this.#inflating = true;
+    this.stream.pause();
+    inflater(message, { maxOutputLength: this.#maxMessageBytes }, (error, plain) => {
+      this.#inflating = false;
+      if (this.#isOver) return;
+      this.stream.resume();
+      if (error === null) {
+        this.#taker.message(this, plain);
+        this.#look();
+      } else if ((error as NodeJS.ErrnoException).code === 'ERR_BUFFER_TOO_LARGE') this.#tooLarge();
+      else this.#refuseRequest('framing', Code.invalid_request, `a message could not be decompressed (${encoding})`);
+    });
+  }
+
+  #tooLarge(): void {
+    this.#refuseRequest(
+      'body',
+      Code.payload_too_large,
+      `the message is above the limit of ${this.front.engine.config.limits.bodyBytes} bytes of payload`,
+    );
+  }
+
+  #tooSlow(): void {
+    this.#refuseRequest('slow', Code.invalid_request, `the request did not arrive within ${REQUEST_MS / 1_000} s`);
+  }
+
+  #refuseRequest(reason: string, code: Code, detail: string): void {
+    this.front.observation.metrics.requestRefused(reason);
+    this.refuse(code, detail);
+  }
+}
+
+/** Whether the content type says gRPC with Protocol Buffers. */
+export function isGrpc(headers: IncomingHttpHeaders): boolean {
+  const type = headers['content-type'];
+  if (type === undefined || !type.startsWith('application/grpc')) return false;
+  const rest = type.slice('application/grpc'.length);
+  return rest === '' || rest.startsWith('+proto') || rest.startsWith(';');
+}
+
+function framed(message: Writer): Buffer {
+  const bytes = message.finish();
+  bytes[0] = 0;
+  bytes.writeUInt32BE(message.length, 1);
+  return bytes;
+}

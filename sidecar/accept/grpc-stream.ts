@@ -1,0 +1,171 @@
+/**
+ * InvokeStream: the provider's body to the caller as it comes, one message a piece. The caller's pace rules: when its
+ * stream is full, the provider is not read. A proper end is told by a last message with the Result and the status OK, a
+ * cut by the status of its code, so that no client takes half an answer for a whole one.
+ */
+import { StringDecoder } from 'node:string_decoder';
+import { Code } from '../../proto/wire/codes.ts';
+import { bodyKind } from '../call/answer-body.ts';
+import type { Call } from '../call/call.ts';
+import type { BodySink, BodySource, Reply } from '../call/reply.ts';
+import { resultOf } from '../call/result.ts';
+import { Writer } from '../../base/protobuf-fields.ts';
+import type { Exchange } from './grpc-exchange.ts';
+import { askedBy, contentTypeOf, fault, writeResult } from './grpc-invoke.ts';
+import type { Form } from './grpc-request.ts';
+import { failureTrailers } from './grpc-status.ts';
+import type { Stoppable } from './line.ts';
+
+/** Usual clients take messages of 4 MiB, and none wants to wait for one. */
+const MAX_PIECE_BYTES = 1_048_576;
+const AROUND_BYTES = 64;
+
+export async function invokeStream(exchange: Exchange, message: Buffer): Promise<void> {
+  const { front } = exchange;
+  const asked = askedBy(exchange, message, true);
+  if (asked === null) return;
+  const { call, form } = asked;
+  exchange.work = call;
+  try {
+    await front.pipeline.outbound(front.engine, call);
+    exchange.work = null;
+    const source = call.reply === null ? null : call.reply.stream;
+    if (source !== null && call.code === Code.ok) {
+      if (exchange.isOver) source.cancel(Code.cancelled, 'the caller went away');
+      else new StreamedReply(exchange, call, source, form).start();
+    } else if (!exchange.isOver) answerWhole(exchange, call, form);
+  } catch (error) {
+    fault(exchange, error);
+    call.cancel();
+  }
+}
+
+/** An answer without a streamed body: a failure before its head, the agent's own error, a static fallback. */
+function answerWhole(exchange: Exchange, call: Call, form: Form): void {
+  const result = resultOf(call, false);
+  if (result.entry.code !== Code.ok) {
+    exchange.fail(failureTrailers(result));
+    return;
+  }
+  const pieces = new Pieces(call, form);
+  exchange.send(pieces.head(exchange));
+  pieces.send(exchange, call.staticBody ?? (call.reply as Reply).body);
+  pieces.end(exchange);
+}
+
+/** The messages of one streamed answer. */
+class Pieces {
+  readonly #call: Call;
+  /** Keeps the first bytes of a character that is cut in two; null = bytes are sent. */
+  readonly #decoder: StringDecoder | null;
+
+  constructor(call: Call, form: Form) {
+    this.#call = call;
+    this.#decoder = form === 'payload' || bodyKind(contentTypeOf(call)) === 'binary' ? null : new StringDecoder('utf8');
+  }
+
+  head(exchange: Exchange): Writer {
+    const call = this.#call;
+    const { chosen } = call;
+    const isServed = chosen !== null && call.staticBody === null;
+    const head = new Writer();
+    head.uint(1, call.status);
+    head.text(2, contentTypeOf(call));
+    head.text(3, isServed ? chosen.provider.agentId : '');
+    head.text(4, isServed ? chosen.version.text : '');
+    head.text(5, call.traceId);
+    const reply = exchange.begin();
+    reply.message(1, head);
+    return reply;
+  }
+
+  /** False = wait for the caller. */
+  send(exchange: Exchange, data: Buffer): boolean {
+    let goesOn = true;
+    for (let from = 0; from < data.length; from += MAX_PIECE_BYTES) {
+      const piece = data.length <= MAX_PIECE_BYTES ? data : data.subarray(from, from + MAX_PIECE_BYTES);
+      if (this.#decoder === null) {
+        const reply = exchange.begin(AROUND_BYTES + piece.length);
+        reply.bytes(2, piece);
+        goesOn = exchange.send(reply);
+      } else goesOn = this.#sendText(exchange, this.#decoder.write(piece));
+    }
+    return goesOn;
+  }
+
+  /** The Result and the good end. */
+  end(exchange: Exchange): void {
+    this.rest(exchange);
+    const result = resultOf(this.#call, false);
+    const end = new Writer();
+    writeResult(end, result, contentTypeOf(this.#call));
+    const reply = exchange.begin();
+    reply.message(3, end);
+    exchange.finish(reply);
+  }
+
+  /** What is left of a character that never came whole. */
+  rest(exchange: Exchange): void {
+    if (this.#decoder !== null) this.#sendText(exchange, this.#decoder.end());
+  }
+
+  #sendText(exchange: Exchange, text: string): boolean {
+    if (text === '') return true;
+    const reply = exchange.begin(AROUND_BYTES + text.length);
+    reply.text(4, text);
+    return exchange.send(reply);
+  }
+}
+
+class StreamedReply implements BodySink, Stoppable {
+  readonly #exchange: Exchange;
+  readonly #call: Call;
+  readonly #source: BodySource;
+  readonly #pieces: Pieces;
+  #isOver = false;
+
+  constructor(exchange: Exchange, call: Call, source: BodySource, form: Form) {
+    this.#exchange = exchange;
+    this.#call = call;
+    this.#source = source;
+    this.#pieces = new Pieces(call, form);
+  }
+
+  start(): void {
+    this.#exchange.work = this;
+    this.#exchange.onDrain = () => {
+      if (!this.#isOver) this.#source.resume();
+    };
+    this.#exchange.send(this.#pieces.head(this.#exchange));
+    this.#source.pipe(this);
+  }
+
+  // From the source.
+
+  chunk(data: Buffer): boolean {
+    return this.#isOver || this.#pieces.send(this.#exchange, data);
+  }
+
+  end(): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.#pieces.end(this.#exchange);
+  }
+
+  cut(code: Code): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    // The pipeline has set the code by now; a source of another make may not have.
+    if (this.#call.code === Code.ok) this.#call.code = code;
+    this.#exchange.fail(failureTrailers(resultOf(this.#call, false)));
+  }
+
+  // From the caller's stream.
+
+  cancel(): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.#call.cancel();
+    this.#source.cancel(Code.cancelled, 'the caller went away');
+  }
+}

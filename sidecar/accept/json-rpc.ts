@@ -1,0 +1,81 @@
+/**
+ * JSON-RPC 2.0 at `POST /rpc`. A method is a capability, an alias or either with a range; params are its payload, byte for
+ * byte, and `null` when there are none. The headers of the request (credential, trace, deadline and the rest of `Reach-*`)
+ * hold for every message of a batch, and every message is a call of its own before every gate.
+ *
+ * HTTP: 200 with the answer or answers, errors too, since most clients of this protocol look at nothing but the body; 204
+ * when nothing is to be answered. What is not about a message has its status beside a JSON-RPC error with id `null`: 503
+ * while the sidecar takes no calls, 406 for a client that wants events (a stream has no form here: `/v1/stream` has).
+ *
+ * A notification is carried out as a call; its 204 comes when it has ended, so that a caller that waits paces itself, and one
+ * that leaves has its work stopped, as with every call. One id twice in a batch gets two answers: they cannot be mixed up,
+ * since nothing but the echo depends on it.
+ */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { Code } from '../../proto/wire/codes.ts';
+import { Header } from '../../proto/wire/headers.ts';
+import { NO_ID, readRpc, RpcError } from '../../proto/wire/json-rpc.ts';
+import { NO_BODY } from '../call/reply.ts';
+import { writeJson, writeNothing } from './answer.ts';
+import type { Front } from './front.ts';
+import { isRaw } from './invoke.ts';
+import { lineOf } from './line.ts';
+import { rpcFailure, rpcRefusal } from './rpc-answer.ts';
+import { Batch } from './rpc-batch.ts';
+import { Door, NO_STREAM } from './rpc-door.ts';
+
+export const RPC_PATH = '/rpc';
+
+const STARTING_MS = 1_000;
+
+export async function rpc(front: Front, request: IncomingMessage, response: ServerResponse, body: unknown): Promise<void> {
+  if (!front.ready) {
+    notNow(front, response);
+    return;
+  }
+  const raw = isRaw(request);
+  if (typeof raw === 'string') {
+    writeJson(response, 200, rpcRefusal(NO_ID, RpcError.invalidRequest, raw));
+    return;
+  }
+  if (wantsOnlyEvents(request)) {
+    writeJson(response, 406, rpcRefusal(NO_ID, RpcError.invalidRequest, NO_STREAM));
+    return;
+  }
+  const reading = readRpc(Buffer.isBuffer(body) ? body : NO_BODY, { batch: front.engine.config.limits.batch });
+  const door = new Door(front, request, raw);
+  if (reading.isBatch) {
+    await new Batch(door, response, reading.messages).run();
+    return;
+  }
+  const { message } = reading;
+  const line = lineOf(request.socket);
+  const work = door.begin(message);
+  if (work !== null) line.add(work);
+  const answer = await door.carryOut(message, work);
+  if (work !== null) line.remove(work);
+  if (response.destroyed) return;
+  if (answer === null) writeNothing(response);
+  else writeJson(response, 200, answer);
+}
+
+function wantsOnlyEvents(request: IncomingMessage): boolean {
+  if (request.headers[Header.stream] === '1') return true;
+  const accept = request.headers.accept;
+  return accept !== undefined && accept.includes('text/event-stream') && !accept.includes('json') && !accept.includes('*/*');
+}
+
+function notNow(front: Front, response: ServerResponse): void {
+  const { draining } = front;
+  front.observation.metrics.requestRefused(draining ? 'draining' : 'starting');
+  const answer = draining
+    ? rpcFailure(NO_ID, Code.blocked_by_operator, 'this sidecar is stopping and takes no new calls')
+    : rpcFailure(NO_ID, Code.none_healthy, 'starting: no route table is loaded yet');
+  writeJson(response, 503, answer, [
+    'retry-after',
+    '1',
+    Header.retryAfterMs,
+    String(STARTING_MS),
+    ...(draining ? ['connection', 'close'] : []),
+  ]);
+}

@@ -1,0 +1,54 @@
+/**
+ * A request that offers another protocol (`Upgrade`). Only a WebSocket's is taken up. Any other, such as the `h2c` that some
+ * clients offer with every request, is passed over as RFC 9110 allows; since the platform stops reading a connection at such
+ * a request once anybody listens for them, its head is given back without the offer and read again.
+ */
+import type { IncomingMessage, Server } from 'node:http';
+import type { Socket } from 'node:net';
+import type { Code } from '../../proto/wire/codes.ts';
+import { plainProblem } from '../call/result.ts';
+import { PROBLEM_TYPE } from './answer.ts';
+
+export function isForWebSocket(request: IncomingMessage): boolean {
+  return request.headers.upgrade?.trim().toLowerCase() === 'websocket';
+}
+
+/** Lets the server read the request once more, without the offer; whatever stands behind it follows. */
+export function readAgainWithout(server: Server, request: IncomingMessage, socket: Socket, head: Buffer): void {
+  const { rawHeaders } = request;
+  let text = `${request.method} ${request.url} HTTP/${request.httpVersion}\r\n`;
+  for (let i = 0; i < rawHeaders.length; i += 2) {
+    const name = rawHeaders[i] as string;
+    const lower = name.toLowerCase();
+    if (lower === 'upgrade' || lower === 'http2-settings') continue;
+    const value = lower === 'connection' ? withoutOffer(rawHeaders[i + 1] as string) : (rawHeaders[i + 1] as string);
+    if (value !== null) text += `${name}: ${value}\r\n`;
+  }
+  socket.unshift(Buffer.concat([Buffer.from(`${text}\r\n`, 'latin1'), head]));
+  server.emit('connection', socket);
+}
+
+/** The other names of a `Connection` header; null = there are none. */
+function withoutOffer(value: string): string | null {
+  const names = value.split(',').map((each) => each.trim());
+  const kept = names.filter((each) => !['upgrade', 'http2-settings'].includes(each.toLowerCase()));
+  return kept.length === 0 ? null : kept.join(', ');
+}
+
+const REASONS: Readonly<Record<number, string>> = {
+  400: 'Bad Request',
+  401: 'Unauthorized',
+  403: 'Forbidden',
+  404: 'Not Found',
+  503: 'Service Unavailable',
+};
+
+/** A problem document instead of a WebSocket. */
+export function refuseUpgrade(socket: Socket, code: Code, status: number, detail: string): void {
+  const body = plainProblem(code, status, detail);
+  const extra = status === 401 ? 'www-authenticate: Bearer\r\n' : status === 503 ? 'retry-after: 1\r\n' : '';
+  socket.end(
+    `HTTP/1.1 ${status} ${REASONS[status] ?? 'Bad Request'}\r\nconnection: close\r\n${extra}content-type: ${PROBLEM_TYPE}\r\ncontent-length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
+    () => socket.destroy(),
+  );
+}

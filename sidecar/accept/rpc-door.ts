@@ -1,0 +1,122 @@
+/**
+ * What one JSON-RPC message asks for, and its answer: a capability is called, `reach.explain` is answered here, and what is
+ * no message gets the protocol's own error. Which messages there are, and how their answers travel, is decided elsewhere.
+ */
+import type { IncomingMessage } from 'node:http';
+import { membersOf, startOf, stringAt } from '../../base/json-members.ts';
+import { Code } from '../../proto/wire/codes.ts';
+import { NO_ID, RpcError, type RpcId, type RpcMessage, type RpcNotification, type RpcRequest } from '../../proto/wire/json-rpc.ts';
+import { readTraceContext } from '../../proto/wire/trace-context.ts';
+import { Call } from '../call/call.ts';
+import { NO_BODY } from '../call/reply.ts';
+import type { JsonBytes } from '../call/result.ts';
+import { JSON_TYPE } from './answer.ts';
+import type { Front } from './front.ts';
+import { explained } from './pages.ts';
+import { rpcAnswer, rpcFailure, rpcRefusal, rpcValue } from './rpc-answer.ts';
+
+const NULL = Buffer.from('null');
+
+export const NO_STREAM = 'a stream has no form in JSON-RPC over HTTP: POST the params to /v1/stream/{capability}, or open a channel';
+
+/** What one request brings to each of its messages. */
+export class Door {
+  readonly front: Front;
+  readonly request: IncomingMessage;
+  readonly #raw: boolean;
+
+  constructor(front: Front, request: IncomingMessage, raw: boolean) {
+    this.front = front;
+    this.request = request;
+    this.#raw = raw;
+  }
+
+  /** The call that a message asks for, its time running; null when it asks for none. */
+  begin(message: RpcMessage): Call | null {
+    return isAsking(message) && !isReserved(message.method) ? this.#call(message.method, message.params ?? NULL) : null;
+  }
+
+  /** Never rejects; null = nothing is to be answered. */
+  async carryOut(message: RpcMessage, call: Call | null): Promise<JsonBytes | null> {
+    const id = message.kind === 'request' ? message.id : null;
+    const { engine, pipeline, observation } = this.front;
+    try {
+      if (call === null) return this.#answerHere(message);
+      await pipeline.outbound(engine, call);
+      return id === null ? null : rpcAnswer(id, call, this.#raw);
+    } catch (error) {
+      observation.fault(error);
+      return id === null ? null : rpcRefusal(id, RpcError.internal, 'a fault in Agent-Reach');
+    }
+  }
+
+  #answerHere(message: RpcMessage): JsonBytes | null {
+    switch (message.kind) {
+      case 'invalid':
+        return message.isNotification ? null : rpcRefusal(message.id, message.code, message.problem);
+      case 'request':
+        return this.#own(message.id, message);
+      case 'notification':
+        return null;
+      default:
+        return rpcRefusal(NO_ID, RpcError.invalidRequest, 'this is an answer, and nothing was asked here: method is missing');
+    }
+  }
+
+  /** The methods that are ours. */
+  #own(id: RpcId, { method, params }: RpcRequest): JsonBytes {
+    if (method === 'reach.explain') return this.#explain(id, params);
+    if (method === 'reach.stream') return rpcRefusal(id, RpcError.methodNotFound, NO_STREAM);
+    const known = method.startsWith('rpc.') ? 'names that begin with rpc. are reserved by JSON-RPC' : 'here is only reach.explain';
+    return rpcRefusal(id, RpcError.methodNotFound, `there is no method ${JSON.stringify(method.slice(0, 80))}: ${known}`);
+  }
+
+  #explain(id: RpcId, params: Buffer | null): JsonBytes {
+    const asked = params === null ? NOTHING_ASKED : explainAsk(params);
+    if (typeof asked === 'string') return rpcRefusal(id, RpcError.invalidParams, asked);
+    const explanation = explained(this.front, this.#call(asked.capability, asked.payload));
+    const { refusal } = explanation;
+    if (refusal !== null && (refusal.code === Code.unauthenticated || refusal.code === Code.forbidden))
+      return rpcFailure(id, refusal.code, refusal.detail);
+    return rpcValue(id, explanation);
+  }
+
+  #call(asked: string, payload: Buffer): Call {
+    const { clock, random } = this.front.engine;
+    const { headers } = this.request;
+    const call = new Call('json_rpc', asked, headers, payload, payload.length === 0 ? '' : JSON_TYPE, false, clock);
+    readTraceContext(call, headers['traceparent'], headers['tracestate'], random);
+    return call;
+  }
+}
+
+function isAsking(message: RpcMessage): message is RpcRequest | RpcNotification {
+  return message.kind === 'request' || message.kind === 'notification';
+}
+
+/** `rpc.` belongs to the protocol, and `reach.` with one word after it to us; a capability always has three. */
+function isReserved(method: string): boolean {
+  if (method.startsWith('rpc.')) return true;
+  return method.startsWith('reach.') && method.indexOf('.', 6) < 0;
+}
+
+const NOTHING_ASKED = 'reach.explain needs params {capability, payload?}';
+
+function explainAsk(params: Buffer): { readonly capability: string; readonly payload: Buffer } | string {
+  if (params[0] !== OPEN_MAP) return NOTHING_ASKED;
+  let capability: string | null = null;
+  let payload = NO_BODY;
+  for (const { name, from, to } of membersOf(params, startOf(params))) {
+    if (name === 'capability') {
+      if (params[from] !== QUOTE || capability !== null) return 'capability must be one string: a name, or name@range';
+      capability = stringAt(params, from, to);
+    } else if (name === 'payload') {
+      if (payload !== NO_BODY) return 'payload stands there twice';
+      payload = params.subarray(from, to);
+    } else return `reach.explain knows capability and payload, not ${JSON.stringify(name.slice(0, 40))}`;
+  }
+  return capability === null ? NOTHING_ASKED : { capability, payload };
+}
+
+const OPEN_MAP = 0x7b;
+const QUOTE = 0x22;

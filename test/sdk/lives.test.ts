@@ -1,0 +1,256 @@
+/** What an agent of an SDK lives through: its sidecar restarts, it is asked to stop in the midst of work, another takes its place, a registry. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import t, { type Test } from 'tap';
+import { Reach } from '../../sdk/typescript/index.ts';
+import { Plane } from '../support/control-plane.ts';
+import { NatsServer } from '../support/nats.ts';
+import { type Peer, startPython } from '../support/peers.ts';
+import { CALLER, Rig, TOKEN } from '../support/rig.ts';
+import { waitUntil } from '../support/settle.ts';
+import { type NodeAgent, startNodeAgent } from './node-agent.ts';
+import { CALLERS, type Language, tableOf, tokenOf } from './served.ts';
+
+t.setTimeout(110_000);
+
+function clientOf(t: Test, rig: Rig): Reach {
+  const reach = new Reach({ url: rig.url, token: TOKEN });
+  t.teardown(() => reach.close());
+  return reach;
+}
+
+const answers = async (reach: Reach, language: Language): Promise<boolean> =>
+  (await reach.call(`${language}.work.echo`, 1, { deadlineMs: 1_000 })).ok;
+
+function pythonOn(t: Test, url: string, how = 'channel'): Promise<Peer> {
+  return startPython(t, 'test/sdk/python_agent.py', [url, tokenOf('python'), how]);
+}
+
+t.test('a sidecar that restarts has its agents back by themselves', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'reach-sdk-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const options = { table: tableOf({ node: 0, python: 0 }), callers: CALLERS, folder };
+  const first = await Rig.start(t, options);
+  const { lines } = await startNodeAgent(t, first.url, tokenOf('node'), null);
+  const python = await pythonOn(t, first.url);
+  const listen = new URL(first.url).host;
+  const reach = clientOf(t, first);
+  t.ok((await answers(reach, 'node')) && (await answers(reach, 'python')));
+  await first.stop();
+  t.match(await reach.call('node.work.echo', 1), {
+    ok: false,
+    code: 1001,
+    error: { name: 'connect_timeout', ambiguous: false, retryable: true },
+  });
+  await waitUntil('both have noticed', () => lines.some((line) => /is lost/.test(line)) && /is lost/.test(python.words));
+  await Rig.start(t, { ...options, listen });
+  for (const language of ['node', 'python'] as const) await waitUntil(`${language} is back`, () => answers(reach, language), 8_000, 50);
+  t.match(lines.at(-1), /dialled in again/);
+  t.match(python.words, /dialled in again/);
+});
+
+/** Between agent and sidecar: `freeze` keeps what is open open, and lets nothing through it any more. */
+class Between {
+  readonly #pairs: [Socket, Socket][] = [];
+  readonly #server: Server;
+  #isFrozen = false;
+
+  static async start(t: Test, port: number): Promise<Between> {
+    const between = new Between(port);
+    await new Promise<void>((done) => between.#server.listen(0, '127.0.0.1', done));
+    t.teardown(() => {
+      between.#server.close();
+      for (const pair of between.#pairs) for (const socket of pair) socket.destroy();
+    });
+    return between;
+  }
+
+  private constructor(port: number) {
+    this.#server = createServer((from) => {
+      const to = connect(port, '127.0.0.1');
+      const pair: [Socket, Socket] = [from, to];
+      this.#pairs.push(pair);
+      const isOld = (): boolean => this.#isFrozen && this.#pairs.indexOf(pair) < this.#frozenBefore;
+      from.on('data', (data) => isOld() || to.write(data)).on('error', () => {});
+      to.on('data', (data) => isOld() || from.write(data)).on('error', () => {});
+      from.on('close', () => to.destroy());
+      to.on('close', () => isOld() || from.destroy());
+    });
+  }
+
+  #frozenBefore = 0;
+
+  get url(): string {
+    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
+  }
+
+  freeze(): void {
+    this.#isFrozen = true;
+    this.#frozenBefore = this.#pairs.length;
+  }
+}
+
+t.test('an agent whose sidecar has fallen silent notices, and an idle one is not taken for gone', async (t) => {
+  const settings = '  channel: {heartbeat: 150ms, offline_after: 450ms}';
+  const rig = await Rig.start(t, { table: tableOf({ node: 0, python: 0 }), callers: CALLERS, settings });
+  const [one, two] = [await Between.start(t, rig.port), await Between.start(t, rig.port)];
+  const { lines } = await startNodeAgent(t, one.url, tokenOf('node'), null);
+  const python = await pythonOn(t, two.url);
+  const reach = clientOf(t, rig);
+  await new Promise((done) => setTimeout(done, 1_000));
+  t.ok((await answers(reach, 'node')) && (await answers(reach, 'python')), 'after a second of idleness');
+  t.strictSame([lines.length, /lost/.test(python.words)], [0, false], 'on the first connection');
+  one.freeze();
+  two.freeze();
+  await waitUntil('both have noticed', () => lines.some((line) => /is lost/.test(line)) && /is lost/.test(python.words));
+  for (const language of ['node', 'python'] as const) await waitUntil(`${language} is back`, () => answers(reach, language), 8_000, 50);
+});
+
+t.test('an agent that is asked to stop finishes what it has begun', async (t) => {
+  for (const way of ['channel', 'port'] as const) {
+    for (const language of ['node', 'python'] as const) {
+      await t.test(`${language}, ${way}`, async (t) => {
+        const first = await Rig.start(t, { table: 'contracts: []\n' });
+        const listen = new URL(first.url).host;
+        await first.stop();
+        const start = async (url: string): Promise<{ port: number; stop(): Promise<void> }> => {
+          if (language === 'node') {
+            const agent: NodeAgent = await startNodeAgent(t, url, tokenOf('node'), way === 'port' ? 0 : null);
+            return { port: agent.port, stop: () => agent.reach.close() };
+          }
+          const peer = await pythonOn(t, url, way === 'port' ? '0' : 'channel');
+          return { port: peer.port, stop: () => peer.stop() };
+        };
+        const before = way === 'port' ? await start(`http://${listen}`) : null;
+        const rig = await Rig.start(t, { table: tableOf({ [language]: before?.port ?? 0 }), callers: CALLERS, listen });
+        const agent = before ?? (await start(rig.url));
+        const reach = clientOf(t, rig);
+        const work = reach.call<{ hung: boolean }>(`${language}.work.hang`, { ms: 500 });
+        const stream = reach.stream(`${language}.work.count`, { n: 5, pause_ms: 80 });
+        await stream.head();
+        await waitUntil('it is under way', () => rig.quiet.inFlight() >= 2);
+        await new Promise((done) => setTimeout(done, 30));
+        const stopped = agent.stop();
+        t.match(await work, { ok: true, data: { hung: true } });
+        let text = '';
+        for await (const piece of stream) text += piece;
+        t.equal(text, '0 1 2 3 4 ', 'a stream too');
+        await stopped;
+        const late = await reach.call(`${language}.work.echo`, 1);
+        t.notOk(late.ok);
+        t.strictSame(
+          late.attempts.filter(({ started }) => started !== 'not_started'),
+          [],
+          'what comes later never starts',
+        );
+      });
+    }
+  }
+});
+
+t.test('an agent that is looking for its sidecar can be stopped', async (t) => {
+  const rig = await Rig.start(t, { table: tableOf({ node: 0, python: 0 }), callers: CALLERS });
+  const node = await startNodeAgent(t, rig.url, tokenOf('node'), null);
+  const python = await pythonOn(t, rig.url);
+  await rig.stop();
+  await waitUntil('both look', () => /trying again/.test(node.lines.join()) && /trying again/.test(python.words));
+  const began = performance.now();
+  await Promise.all([node.reach.close(), python.stop()]);
+  t.ok(performance.now() - began < 2_500, 'at once, and not by force');
+});
+
+t.test('an agent whose place is taken by another process does not fight for it', async (t) => {
+  const rig = await Rig.start(t, { table: tableOf({ node: 0 }), callers: CALLERS });
+  const make = async (name: string): Promise<{ reach: Reach; ended: Promise<unknown> }> => {
+    const reach = new Reach({ url: rig.url, token: tokenOf('node'), log: () => {} });
+    reach.serve('node.work.echo@1.0.0', () => name);
+    t.teardown(() => reach.close());
+    const serving = await reach.start();
+    return { reach, ended: serving.closed.then(() => 'closed').catch((error: unknown) => error) };
+  };
+  const older = await make('older');
+  await make('newer');
+  t.match(await older.ended, { name: 'blocked_by_operator', message: /has taken its place/ });
+  t.equal((await clientOf(t, rig).invoke('node.work.echo')).data, 'newer');
+});
+
+t.test('an agent that does not stand in the table is told that nobody will call it', async (t) => {
+  const rig = await Rig.start(t, { table: tableOf({ node: 0 }), callers: CALLERS });
+  const lines: string[] = [];
+  const agent = new Reach({ url: rig.url, token: tokenOf('node'), log: (line) => lines.push(line) });
+  t.teardown(() => agent.close());
+  agent.serve('node.work.echo@1.0.0', () => 1).serve('node.work.other@1.0.0', () => 1);
+  await agent.start();
+  t.match(lines, [/nobody is sent here for node\.work\.other@1\.0\.0/]);
+  t.equal(lines.length, 1, 'and what stands there is not complained of');
+  const python = await pythonOn(t, rig.url);
+  await waitUntil('it is said', () => /nobody is sent here for python\.work\.echo@1\.0\.0/.test(python.words));
+});
+
+t.test('a credential that is not known is said at once, and not tried for ever', async (t) => {
+  const rig = await Rig.start(t, { table: tableOf({ node: 0 }), callers: CALLERS });
+  await t.rejects(startNodeAgent(t, rig.url, 'nobody', null), { code: 4001, name: 'unauthenticated' });
+  await t.rejects(startPython(t, 'test/sdk/python_agent.py', [rig.url, 'nobody', 'channel']), /4001 unauthenticated/);
+});
+
+t.test('with a registry an agent registers what it serves, and takes leave', async (t) => {
+  const nats = await NatsServer.start(t);
+  const plane = await Plane.start(t, nats);
+  await plane.leads();
+  const folder = mkdtempSync(join(tmpdir(), 'reach-sdk-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const options = { table: 'contracts: []\n', callers: CALLERS, folder, settings: `  registry: {nats: "${nats.url}", env: test}` };
+  let rig = await Rig.start(t, options);
+  await waitUntil('the sidecar knows its registry', async () => (await rig.ask('/v1/ready')).status === 200, 10_000);
+  const make = (language: Language): Reach => {
+    const reach = new Reach({ url: rig.url, token: tokenOf(language), log: () => {} });
+    t.teardown(() => reach.close());
+    return reach;
+  };
+  const byPort = make('node').serve('sdk.text.count@1.0.0', (text: string) => text.length, {
+    acl: 'public',
+    execution: 'idempotent',
+    description: 'Counts letters.',
+  });
+  const byChannel = make('python').serve('sdk.text.turn@1.0.0', (text: string) => text.split('').reverse().join(''), { acl: [CALLER] });
+  await byPort.start({ port: 0 });
+  await byChannel.start();
+  let reach = clientOf(t, rig);
+  const both = async (): Promise<boolean> =>
+    (await reach.call('sdk.text.count', 'four')).data === 4 && (await reach.call('sdk.text.turn', 'four')).data === 'ruof';
+  await waitUntil('both can be called', both, 10_000, 50);
+  const [count] = (await reach.capabilities()).filter(({ name }) => name === 'sdk.text.count');
+  t.match(
+    count,
+    { versions: [{ version: '1.0.0', execution: 'idempotent', description: 'Counts letters.' }] },
+    'the contract is as it was written',
+  );
+  const other = new Reach({ url: rig.url, token: 'token-of-the-helper' });
+  t.teardown(() => other.close());
+  t.match(await other.call('sdk.text.turn', 'x'), { ok: false, code: 4002 }, 'and so is its acl');
+
+  const outer = t;
+  await t.test('after a restart of the sidecar it registers again', async (t) => {
+    const listen = new URL(rig.url).host;
+    await rig.stop();
+    rig = await Rig.start(outer, { ...options, listen });
+    reach = clientOf(outer, rig);
+    await waitUntil('both can be called again', both, 20_000, 100);
+    t.pass('they are back');
+    await byPort.close();
+    await byChannel.close();
+    await waitUntil(
+      'nobody serves it',
+      async () => !(await reach.call('sdk.text.count', 'x')).ok && !(await reach.call('sdk.text.turn', 'x')).ok,
+      10_000,
+      50,
+    );
+  });
+
+  await t.test('what the registry refuses is an error with its words', async (t) => {
+    const bad = make('node').serve('sdk.text.bad@1.0.0', () => 1, { acl: 'public', executon: 'once' });
+    await t.rejects(bad.start({ port: 0 }), { code: 4003, message: /unknown key "executon": did you mean execution/ });
+  });
+});

@@ -1,0 +1,259 @@
+"""The Python client, checked from within: one line of JSON a check, `{"name", "ok", "problem"}`. Arguments: url, token, and
+the url of a server that is no sidecar. The agent behind the sidecar is `node.work.*` of `node-agent.ts`."""
+
+import asyncio
+import json
+import math
+import os
+import sys
+import time
+import traceback
+
+from agent_reach import Code, Reach, ReachError
+from agent_reach._codes import is_retryable
+from agent_reach._events import EventReader, LineReader
+
+url, token, stranger = sys.argv[1:4]
+checks = []
+
+
+def check(function):
+    checks.append(function)
+    return function
+
+
+async def failure(awaitable):
+    try:
+        await awaitable
+    except ReachError as error:
+        return error
+    raise AssertionError("it did not fail")
+
+
+async def read(stream):
+    return "".join([text async for text in stream])
+
+
+@check
+async def the_result_has_every_field(reach):
+    result = await reach.invoke("node.work.echo@^1.0", {"ä": [1, None]}, deadline=2.0, affinity="talk", headers={"X-Own": "mine"})
+    assert result.ok and result.code == 0 and result.error is None and result.status == 200, result
+    assert result.data["payload"] == {"ä": [1, None]} and result.data["own"] == "mine" and result.data["affinity"] == "talk", result
+    assert result.data["left_ms"] <= 2000, result
+    assert result.provider == "sdk.node.1" and result.version == "1.0.0" and len(result.trace_id) == 32, result
+    assert [(one.provider, one.code, one.started) for one in result.attempts] == [("sdk.node.1", 0, "done")], result
+    assert result.elapsed_ms > 0 and not result.degraded and not result.definitely_success, result
+
+
+@check
+async def options_are_said_to_the_sidecar(reach):
+    data = (await reach.invoke("node.work.echo", b"\0\xff", idempotency_key="k", sequence_id="s", tags={}, pin="sdk.node.1")).data
+    assert data["payload"] == {"bytes": 2} and data["idempotency_key"] == "k" and data["sequence_id"] == "s", data
+    assert (await reach.invoke("node.work.echo", "grüß".encode(), content_type="text/plain")).data["payload"] == "grüß"
+    assert not (await reach.call("node.work.echo", 1, pin="sdk.nobody.1")).ok
+    assert (await reach.call("node.work.echo", 1, tags={"lang": "xx"})).code == Code.NO_PROVIDER
+    wrong = await reach.call("node.work.echo", 1, budget={"a": 1.0}, step="b")
+    assert wrong.code == Code.INVALID_REQUEST and "Reach-Step" in wrong.error.detail, wrong
+
+
+@check
+async def a_failure_is_an_error_or_a_result(reach):
+    error = await failure(reach.invoke("node.work.echo@^2.0"))
+    assert (error.code, error.name, error.retryable, error.ambiguous) == (2002, "no_matching_version", False, False), error
+    assert "exists: 1.0.0" in str(error) and error.result.attempts == [] and error.result.status == 0
+    result = await reach.call("node.work.fail", {"status": 409, "why": "taken"})
+    assert not result.ok and result.code == Code.PROVIDER_ERROR and result.status == 409 and result.data == {"why": "taken"}, result
+    definite = await reach.call("node.work.definite")
+    assert definite.ok and definite.definitely_success and definite.status == 404, definite
+    nobody = Reach(url, "wrong")
+    assert (await nobody.call("node.work.echo")).code == Code.UNAUTHENTICATED
+    assert (await failure(nobody.capabilities())).code == Code.UNAUTHENTICATED
+    await nobody.close()
+
+
+@check
+async def what_is_no_json_is_not_sent(reach):
+    for payload in (object(), math.nan, {"a": math.inf}, {1, 2}):
+        try:
+            await reach.call("node.work.echo", payload)
+        except (TypeError, ValueError):
+            continue
+        raise AssertionError(f"{payload!r} was sent")
+
+
+@check
+async def explain_and_capabilities(reach):
+    told = await reach.explain("node.work.echo@^1.0")
+    assert told["would_serve"]["provider"] == "sdk.node.1", told
+    assert (await reach.explain("node.work.echo@^9.0", {"a": 1}))["refusal"]["code"] == 2002
+    assert "node.work.echo" in [one["name"] for one in await reach.capabilities()]
+
+
+@check
+async def streams_end_as_ends_and_cuts_as_cuts(reach):
+    stream = reach.stream("node.work.count", {"n": 4, "pause_ms": 20})
+    first_at = None
+    began = time.monotonic()
+    text = ""
+    async for piece in stream:
+        first_at = first_at or time.monotonic() - began
+        text += piece
+    assert text == "0 1 2 3 " and first_at < time.monotonic() - began - 0.04, (text, first_at)
+    assert stream.result.ok and stream.result.provider == "sdk.node.1", stream.result
+    assert (await stream.head()).content_type.startswith("text/plain")
+    got = []
+
+    async def cut():
+        async for piece in reach.stream("node.work.count", {"n": 4, "break_at": 2, "pause_ms": 20}):
+            got.append(piece)
+
+    assert (await failure(cut())).code == Code.STREAM_INTERRUPTED and "".join(got) == "0 1 ", got
+    assert (await failure(reach.stream("node.work.count", {"n": 1, "break_at": 0}).head())).data == {"at": 0}
+    assert [value async for value in reach.stream("node.work.count", {"n": 2, "kind": "json"}).messages()] == [{"i": 0}, {"i": 1}]
+    size = sum([len(piece) async for piece in reach.stream("node.work.count", {"n": 40, "kind": "bytes", "size": 65536}).bytes()])
+    assert size == 40 * 65536, size
+    plain = reach.stream("node.work.count", {"n": 2}, headers={"accept": "*/*"})
+    assert await read(plain) == "0 1 " and plain.result.provider == "sdk.node.1"
+    again = await asyncio.gather(read(plain), return_exceptions=True)
+    assert isinstance(again[0], TypeError), again
+
+
+@check
+async def leaving_cancels(reach):
+    async def cancelled():
+        return (await reach.invoke("node.work.seen")).data["cancelled"]
+
+    async def until(count):
+        for _ in range(300):
+            if await cancelled() == count:
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError(f"{await cancelled()} are cancelled, not {count}")
+
+    before = await cancelled()
+    async with reach.stream("node.work.hang_stream") as stream:
+        async for piece in stream:
+            assert piece == "first"
+            break
+    await until(before + 1)
+    async for piece in reach.stream("node.work.hang_stream"):
+        break
+    await until(before + 2)
+    task = asyncio.ensure_future(reach.invoke("node.work.hang", {}))
+    await asyncio.sleep(0.1)
+    task.cancel()
+    await until(before + 3)
+    assert (await reach.call("node.work.hang", {}, deadline=0.1)).code == Code.DEADLINE_EXCEEDED
+    await until(before + 4)
+
+
+@check
+async def the_context_is_carried(reach):
+    async def echoed(**options):
+        return (await reach.invoke("node.work.echo", **options)).data
+
+    with reach.deadline(1.0):
+        assert (await echoed(deadline=9.0))["left_ms"] <= 1000
+        with reach.deadline(60.0):
+            assert (await echoed())["left_ms"] <= 1000
+        with reach.deadline(0.2):
+            assert (await echoed())["left_ms"] <= 200
+        assert 0 < reach.left <= 1.0
+    assert reach.left == math.inf
+    with reach.deadline(0.0):
+        assert (await reach.call("node.work.echo")).code == Code.DEADLINE_EXCEEDED
+    with reach.conversation("talk-1"):
+        one, two = await asyncio.gather(echoed(), echoed())
+        assert one["trace_id"] == two["trace_id"] and one["sequence_id"] == "talk-1", (one, two)
+    assert (await echoed())["sequence_id"] is None
+    with reach.deadline(2.0), reach.budget(intent=0.5, order=0.5, answer=0.5):
+        with reach.step("intent"):
+            assert (await echoed())["left_ms"] <= 1000
+        with reach.step("answer"):
+            assert (await echoed())["left_ms"] > 1000
+    with reach.deadline(2.0), reach.budget({"the-first": 0.5, "the-last": 1.0}), reach.step("the-first"):
+        assert (await echoed())["left_ms"] <= 1000
+
+
+@check
+async def a_sidecar_that_is_away_or_none(reach):
+    away = Reach("http://127.0.0.1:1", token)
+    result = await away.call("node.work.echo")
+    assert (result.code, result.error.name, result.error.ambiguous, result.error.retryable) == (1001, "connect_timeout", False, True), result
+    assert (await failure(away.stream("node.work.echo").head())).code == Code.CONNECT_TIMEOUT
+    await away.close()
+    for word, code, options in (
+        ("html", Code.BAD_RESPONSE, {}),
+        ("hangs", Code.DEADLINE_EXCEEDED, {"deadline": 0.1}),
+        ("breaks", Code.CONNECTION_LOST, {}),
+        ("half", Code.CONNECTION_LOST, {}),
+    ):
+        other = Reach(stranger, token)
+        result = await other.call(f"x.y.{word}", **options)
+        assert result.code == code, (word, result)
+        await other.close()
+    for word in ("frames_cut", "frames_version", "frames_type", "frames_nonsense", "frames_lie", "frames_more", "frames_none"):
+        async with Reach(stranger, token) as other:
+            assert (await failure(read(other.stream(f"x.y.{word}")))).code == Code.STREAM_INTERRUPTED, word
+    async with Reach(stranger, token) as other:
+        assert await read(other.stream("x.y.frames_good")) == "ok"
+
+
+@check
+async def addresses_and_the_environment(reach):
+    for bad in ("127.0.0.1:7700", "https://127.0.0.1:7700", "http://127.0.0.1:7700/v1", "nonsense"):
+        try:
+            Reach(bad)
+        except ValueError as error:
+            assert "the sidecar's address reads like http://127.0.0.1:7700" in str(error)
+            continue
+        raise AssertionError(f"{bad} was taken")
+    os.environ.update(REACH_URL=url, REACH_TOKEN=token, http_proxy="http://127.0.0.1:1", HTTP_PROXY="http://127.0.0.1:1")
+    async with Reach() as other:
+        assert (await other.call("node.work.echo")).ok
+
+
+@check
+async def events_and_lines_however_they_are_cut(reach):
+    text = "\ufeffevent: a\r\ndata: 1\r\n\r\ndata\ndata:  x\rid: 9\n\n: note\nretry: 5\n\ndata: end\n\n"
+    whole = [(one.event, one.data, one.id) for one in EventReader().push(text)]
+    assert whole == [("a", "1", ""), ("message", "\n x", "9"), ("message", "end", "9")], whole
+    for cut in range(1, 8):
+        events, lines, got, split = EventReader(), LineReader(), [], []
+        for at in range(0, len(text), cut):
+            got += [(one.event, one.data, one.id) for one in events.push(text[at : at + cut])]
+        assert got == whole, (cut, got)
+        for at in range(0, 8, cut):
+            split += lines.push("a\r\nb\rc\nd"[at : at + cut])
+        assert [*split, lines.finish()] == ["a", "b", "c", "d"], (cut, split)
+
+
+@check
+async def serving_is_judged_at_once(reach):
+    agent = Reach(url, token)
+    agent.serve("a.b.c@1.0.0")(lambda payload: payload)
+    for name in ("a.b.c@1.0.0", "a.b.c"):
+        try:
+            agent.serve(name)(lambda payload: payload)
+        except ValueError:
+            continue
+        raise AssertionError(f"{name} was taken")
+    try:
+        await Reach(url, token).start()
+    except RuntimeError as error:
+        assert "nothing to serve" in str(error)
+
+
+async def main():
+    for function in checks:
+        problem = ""
+        try:
+            async with Reach(url, token) as reach:
+                await asyncio.wait_for(function(reach), 20)
+        except BaseException:
+            problem = traceback.format_exc()
+        print(json.dumps({"name": function.__name__.replace("_", " "), "ok": not problem, "problem": problem}))
+    print(json.dumps({"codes": {one.name.lower(): [int(one), is_retryable(one)] for one in Code}}))
+
+
+asyncio.run(main(), debug=False)
