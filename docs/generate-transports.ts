@@ -124,7 +124,8 @@ const WAYS_OUT: Readonly<Record<string, Words>> = {
     example: `endpoint: {type: grpc, address: "grpc://127.0.0.1:50051", service: shop.orders.v1.Orders}`,
     fields: grpcFields,
     errors: [
-      ...LOST,
+      ['no connection', '1001, never started'],
+      ['the connection breaks', '1002; in the middle of a stream 1006'],
       [
         'a status of the server',
         "6001 with the HTTP status of Google's table (INVALID_ARGUMENT 400, NOT_FOUND 404, INTERNAL 500, …); body {code, status, message, details}",

@@ -75,18 +75,18 @@ export async function byProxy(
   const url = `http://${capability}${path}`;
   const body = JSON.stringify(payload);
   const env = { http_proxy: proxy, no_proxy: '', NO_PROXY: '' };
-  const curl = ['-sS', '--max-time', String(MOST_MS / 1_000), '-H', 'content-type: application/json', '-d', body, '-D', '/dev/stderr', url];
+  const curl = ['-sS', '--max-time', String(MOST_MS / 1_000), '-H', 'content-type: application/json', '-d', body, '-i', url];
   const ran = (await run('curl', curl, env)) ?? (await run(pythonPath(), ['-c', URLLIB, url, body], env));
   if (ran === null || ran.code !== 0) throw new Error(`through the proxy: ${ran === null ? 'nothing could be started' : ran.err.trim()}`);
-  const provider = /^reach-provider: *(\S+)/im.exec(ran.err)?.[1] ?? null;
-  return { provider, data: JSON.parse(ran.out), program: ran.program };
+  const headEnd = ran.out.indexOf('\r\n\r\n');
+  const provider = /^reach-provider: *(\S+)/im.exec(ran.out.slice(0, headEnd))?.[1] ?? null;
+  return { provider, data: JSON.parse(ran.out.slice(headEnd)), program: ran.program };
 }
 
 /** Where there is no curl: Python's own client. */
 const URLLIB = `import sys, urllib.request as r
 answer = r.urlopen(r.Request(sys.argv[1], sys.argv[2].encode(), {"content-type": "application/json"}), timeout=10)
-print(answer.headers, file=sys.stderr)
-print(answer.read().decode())`;
+sys.stdout.write(str(answer.headers).strip() + "\\r\\n\\r\\n" + answer.read().decode())`;
 
 /** The WebSocket of `/v1/channel`: `reach.invoke` on it, with the credential in place of a ticket. */
 export const byChannel: WayIn = async (place, capability, payload) => {

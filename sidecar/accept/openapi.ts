@@ -265,7 +265,7 @@ function paths(): Json {
             in: 'query',
             required: false,
             description: 'From `POST /v1/channel`, or from the answer to a registration; absent: the credential is in `Authorization`.',
-            schema: text,
+            schema: { type: 'string' },
           },
         ],
         responses: {

@@ -44,7 +44,7 @@ export class Names {
   find(): Promise<Found> {
     const refusal = this.#destination?.refusal(this.#url()) ?? null;
     if (refusal !== null) return Promise.resolve({ problem: refusal });
-    if (!this.isName && this.#destination === null) return Promise.resolve({ addresses: [this.#at.host] });
+    if (!this.isName) return Promise.resolve({ addresses: [this.#at.host] });
     this.lookups++;
     return new Promise((resolve) => {
       this.#lookup(this.#at.host, { all: true }, (error, found) => {

@@ -36,7 +36,7 @@ class Tour {
   }
 
   static async make(t: Test): Promise<Tour> {
-    const tour = new Tour({ 7700: await freePort(), 9001: await freePort(), 9002: await freePort() });
+    const tour = new Tour({ 7700: await freePort(), 7702: await freePort(), 9001: await freePort(), 9002: await freePort() });
     t.teardown(() => rmSync(tour.folder, { recursive: true, force: true }));
     return tour;
   }
@@ -50,7 +50,7 @@ class Tour {
     const path = join(this.folder, file);
     writeFileSync(
       path,
-      text.replace(/7700|9001|9002/g, (port) => String(this.#ports[port])),
+      text.replace(/7700|7702|9001|9002/g, (port) => String(this.#ports[port])),
     );
     return path;
   }
@@ -101,8 +101,9 @@ async function refused(settings: string): Promise<{ code: number | null; lines: 
 t.test('the tour of the README', async (t) => {
   const tour = await Tour.make(t);
   const agents = [await tour.startAgent(t, 'a', 9001)];
-  const original = readmeBlock('# sidecar.yaml');
-  const sidecar = await startSidecar(t, tour.write('sidecar.yaml', original));
+  const original = readmeBlock('# table.yaml');
+  tour.write('table.yaml', original);
+  const sidecar = await startSidecar(t, tour.write('sidecar.yaml', readmeBlock('# sidecar.yaml')));
 
   await t.test('a call gets a Result with provider, version and attempts, and on request the reason of every stage', async (t) => {
     const { status, body } = await tour.greet({ 'reach-explain': '1' });
@@ -172,7 +173,7 @@ t.test('the tour of the README', async (t) => {
 
   await t.test('a bad edit changes nothing, and health names line, column and the likely word', async (t) => {
     const bad = original.replace('acl: public', 'alc: public');
-    tour.write('sidecar.yaml', bad);
+    tour.write('table.yaml', bad);
     await waitUntil('the refusal of the edit', async () => (await tour.ask('/v1/health')).body['status'] === 'stale');
     const { body } = await tour.ask('/v1/health');
     const { problems } = body['table'] as { problems: { line: number; column: number; message: string }[] };
@@ -187,7 +188,7 @@ t.test('the tour of the README', async (t) => {
 
   await t.test('a good edit is in force without a restart: a canary, held for each conversation', async (t) => {
     agents.push(await tour.startAgent(t, 'b', 9002));
-    tour.write('sidecar.yaml', readmeBlock('# sidecar.yaml, with a canary and a fallback'));
+    tour.write('table.yaml', readmeBlock('# table.yaml, with a canary and a fallback'));
     await waitUntil('the new table', async () => (await tour.ask('/v1/health')).body['status'] === 'ok');
     const met = new Map<string, Set<unknown>>();
     for (let i = 0; i < 120; i++) {
@@ -238,10 +239,8 @@ t.test('a call under way when SIGTERM comes gets its answer, and new ones are tu
     return { body: { text: 'late, but here' } };
   });
   t.teardown(() => agent.close());
-  const sidecar = await startSidecar(
-    t,
-    tour.write('sidecar.yaml', readmeBlock('# sidecar.yaml').replace('http://127.0.0.1:9001', agent.url)),
-  );
+  tour.write('table.yaml', readmeBlock('# table.yaml').replace('http://127.0.0.1:9001', agent.url));
+  const sidecar = await startSidecar(t, tour.write('sidecar.yaml', readmeBlock('# sidecar.yaml')));
   const underWay = tour.greet();
   await waitUntil('the call to reach the agent', () => agent.executions === 1);
   sidecar.signal('SIGTERM');
@@ -283,16 +282,14 @@ t.test('what it cannot start with is said in one sentence, with status 2 and wit
     const text = readmeBlock('# sidecar.yaml').replace('listen:', 'lissten:');
     const { code, lines } = await refused(tour.write('typo.yaml', text));
     t.equal(code, 2);
-    t.match(lines[0], /typo\.yaml:2:\d+ .*lissten.*did you mean listen\?/);
+    t.match(lines[0], /typo\.yaml:4:\d+ .*lissten.*did you mean listen\?/);
     t.notMatch(lines.join('\n'), TOKEN);
   });
 });
 
 t.test('a table file that is not there yet: alive but not ready, and ready as soon as it appears', async (t) => {
   const tour = await Tour.make(t);
-  const [head, ...table] = readmeBlock('# sidecar.yaml').split('\n').slice(1);
-  const settings = tour.write('settings.yaml', `${(head as string).replace('callers:', 'table: ./table.yaml, callers:')}\n`);
-  await startSidecar(t, settings);
+  await startSidecar(t, tour.write('sidecar.yaml', readmeBlock('# sidecar.yaml')));
   t.match(await tour.ask('/v1/ready'), { status: 503, body: { ready: false } });
   t.match(await tour.ask('/v1/health'), {
     status: 200,
@@ -300,7 +297,7 @@ t.test('a table file that is not there yet: alive but not ready, and ready as so
   });
   t.match(await tour.greet(), { status: 503, body: { code: 2003 } });
   await tour.startAgent(t, 'a', 9001);
-  tour.write('table.yaml', table.join('\n'));
+  tour.write('table.yaml', readmeBlock('# table.yaml'));
   await waitUntil('readiness', async () => (await tour.ask('/v1/ready')).status === 200);
   t.match(await tour.greet(), { status: 200, body: { data: { text: 'Hello from a' } } });
 });

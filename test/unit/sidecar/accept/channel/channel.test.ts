@@ -1,0 +1,393 @@
+/** sidecar/accept/channel over real sockets: dialling in, calls both ways, streams, windows, limits, and the end */
+import t from 'tap';
+import { VirtualClock } from '../../../../../base/virtual-clock.ts';
+import { WINDOW_BYTES } from '../../../../../proto/wire/channel.ts';
+import { Frame } from '../../../../../proto/wire/frames.ts';
+import type { AllChannels } from '../../../../../sidecar/accept/channel/all-channels.ts';
+import { MAX_PER_AGENT, Tickets } from '../../../../../sidecar/accept/channel/tickets.ts';
+import { Outbox } from '../../../../../sidecar/accept/channel/outbox.ts';
+import { Principal } from '../../../../../sidecar/call/principal.ts';
+import { TestAgent } from '../../../../support/agent.ts';
+import { type ChannelMessage, ChannelPeer } from '../../../../support/channel-peer.ts';
+import { takeBase } from '../../../../support/invariants.ts';
+import { RawClient } from '../../../../support/raw-http.ts';
+import { CALLER, Rig, TOKEN } from '../../../../support/rig.ts';
+import { waitUntil } from '../../../../support/settle.ts';
+import { handshake, RawChannel } from '../../../../support/websocket-bytes.ts';
+
+type Test = Parameters<typeof Rig.start>[0];
+t.setTimeout(60_000);
+const before = takeBase();
+const AGENT = 'sales.helper.2';
+const AGENT_TOKEN = 'token-of-the-helper';
+const QUERY = 'crm.order.query';
+
+function table(extra = '', more = ''): string {
+  return `contracts:
+  - {name: ${QUERY}, version: 2.1.0, acl: public, execution: idempotent, streaming: true, deadline: 20s, breaker: {enabled: false}, limits: {per_caller: 1000, per_provider: 1000, response: 1MiB}${more}}
+${extra === '' ? '' : `  - {name: nlp.answer.generate, version: 1.0.0, acl: public, execution: idempotent, streaming: true}\n`}providers:
+  - {agent_id: ${AGENT}, offers: [${QUERY}@2.1.0], endpoint: {type: channel}, via: one}
+${extra}`;
+}
+
+const channelsOf = (rig: Rig): AllChannels => rig.started.front.channels as AllChannels;
+type Asked = (message: ChannelMessage, payload: Buffer, peer: ChannelPeer) => void;
+/** Answers calls as it is told; other messages are kept. */
+const serving =
+  (answer: (message: ChannelMessage, payload: Buffer) => string | null, others: ChannelMessage[] = []): Asked =>
+  (message, payload, peer) => {
+    if (message.method !== 'reach.invoke') {
+      others.push(message);
+      return;
+    }
+    const text = answer(message, payload);
+    if (text !== null) peer.send(`{"jsonrpc":"2.0","id":${message.id},${text}}`);
+  };
+const dial = (rig: Rig, asked: Asked, frame?: (type: number, stream: number, payload: Buffer) => void): Promise<ChannelPeer> =>
+  ChannelPeer.dial(rig.url, AGENT_TOKEN, true, { asked, ...(frame === undefined ? {} : { frame }) });
+
+t.test('a ticket serves once, for its time, its owner, and no more than a few at once', async (t) => {
+  const clock = new VirtualClock();
+  const tickets = new Tickets(clock, 30_000);
+  const [a, b] = [new Principal('a.b.c'), new Principal('d.e.f')];
+  const first = tickets.issue(a);
+  t.match(first, /^[\w-]{43}$/, '256 bits');
+  t.equal(tickets.take(`${first}x`), null);
+  t.equal(tickets.take(''), null);
+  t.equal(tickets.take(first), a);
+  t.equal(tickets.take(first), null, 'once');
+  const late = tickets.issue(a);
+  await clock.advance(29_999);
+  const young = tickets.issue(b);
+  await clock.advance(1);
+  t.equal(tickets.take(late), null, 'too old at 30 s');
+  t.equal(tickets.take(young), b);
+  const many = Array.from({ length: MAX_PER_AGENT + 1 }, () => tickets.issue(a));
+  const other = tickets.issue(b);
+  t.equal(tickets.size, MAX_PER_AGENT + 1, 'bounded for each agent');
+  t.equal(tickets.take(many[0] as string), null, 'its own oldest one was forgotten');
+  t.equal(tickets.take(many[1] as string), a);
+  t.equal(tickets.take(other), b, 'nobody else lost one');
+  await clock.advance(30_000);
+  tickets.forgetOld();
+  t.equal(tickets.size, 0, 'unused ones are not kept');
+});
+
+t.test('dialling in: by ticket or credential; everybody else gets a problem document and no WebSocket', async (t) => {
+  const rig = await Rig.start(t, { table: table(), settings: '  channel: {connections: 40}' });
+  const offer = await rig.ask('/v1/channel', { method: 'POST', token: AGENT_TOKEN });
+  t.equal(offer.status, 201);
+  t.match(offer.json, { url: `ws://127.0.0.1:${rig.port}/v1/channel`, expires_in_ms: 30_000 });
+  t.equal((await rig.ask('/v1/channel', { method: 'POST', token: 'wrong-token-here' })).status, 401);
+  t.equal((await rig.ask('/v1/channel')).status, 426, 'a plain GET is told what it is for');
+  const attempt = async (text: string): Promise<{ status: number; body: string; type: string | undefined }> => {
+    const client = await RawClient.to(rig.port);
+    client.write(text);
+    const { status, body, headers } = await client.answer();
+    if (status === 101) client.close();
+    else t.ok(await client.closed(), 'closed after a refusal');
+    return { status, body, type: headers['content-type'] };
+  };
+  const ticketed = handshake(rig.port, '', `?ticket=${offer.json.ticket}`);
+  t.equal((await attempt(ticketed)).status, 101);
+  const rows: [string, string, number][] = [
+    ['the same ticket again', ticketed, 401],
+    ['no credential', handshake(rig.port, ''), 401],
+    ['a wrong credential', handshake(rig.port, 'wrong-token-here'), 401],
+    ['a wrong ticket beside a good credential', handshake(rig.port, AGENT_TOKEN, '?ticket=x'), 401],
+    ['another host', handshake(rig.port, AGENT_TOKEN).replace('127.0.0.1:', 'evil.example:'), 403],
+    ['a page of another origin', handshake(rig.port, AGENT_TOKEN).replace('\r\n\r\n', '\r\norigin: http://evil.example\r\n\r\n'), 403],
+    ['another path', handshake(rig.port, AGENT_TOKEN).replace('/v1/channel', '/v1/other'), 404],
+    ['no key', handshake(rig.port, AGENT_TOKEN).replace(/sec-websocket-key: [^\r]*\r\n/, ''), 400],
+    ['an old version', handshake(rig.port, AGENT_TOKEN).replace('version: 13', 'version: 8'), 400],
+    ['a POST', handshake(rig.port, AGENT_TOKEN).replace('GET', 'POST'), 400],
+    ['headers without end', handshake(rig.port, AGENT_TOKEN).replace('\r\n\r\n', `\r\nx: ${'y'.repeat(20_000)}\r\n\r\n`), 431],
+  ];
+  for (const [what, text, status] of rows) {
+    const found = await attempt(text);
+    t.equal(found.status, status, what);
+    t.match(found.type, /problem\+json/, `${what}: a problem document`);
+    t.ok((JSON.parse(found.body) as { code: number }).code > 0);
+  }
+  const open: RawChannel[] = [];
+  for (let i = 0; i < 16; i++) open.push(await RawChannel.dial(rig.port, AGENT_TOKEN));
+  t.equal((await attempt(handshake(rig.port, AGENT_TOKEN))).status, 503, 'one agent cannot have them all');
+  t.equal((await attempt(handshake(rig.port, TOKEN))).status, 101);
+  for (const each of open) each.client.close();
+  await rig.finish(t, before);
+});
+
+t.test('the offer of another protocol is passed over, body and all, and the connection goes on', async (t) => {
+  const rig = await Rig.start(t, { table: table() });
+  const peer = await dial(rig, serving((_message, payload) => `"result":{"payload":${payload.toString()}}`));
+  const client = await RawClient.to(rig.port);
+  const ask = (extra: string): string =>
+    `POST /v1/invoke/${QUERY} HTTP/1.1\r\nhost: 127.0.0.1:${rig.port}\r\nauthorization: Bearer ${TOKEN}\r\ncontent-type: application/json\r\ncontent-length: 7\r\n${extra}\r\n{"n":1}`;
+  client.write(ask('connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAAP__\r\n'));
+  const first = await client.answer();
+  t.equal(first.status, 200);
+  t.match(JSON.parse(first.body), { data: { n: 1 } });
+  client.write(ask(''));
+  t.equal((await client.answer()).status, 200, 'and again on the same connection');
+  client.close();
+  await peer.close();
+  await rig.finish(t, before);
+});
+
+t.test('what an agent answers is judged as over HTTP: bodies, statuses, headers, errors', async (t) => {
+  const rig = await Rig.start(t, { table: table() });
+  let text = '';
+  const seen: ChannelMessage[] = [];
+  const peer = await dial(
+    rig,
+    serving((message) => {
+      seen.push(message);
+      return text;
+    }),
+  );
+  const raw = async (says: string, headers: Record<string, string> = {}) => {
+    text = says;
+    return await rig.invoke(QUERY, { payload: { q: 'é' }, headers });
+  };
+  t.same((await raw('"result":{"payload":{"a": 1.0}}')).bytes.includes('"data":{"a": 1.0}'), true, 'the very bytes');
+  t.match(seen[0], { params: { capability: QUERY, version: '2.1.0', payload: { q: 'é' }, headers: { 'reach-caller': CALLER } } });
+  t.equal((await raw('"result":{"payload":"plain","content_type":"text/plain"}')).json.data, '"plain"');
+  t.same((await raw('"result":{"payload_base64":"AAE=","content_type":"image/png"}')).json.data, { base64: 'AAE=', content_type: 'image/png' });
+  t.equal((await raw('"result":{}')).json.data, null);
+  t.equal((await raw('"result":{"payload":[],"headers":{"reach-definitely-success":"true"}}')).json.definitely_success, true);
+  const created = await raw('"result":{"payload":1,"status":201,"headers":{"X-Own":"v"}}', { 'reach-mode': 'raw' });
+  t.match([created.status, created.headers['x-own'], created.bytes.toString()], [201, 'v', '1']);
+  for (const [says, code, status] of [
+    ['"error":{"code":-32000,"message":"no","data":{"status":422,"payload":{"why":"x"}}}', 6001, 422],
+    ['"error":{"code":-32602,"message":"bad"}', 6001, 400],
+    ['"error":{"code":1,"message":"boom"}', 6001, 500],
+    ['"error":{"code":1,"message":"busy","data":{"status":429}}', 3004, 429],
+    ['"error":{"code":-32601,"message":"Method not found"}', 1004, 502],
+    ['"error":{"code":1,"message":"x","data":{"status":200}}', 1004, 502],
+    ['"result":[]', 1004, 502],
+    ['"result":5', 1004, 502],
+    ['"result":{"payload":1,"status":99}', 1004, 502],
+    ['"result":{"payload":1,"status":"200"}', 1004, 502],
+    ['"result":{"payload":1,"headers":{"a":"b\\nc"}}', 1004, 502],
+    ['"result":{"payload":1,"payload_base64":"AA=="}', 1004, 502],
+    [`"result":{"payload":"${'x'.repeat(1_048_577)}"}`, 1005, 502],
+  ] as const) {
+    const { json, status: http } = await raw(says);
+    t.equal(json.code, code, says.slice(0, 80));
+    t.equal(http, status, says.slice(0, 80));
+  }
+  const own = await raw('"error":{"code":7,"message":"boom","data":[1]}');
+  t.same(own.json.data, { code: 7, message: 'boom', data: [1] }, 'without a payload the error is the answer');
+  t.equal((await raw('"error":{"code":-32601,"message":"x"}')).json.ambiguous, false, 'who serves nothing has not acted');
+  const odd = await rig.invoke(QUERY, { body: '{"a":1}},"id":9,"x":{{', headers: {} });
+  t.equal((seen.at(-1) as ChannelMessage).params.payload_base64 !== undefined || odd.json.code === 4003, true, 'a payload that is no JSON cannot close the message around it');
+  await peer.close();
+  await rig.finish(t, before);
+});
+
+t.test('a caller that leaves cancels at the agent, and a late answer harms nobody', async (t) => {
+  const rig = await Rig.start(t, { table: table() });
+  const others: ChannelMessage[] = [];
+  const ids: number[] = [];
+  const peer = await dial(rig, serving((message) => (ids.push(message.id as number), null), others));
+  await rig.invoke(QUERY, { payload: 1, hangUpAfterMs: 50 }).catch(() => undefined);
+  await waitUntil('the agent is told', () => others.length === 1);
+  t.match(others[0], { method: 'reach.cancel', params: { id: ids[0] } });
+  peer.send(`{"jsonrpc":"2.0","id":${ids[0]},"result":{"payload":"late"}}`);
+  const own = peer.ask('reach.invoke', `{"capability":"${QUERY}","payload":2}`);
+  await waitUntil('asked by itself', () => ids.length === 2);
+  peer.send(`{"jsonrpc":"2.0","method":"reach.cancel","params":{"id":${own.id}}}`);
+  await waitUntil('its own call is cancelled down to the provider', () => others.length === 2);
+  await peer.close();
+  await rig.finish(t, before);
+});
+
+t.test('an agent streams its answer: head, pieces in order, credit as they are taken, and an end or a cut', async (t) => {
+  const rig = await Rig.start(t, { table: table() });
+  let credit = 0;
+  let way: 'end' | 'error' | 'flood' | 'whole' | 'bare' = 'end';
+  const total = 4 * WINDOW_BYTES;
+  const PIECE = Buffer.alloc(32_768, 's');
+  let sent = 0;
+  let id = 0;
+  let peer!: ChannelPeer;
+  const pump = (): void => {
+    while (sent < total && (way === 'flood' || sent + PIECE.length <= WINDOW_BYTES + credit)) {
+      peer.sendData(id, PIECE);
+      sent += PIECE.length;
+    }
+    if (sent === total && (way === 'end' || way === 'bare')) peer.send(`{"jsonrpc":"2.0","id":${id},"result":{}}`);
+    if (sent === total && way === 'error') peer.send(`{"jsonrpc":"2.0","id":${id},"error":{"code":1,"message":"the model has died"}}`);
+  };
+  peer = await dial(
+    rig,
+    (message) => {
+      if (message.method !== 'reach.invoke') return;
+      id = message.id as number;
+      sent = 0;
+      credit = 0;
+      if (way === 'whole') peer.send(`{"jsonrpc":"2.0","id":${id},"result":{"payload":{"whole":true}}}`);
+      else {
+        if (way !== 'bare') peer.send(`{"jsonrpc":"2.0","method":"reach.head","params":{"id":${id},"content_type":"text/plain","headers":{"x-model":"m"}}}`);
+        pump();
+      }
+    },
+    (type, stream, payload) => {
+      t.equal(stream, id);
+      if (type !== Frame.credit) return;
+      credit += payload.readUInt32BE(0);
+      pump();
+    },
+  );
+  const good = await rig.ask(`/v1/stream/${QUERY}`, { method: 'POST', payload: {} });
+  t.equal(good.status, 200);
+  t.equal(good.headers['x-model'], 'm');
+  t.equal(good.bytes.length, total, 'all of it, four windows long');
+  t.ok(credit >= total - WINDOW_BYTES);
+  way = 'bare';
+  t.equal((await rig.ask(`/v1/stream/${QUERY}`, { method: 'POST', payload: {} })).headers['content-type'], 'application/octet-stream');
+  way = 'error';
+  await t.rejects(rig.ask(`/v1/stream/${QUERY}`, { method: 'POST', payload: {} }), 'a cut never looks like an end');
+  way = 'flood';
+  const flood = rig.ask(`/v1/stream/${QUERY}`, { method: 'POST', payload: {} }).then(
+    (answer) => answer.bytes.length,
+    () => 'cut',
+  );
+  t.ok([total, 'cut'].includes(await flood), 'who sends past its window is cut, when its reader is slower');
+  way = 'whole';
+  t.same(JSON.parse((await rig.ask(`/v1/stream/${QUERY}`, { method: 'POST', payload: {} })).bytes.toString()), { whole: true });
+  way = 'end';
+  const whole = await rig.invoke(QUERY, { payload: {} });
+  t.equal(whole.json.data.length, total, 'asked for whole, it is collected');
+  way = 'end';
+  await peer.close();
+  await rig.finish(t, before);
+});
+
+t.test('an agent is streamed to: frames of its stream, an end that says so, a cut that says so, and cancel by stream', async (t) => {
+  const provider = await TestAgent.listen('writer', (request, response) => {
+    response.writeHead(200, { 'content-type': 'text/plain' });
+    const { how } = request.json as { how: string };
+    response.write('one ');
+    if (how === 'end') response.end('two');
+    if (how === 'cut') setTimeout(() => response.destroy(), 50);
+    return undefined;
+  });
+  t.teardown(() => provider.close());
+  const rig = await Rig.start(t, {
+    table: table(`  - {agent_id: nlp.writer.1, offers: [nlp.answer.generate@1.0.0], endpoint: {type: http, address: "${provider.url}"}}`),
+  });
+  const frames: { type: number; stream: number; text: string }[] = [];
+  const peer = await ChannelPeer.dial(rig.url, AGENT_TOKEN, false, {
+    frame: (type, stream, payload) => void frames.push({ type, stream, text: payload.toString('utf8') }),
+  });
+  const ask = async (how: string) => (await peer.ask('reach.stream', `{"capability":"nlp.answer.generate","payload":{"how":"${how}"}}`).answer).result;
+  const first = await ask('end');
+  t.match(first, { stream: 1, status: 200, content_type: 'text/plain', provider: 'nlp.writer.1' });
+  await waitUntil('the end', () => frames.some(({ type }) => type === Frame.end));
+  t.equal(frames.filter(({ type }) => type === Frame.data).map(({ text }) => text).join(''), 'one two');
+  t.match(JSON.parse(frames.at(-1)!.text), { code: 0, provider: 'nlp.writer.1', error: null });
+  frames.length = 0;
+  t.equal((await ask('cut')).stream, 2);
+  await waitUntil('the cut', () => frames.some(({ type }) => type === Frame.error));
+  t.match(JSON.parse(frames.at(-1)!.text), { code: 1006, error: { name: 'stream_interrupted' } });
+  const third = await ask('hang');
+  peer.send(`{"jsonrpc":"2.0","method":"reach.cancel","params":{"stream":${third.stream}}}`);
+  await waitUntil('the provider is let go', () => provider.abandoned >= 1);
+  t.match((await peer.ask('reach.stream', `{"capability":"no.such.thing","payload":1}`).answer).error, { code: -32601, data: { code: 2001 } });
+  t.match((await peer.ask('reach.explain', `{"capability":"nlp.answer.generate"}`).answer).result, { would_serve: { provider: 'nlp.writer.1' } });
+  t.match((await peer.ask('reach.register', '{}').answer).error, { data: { code: 4003 } }, 'standalone there is nothing to register at');
+  await peer.close();
+  await provider.close();
+  await rig.finish(t, before);
+});
+
+t.test('limits: calls under way in each direction, and a connection that only calls takes nobody’s place', async (t) => {
+  const rig = await Rig.start(t, { table: table(), settings: '  channel: {in_flight: 2}' });
+  const ids: number[] = [];
+  const peer = await dial(rig, serving((message) => (ids.push(message.id as number), null)));
+  const caller = await ChannelPeer.dial(rig.url, AGENT_TOKEN, false);
+  const calls = [1, 2].map((n) => caller.ask('reach.invoke', `{"capability":"${QUERY}","payload":${n}}`).answer);
+  await waitUntil('two are under way', () => ids.length === 2);
+  const third = await caller.ask('reach.invoke', `{"capability":"${QUERY}","payload":3}`).answer;
+  t.match(third.error, { data: { code: 3002 } }, 'of the agent');
+  t.match((await rig.invoke(QUERY, { payload: 4 })).json, { code: 3003, ambiguous: false }, 'to the agent');
+  for (const id of ids) peer.send(`{"jsonrpc":"2.0","id":${id},"result":{"payload":${id}}}`);
+  t.same((await Promise.all(calls)).map(({ result }) => result.data), ids);
+  await caller.close();
+  t.equal(channelsOf(rig).size, 1);
+  await peer.close();
+  await rig.finish(t, before);
+});
+
+t.test('a sidecar that stops tells its agents, lets calls end, and closes with 1001', async (t) => {
+  const rig = await Rig.start(t, { table: table() });
+  const raw = await RawChannel.dial(rig.port, AGENT_TOKEN);
+  raw.text({ jsonrpc: '2.0', id: 'h', method: 'reach.hello', params: { wire: 1 } });
+  await waitUntil('hello is answered', () => raw.messages.length === 1);
+  const pending = rig.invoke(QUERY, { payload: 1 });
+  await waitUntil('asked', () => raw.messages.length === 2);
+  const stopping = rig.started.stop(5_000);
+  await waitUntil('told', () => raw.messages.length === 3);
+  t.match(raw.messages[2], { method: 'reach.goodbye', params: { grace_ms: 5_000 } });
+  raw.text({ jsonrpc: '2.0', id: 'new', method: 'reach.invoke', params: { capability: QUERY } });
+  await waitUntil('refused', () => raw.messages.length === 4);
+  t.match(raw.messages[3], { error: { data: { code: 2006 } } });
+  t.equal(raw.closeCode, null, 'the call under way is waited for');
+  raw.text({ jsonrpc: '2.0', id: 1, result: { payload: 'done' } });
+  t.equal((await pending).json.data, 'done');
+  await waitUntil('closed', () => raw.closeCode === 1001);
+  raw.client.close();
+  await stopping;
+  await rig.finish(t, before);
+});
+
+t.test('an agent that hangs on another sidecar is reached over its mesh port', async (t) => {
+  const far = await Rig.start(t, { name: 'two', meshToken: 'a-mesh-token', table: table().replace('via: one', 'via: two') });
+  const near = await Rig.start(t, {
+    meshToken: 'a-mesh-token',
+    table: `${table().replace('via: one', 'via: two')}sidecars: [{name: two, mesh: "${far.started.meshUrl}"}]\n`,
+  });
+  const absent = await near.invoke(QUERY, { payload: 1 });
+  t.match(absent.json, { code: 1001, ambiguous: false }, 'not dialled in there: it never started');
+  console.log(absent.json);t.match(absent.json.detail, /not dialled in/);
+  const peer = await dial(far, serving((_message, payload) => `"result":{"payload":{"far":${payload.toString()}}}`));
+  t.same((await near.invoke(QUERY, { payload: 2 })).json.data, { far: 2 });
+  await peer.close();
+  await far.stop();
+  await near.finish(t, before);
+});
+
+t.test('presence is right in every order of table and connection', async (t) => {
+  const rig = await Rig.start(t, { table: table().replace(AGENT, 'sales.other.9') });
+  const peer = await dial(rig, serving(() => '"result":{"payload":1}'));
+  t.equal((await rig.invoke(QUERY, {})).json.code, 2003, 'another is named');
+  t.equal(await rig.push(table()), 'installed');
+  t.equal((await rig.invoke(QUERY, {})).status, 200, 'dialled in before the table named it');
+  t.equal(await rig.push(table('', ', tags: {a: b}')), 'installed');
+  t.equal((await rig.invoke(QUERY, {})).status, 200, 'a push takes nobody away');
+  await peer.close();
+  await waitUntil('gone', () => channelsOf(rig).size === 0);
+  t.equal(await rig.push(table('', ', tags: {a: c}')), 'installed');
+  t.equal((await rig.invoke(QUERY, {})).json.code, 2003, 'and brings nobody back');
+  t.match(await rig.push(table().replace('{type: channel}', '{type: channel, adress: x}')), 'refused', 'a misspelt option is refused with the table');
+  await rig.finish(t, before);
+});
+
+t.test('signs of life overtake what waits, but never inside a frame', async (t) => {
+  const written: string[] = [];
+  const socket = { writableLength: 0, writableNeedDrain: false, write: (bytes: Buffer) => (written.push(`${bytes.length}`), !(socket.writableNeedDrain = true)) };
+  const outbox = new Outbox(socket as unknown as ConstructorParameters<typeof Outbox>[0], new VirtualClock());
+  outbox.send(Buffer.alloc(200_000));
+  outbox.send(Buffer.alloc(10));
+  outbox.sendFirst(Buffer.alloc(2));
+  t.same(written, ['65536']);
+  t.equal(outbox.isInside, true);
+  t.equal(outbox.bytes, 200_000 - 65_536 + 12);
+  for (let i = 0; i < 6; i++) {
+    socket.writableNeedDrain = false;
+    outbox.drained();
+  }
+  t.same(written, ['65536', '65536', '65536', '3392', '2', '10'], 'the ping stands before what had not begun');
+  t.equal(outbox.bytes, 0);
+});
