@@ -47,15 +47,21 @@ nats: build
 own-nats: build
 	@$(DIST)/deploy/local/ensure-nats.js --own
 
-# What the third-party agents of the tests need: a Python with pinned packages and sdk/python, in build/peers.
+# What agents written in Python need: one with pinned packages and sdk/python, in build/peers.
+.PHONY: python
+python: build
+	@$(DIST)/deploy/local/ensure-python.js
+
+# What the tests' agents and clients of other makers need: that, and grpcurl where it can be had.
 .PHONY: peers
-peers: build
+peers: python
 	@$(DIST)/test/peers/install.js
 
 # ---- run it ----------------------------------------------------------------------------------------------------------
 
 .PHONY: dev
 dev: build nats ## Start NATS, a control plane and a team of agents with their sidecars, and keep all of it up; prints the URLs
+	@$(DIST)/deploy/local/ensure-python.js --if-possible
 	@$(DIST)/deploy/local/dev.js
 
 .PHONY: dev-standalone
@@ -63,7 +69,7 @@ dev-standalone: build ## The same team with one table file, without NATS and con
 	@$(DIST)/deploy/local/dev-standalone.js
 
 .PHONY: demo
-demo: build own-nats ## Tell the customer-service story on real processes, with a control plane that is killed in the end, and stop
+demo: build own-nats python ## Tell the customer-service story on real processes, with a control plane that is killed in the end, and stop
 	@$(DIST)/deploy/local/demo.js
 
 .PHONY: demo-standalone

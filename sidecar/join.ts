@@ -103,7 +103,16 @@ export function joinRegistry(parts: JoinParts): Joined {
     ),
   });
   client.own.isConnected = (agentId) => parts.isDialledIn(agentId);
-  const source = new FileTable(parts.agentsFile, parts.agentsFile, client.ownFile, parts.lastGood, clock, log, parts.readAgents, parts.agentsText);
+  const source = new FileTable(
+    parts.agentsFile,
+    parts.agentsFile,
+    client.ownFile,
+    parts.lastGood,
+    clock,
+    log,
+    parts.readAgents,
+    parts.agentsText,
+  );
   source.start();
   client.start();
   let serving: { close(): void } | null = null;

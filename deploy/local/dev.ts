@@ -1,4 +1,5 @@
 /** `make dev`: the same team as in the demo, registered at a control plane, up until Ctrl-C, with all that is needed to try it by hand. */
+import { openedShop } from './dev-shop.ts';
 import { teamText } from './files.ts';
 import { getNats } from './nats-server.ts';
 import { RegisteredTeam } from './registered-team.ts';
@@ -7,7 +8,8 @@ import { stay } from './stay.ts';
 
 await stay(
   new RegisteredTeam(teamText(), (_folder, say) => getNats(say)),
-  (team) => `Speak to the control plane (NATS: ${team.registry.nats.url}); reachctl is at node_modules/.bin/reachctl:
+  async (team) => `${await openedShop(team)}
+Speak to the control plane (NATS: ${team.registry.nats.url}); reachctl is at node_modules/.bin/reachctl:
 
   export REACH_SERVER=${team.registry.url} REACH_TOKEN=${team.registry.token}
   npx reachctl providers list

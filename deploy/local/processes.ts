@@ -92,8 +92,10 @@ export class Processes {
   readonly #all: Process[] = [];
   /** Started to do one thing and end, such as a command of reachctl. */
   readonly #errands = new Set<Process>();
+  #isStopping = false;
 
   start(name: string, source: string, args: readonly string[], env: Readonly<Record<string, string>>): Process {
+    this.#mayStart();
     const started = launch(name, source, args, env);
     this.#all.push(started);
     return started;
@@ -101,6 +103,7 @@ export class Processes {
 
   /** @param source of a Python program, from this folder */
   startPython(name: string, source: string, args: readonly string[], env: Readonly<Record<string, string>>): Process {
+    this.#mayStart();
     const program = treeFile('deploy', 'local', source);
     const started = spawned(name, pythonPath(), ['-u', program, ...args], { PYTHONDONTWRITEBYTECODE: '1', ...env });
     this.#all.push(started);
@@ -131,8 +134,14 @@ export class Processes {
     return this.#all.filter((each) => each.ended && !each.expected);
   }
 
+  /** Nobody would stop what is started from now on. */
+  #mayStart(): void {
+    if (this.#isStopping) throw new Error('stopped meanwhile');
+  }
+
   /** Asks all of them to end and waits; gives the names of those that had to be killed. */
   async stop(): Promise<string[]> {
+    this.#isStopping = true;
     const alive = [...this.#errands, ...[...this.#all].reverse()].filter((each) => !each.ended);
     for (const each of alive) each.signal('SIGTERM');
     const killed: string[] = [];

@@ -6,7 +6,7 @@ import type { Team } from './team.ts';
 const say = (line: string): void => void process.stdout.write(`${line}\n`);
 
 /** @param more what this kind of team has to show besides. */
-export async function stay<T extends Team>(team: T, more: (team: T) => string): Promise<void> {
+export async function stay<T extends Team>(team: T, more: (team: T) => string | Promise<string>): Promise<void> {
   let leaving = false;
   onLeaving((status) => {
     leaving = true;
@@ -17,8 +17,10 @@ export async function stay<T extends Team>(team: T, more: (team: T) => string): 
       process.exit(status === 130 ? 0 : status);
     });
   });
+  let shown: string;
   try {
     await team.start(TEAM, say);
+    shown = await more(team);
   } catch (error) {
     await team.stop();
     say(`the team did not start: ${error instanceof Error ? error.message : String(error)}`);
@@ -26,7 +28,7 @@ export async function stay<T extends Team>(team: T, more: (team: T) => string): 
     return;
   }
   say(howToCall(team));
-  say(more(team));
+  say(shown);
   say('Ctrl-C stops everything.');
   let said = '';
   setInterval(() => {

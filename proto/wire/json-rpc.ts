@@ -66,6 +66,8 @@ export interface RpcInvalid {
   readonly problem: string;
   /** It is a notification that cannot be carried out: its sender is told nothing, as the protocol demands. */
   readonly isNotification: boolean;
+  /** It is an answer (a result or an error, and no method): nobody answers it. */
+  readonly isAnswer: boolean;
 }
 
 export type RpcMessage = RpcRequest | RpcNotification | RpcResult | RpcFailure | RpcInvalid;
@@ -100,8 +102,12 @@ function one(message: RpcMessage): RpcReading {
   return { isBatch: false, message };
 }
 
-function invalid(id: RpcId, code: RpcErrorCode, problem: string, isNotification = false): RpcInvalid {
-  return { kind: 'invalid', id, code, problem, isNotification };
+function invalid(id: RpcId, code: RpcErrorCode, problem: string, isNotification = false, isAnswer = false): RpcInvalid {
+  return { kind: 'invalid', id, code, problem, isNotification, isAnswer };
+}
+
+function badAnswer(id: RpcId, problem: string): RpcInvalid {
+  return invalid(id, RpcError.invalidRequest, problem, false, true);
 }
 
 const PARTS = ['jsonrpc', 'id', 'method', 'params', 'result', 'error'] as const;
@@ -121,9 +127,10 @@ function readMessage(bytes: Buffer, start: number): RpcMessage {
   const twice = collect(parts, PARTS, membersOf(bytes, start));
   const id = twice === 'id' ? null : idOf(bytes, parts.id);
   const known = id ?? NO_ID;
-  if (twice !== null) return invalid(known, RpcError.invalidRequest, `${twice} stands there twice`);
+  const isAnswer = parts.method === null && (parts.result !== null || parts.error !== null);
+  if (twice !== null) return invalid(known, RpcError.invalidRequest, `${twice} stands there twice`, false, isAnswer);
   if (parts.jsonrpc === null || textAt(bytes, parts.jsonrpc) !== '2.0')
-    return invalid(known, RpcError.invalidRequest, 'jsonrpc must be "2.0"');
+    return invalid(known, RpcError.invalidRequest, 'jsonrpc must be "2.0"', false, isAnswer);
   if (id === null && parts.id !== null) return invalid(NO_ID, RpcError.invalidRequest, 'id must be a string, a number or null');
   if (parts.method === null) return readAnswer(bytes, parts, id);
   if (parts.result !== null || parts.error !== null)
@@ -143,14 +150,14 @@ function readMessage(bytes: Buffer, start: number): RpcMessage {
 function readAnswer(bytes: Buffer, parts: Parts, id: RpcId | null): RpcMessage {
   const { result, error } = parts;
   if (result === null && error === null) return invalid(id ?? NO_ID, RpcError.invalidRequest, 'method is missing');
-  if (id === null) return invalid(NO_ID, RpcError.invalidRequest, 'an answer has the id of its request');
+  if (id === null) return badAnswer(NO_ID, 'an answer has the id of its request');
   // Some peers of version 1 habits write both, one of them null.
   const failed = error !== null && !(result !== null && isNull(bytes, error));
   if (failed && result !== null && !isNull(bytes, result))
-    return invalid(id, RpcError.invalidRequest, 'an answer has a result or an error, not both');
+    return badAnswer(id, 'an answer has a result or an error, not both');
   const body = (failed ? error : result) as Span;
   if (body.depth > MAX_RPC_DEPTH)
-    return invalid(id, RpcError.invalidRequest, `the answer is nested more than ${MAX_RPC_DEPTH} levels deep`);
+    return badAnswer(id, `the answer is nested more than ${MAX_RPC_DEPTH} levels deep`);
   if (!failed) return { kind: 'result', id, result: bytes.subarray(body.from, body.to) };
   return readError(bytes, body, id);
 }
@@ -162,7 +169,7 @@ class ErrorParts {
 }
 
 function readError(bytes: Buffer, at: Span, id: RpcId): RpcMessage {
-  const bad = (problem: string): RpcInvalid => invalid(id, RpcError.invalidRequest, problem);
+  const bad = (problem: string): RpcInvalid => badAnswer(id, problem);
   if (bytes[at.from] !== OPEN_MAP) return bad('error must be an object');
   const parts = new ErrorParts();
   const twice = collect(parts, ['code', 'message', 'data'], membersOf(bytes, at.from));

@@ -10,22 +10,25 @@ export interface StreamEvent {
 
 /** Complete lines; what stands after the last line end waits. Line ends are CR, LF or both. */
 export class LineReader {
-  #rest = '';
+  /** Of the line under way; put together once, when its end has come. */
+  #pieces: string[] = [];
+  /** A CR ends its line at once; an LF that comes after it is its other half. */
+  #afterCr = false;
 
   push(text: string): string[] {
-    let all = this.#rest + text;
-    // The other half of a CR LF may still come.
-    const held = all.endsWith('\r') ? '\r' : '';
-    if (held !== '') all = all.slice(0, -1);
-    const lines = all.split(/\r\n|\r|\n/);
-    this.#rest = (lines.pop() as string) + held;
+    if (text === '') return [];
+    const lines = (this.#afterCr && text.startsWith('\n') ? text.slice(1) : text).split(/\r\n|\r|\n/);
+    this.#afterCr = text.endsWith('\r');
+    const rest = lines.pop() as string;
+    if (lines.length > 0) lines[0] = this.finish() + (lines[0] as string);
+    if (rest !== '') this.#pieces.push(rest);
     return lines;
   }
 
   /** A last line without an end; '' = none. */
   finish(): string {
-    const rest = this.#rest.replace(/\r$/, '');
-    this.#rest = '';
+    const rest = this.#pieces.join('');
+    this.#pieces = [];
     return rest;
   }
 }

@@ -120,6 +120,11 @@ export class Exchange {
     return new ReachError(result, { cause: error });
   }
 
+  /** Has no effect once the head has come: then `done` has. */
+  giveUp(): void {
+    if (this.#response === null) this.#onAbort();
+  }
+
   done(): void {
     this.#limit?.cancel();
     for (const signal of this.#signals) signal.removeEventListener('abort', this.#onAbort);

@@ -31,6 +31,7 @@ export class ReachStream implements AsyncIterable<string> {
   readonly #http: Http;
   readonly #ask: Ask;
   #opened: Promise<Open> | null = null;
+  #exchange: Exchange | null = null;
   #isTaken = false;
   #result: Success | null = null;
 
@@ -52,8 +53,10 @@ export class ReachStream implements AsyncIterable<string> {
 
   /** Gives the call up, when it was opened and is not to be read. */
   async cancel(): Promise<void> {
-    const open = await this.#opened?.catch(() => null);
-    open?.exchange.done();
+    // Not after its head: it may be the head that does not come.
+    this.#exchange?.giveUp();
+    await this.#opened?.catch(() => null);
+    this.#exchange?.done();
   }
 
   [Symbol.asyncIterator](): AsyncIterator<string> {
@@ -94,8 +97,13 @@ export class ReachStream implements AsyncIterable<string> {
 
   async *#texts(): AsyncGenerator<string, void, undefined> {
     const decoder = new StringDecoder('utf8');
+    let isFirst = true;
     for await (const piece of this.bytes()) {
-      const text = decoder.write(piece);
+      let text = decoder.write(piece);
+      if (text === '') continue;
+      // A byte order mark is no text.
+      if (isFirst && text.startsWith('\uFEFF')) text = text.slice(1);
+      isFirst = false;
       if (text !== '') yield text;
     }
     const rest = decoder.end();
@@ -124,6 +132,7 @@ export class ReachStream implements AsyncIterable<string> {
 
   async #send(): Promise<Open> {
     const exchange = this.#http.open(this.#ask);
+    this.#exchange = exchange;
     try {
       const response = await exchange.head;
       const contentType = response.headers['content-type'] ?? '';

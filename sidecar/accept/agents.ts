@@ -58,8 +58,7 @@ export async function registerAgent(front: Front, who: Who, bytes: Buffer): Prom
   if (front.draining) return refused(Code.blocked_by_operator, 503, 'this sidecar is stopping and takes no new agents', [], 1);
   if (bytes.length > MAX_BODY_BYTES) return refused(Code.payload_too_large, 413, `a registration has at most ${MAX_BODY_BYTES} bytes`);
   const reading = readRegistration(bytes.toString('utf8'), 'request', front.engine.config.name);
-  if ('problems' in reading)
-    return refused(Code.invalid_request, 422, 'the registration cannot be read', reading.problems.map(wordsOf));
+  if ('problems' in reading) return refused(Code.invalid_request, 422, 'the registration cannot be read', reading.problems.map(wordsOf));
   const { registration } = reading;
   const forbidden = whyForbidden(who, registration);
   if (forbidden !== null) return refused(Code.forbidden, 403, forbidden);
@@ -151,8 +150,7 @@ function viewOf(registry: RegistryClient, agent: OwnAgent): AgentView {
 }
 
 function registryOf(front: Front, response: ServerResponse): RegistryClient | null {
-  if (front.registry === null)
-    refuse(response, Code.invalid_request, 409, NO_REGISTRY, 'keep');
+  if (front.registry === null) refuse(response, Code.invalid_request, 409, NO_REGISTRY, 'keep');
   return front.registry?.client ?? null;
 }
 

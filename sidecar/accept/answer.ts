@@ -8,7 +8,7 @@ import { Header } from '../../proto/wire/headers.ts';
 import type { Call } from '../call/call.ts';
 import type { Reply, ReplyHeaders } from '../call/reply.ts';
 import { envelope, failureStatus, type JsonBytes, plainProblem, problem, type Result, resultOf } from '../call/result.ts';
-import { hasForbiddenCharacter, responseHeaders } from '../transports/hygiene.ts';
+import { hasForbiddenCharacter, isHeaderName, responseHeaders } from '../transports/hygiene.ts';
 
 export const JSON_TYPE = 'application/json';
 export const PROBLEM_TYPE = 'application/problem+json';
@@ -153,9 +153,9 @@ export function flat(headers: ReplyHeaders): string[] {
   return out;
 }
 
-/** A value that no HTTP writer would take is left out: the answer is worth more than one odd header. */
+/** A name or value that no HTTP writer would take is left out: the answer is worth more than one odd header. */
 function pushSendable(out: string[], name: string, value: string): void {
-  if (!hasForbiddenCharacter(value)) out.push(name, value);
+  if (isHeaderName(name) && !hasForbiddenCharacter(value)) out.push(name, value);
 }
 
 /** Result fields as headers. */

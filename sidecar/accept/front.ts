@@ -42,6 +42,8 @@ export interface RegistryDoor {
 
 /** The channels as the other ways in see them. */
 export interface ChannelDoor {
+  /** How many are open. */
+  readonly size: number;
   /** A ticket with which this agent can dial in, at the address by which the request has come. */
   offer(agentId: string, request: IncomingMessage): { readonly url: string; readonly ticket: string; readonly expires_in_ms: number };
 }

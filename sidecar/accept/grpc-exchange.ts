@@ -5,8 +5,7 @@
  */
 import { constants, type IncomingHttpHeaders, type OutgoingHttpHeaders, type ServerHttp2Stream } from 'node:http2';
 import { gunzip, inflate } from 'node:zlib';
-import type { Timer } from '../../base/clock.ts';
-import { Writer } from '../../base/protobuf-fields.ts';
+import { nextTurn, type Timer } from '../../base/clock.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import type { Front } from './front.ts';
 import { type Metadata, readMetadata } from './grpc-request.ts';
@@ -108,20 +107,15 @@ export class Exchange {
     return this.#isOver || this.stream.destroyed || this.stream.closed;
   }
 
-  /** A writer for one message, with room for its prefix. */
-  begin(expectBytes?: number): Writer {
-    return new Writer(PREFIX_BYTES, expectBytes);
-  }
-
-  /** Sends a message that `begin` began; false = wait for `onDrain`. */
-  send(message: Writer): boolean {
+  /** Sends a message; false = wait for `onDrain`. */
+  send(message: Uint8Array): boolean {
     if (this.#isGone) return true;
     this.#openHead();
     return this.stream.write(framed(message));
   }
 
   /** The last message, and the good end. */
-  finish(message: Writer | null): void {
+  finish(message: Uint8Array | null): void {
     if (this.#isGone) return;
     this.#openHead();
     this.#over();
@@ -164,7 +158,11 @@ export class Exchange {
   // From the stream.
 
   sendTrailers(): void {
-    this.stream.sendTrailers(this.#trailers);
+    const { stream } = this;
+    stream.sendTrailers(this.#trailers);
+    // A client that has not said all would keep its stream, and with it the connection, for as long as it likes. Said in
+    // the same turn, it would be said instead of the trailers.
+    if (!this.#saidAll) void nextTurn().then(() => stream.close(constants.NGHTTP2_NO_ERROR));
   }
 
   closed(): void {
@@ -275,9 +273,10 @@ export function isGrpc(headers: IncomingHttpHeaders): boolean {
   return rest === '' || rest.startsWith('+proto') || rest.startsWith(';');
 }
 
-function framed(message: Writer): Buffer {
-  const bytes = message.finish();
+function framed(message: Uint8Array): Buffer {
+  const bytes = Buffer.allocUnsafe(PREFIX_BYTES + message.length);
   bytes[0] = 0;
   bytes.writeUInt32BE(message.length, 1);
+  bytes.set(message, PREFIX_BYTES);
   return bytes;
 }

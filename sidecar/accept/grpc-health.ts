@@ -3,8 +3,8 @@
  * that of `/v1/ready`; agents behind it are none of its business.
  */
 import type { Timer } from '../../base/clock.ts';
-import { Reader } from '../../base/protobuf-fields.ts';
 import { Code } from '../../proto/wire/codes.ts';
+import { HealthRequest, HealthResponse } from '../../proto/wire/reach-messages.ts';
 import type { Exchange } from './grpc-exchange.ts';
 import { Status } from './grpc-status.ts';
 import type { Stoppable } from './line.ts';
@@ -15,18 +15,18 @@ const LOOK_EVERY_MS = 1_000;
 
 /** @param services names that may be asked for beside the empty one. */
 export function check(exchange: Exchange, message: Buffer, services: ReadonlySet<string>): void {
-  const service = serviceIn(message);
+  const service = HealthRequest.read(message)?.service ?? null;
   if (service === null) exchange.refuse(Code.invalid_request, 'the message is not a well-formed grpc.health.v1.HealthCheckRequest');
   else if (!isKnown(service, services))
     exchange.refuse(Code.invalid_request, `there is no service ${JSON.stringify(service.slice(0, 100))} here`, 0, Status.not_found);
-  else exchange.finish(reply(exchange, standing(exchange)));
+  else exchange.finish(HealthResponse.write({ status: standing(exchange) }));
 }
 
 /** A status now, and one for each change. */
 export function watch(exchange: Exchange, message: Buffer, services: ReadonlySet<string>): void {
-  const service = serviceIn(message);
+  const service = HealthRequest.read(message)?.service ?? null;
   if (service === null) exchange.refuse(Code.invalid_request, 'the message is not a well-formed grpc.health.v1.HealthCheckRequest');
-  else if (!isKnown(service, services)) exchange.send(reply(exchange, Serving.service_unknown));
+  else if (!isKnown(service, services)) exchange.send(HealthResponse.write({ status: Serving.service_unknown }));
   else new Watch(exchange).look();
 }
 
@@ -43,7 +43,7 @@ class Watch implements Stoppable {
   look(): void {
     if (this.#exchange.isOver) return;
     const now = standing(this.#exchange);
-    if (now !== this.#last) this.#exchange.send(reply(this.#exchange, now));
+    if (now !== this.#last) this.#exchange.send(HealthResponse.write({ status: now }));
     this.#last = now;
     this.#timer = this.#exchange.front.engine.clock.after(LOOK_EVERY_MS, () => this.look());
   }
@@ -59,17 +59,4 @@ function standing(exchange: Exchange): number {
 
 function isKnown(service: string, services: ReadonlySet<string>): boolean {
   return service === '' || services.has(service);
-}
-
-function reply(exchange: Exchange, status: number): ReturnType<Exchange['begin']> {
-  const message = exchange.begin();
-  message.uint(1, status);
-  return message;
-}
-
-function serviceIn(message: Buffer): string | null {
-  const reader = new Reader(message);
-  let service = '';
-  while (reader.next()) if (reader.field === 1) service = reader.text();
-  return reader.failed ? null : service;
 }

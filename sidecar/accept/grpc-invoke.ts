@@ -1,7 +1,7 @@
 /** Invoke and Explain: one message in, a call through the pipeline (or a look at it), one message out; no policy. */
-import { Writer } from '../../base/protobuf-fields.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { Header } from '../../proto/wire/headers.ts';
+import { type Decision, ExplainReply, InvokeReply } from '../../proto/wire/reach-messages.ts';
 import { bodyKind } from '../call/answer-body.ts';
 import type { Call } from '../call/call.ts';
 import { MAX_DETAIL_CHARS, type Result, resultOf } from '../call/result.ts';
@@ -9,14 +9,12 @@ import type { TraceLine } from '../call/trace.ts';
 import type { Exchange } from './grpc-exchange.ts';
 import { type Form, grpcCall, headerChars, readInvokeRequest } from './grpc-request.ts';
 import { attemptOf, failureTrailers, rounded } from './grpc-status.ts';
-import { structOf, valueOfJson } from './grpc-value.ts';
+import { valueOfJson } from './grpc-value.ts';
 import { explained } from './pages.ts';
 
 /** When to come back while the sidecar is not ready. */
 const STARTING_MS = 1_000;
 const JSON_TYPE = 'application/json';
-/** What the fields around the data of a usual reply need. */
-const REPLY_BYTES = 512;
 
 /** A call and the form of its answer; null when the exchange was answered with a refusal. */
 export interface Asked {
@@ -50,9 +48,8 @@ export function explain(exchange: Exchange, message: Buffer): void {
       exchange.refuse(refusal.code, refusal.detail);
       return;
     }
-    const reply = exchange.begin();
-    reply.message(1, structOf(explanation));
-    exchange.finish(reply);
+    // As JSON has it: what is undefined is not there.
+    exchange.finish(ExplainReply.write({ explanation: JSON.parse(JSON.stringify(explanation)) as object }));
   } catch (error) {
     fault(exchange, error);
   }
@@ -104,16 +101,13 @@ export function answer(exchange: Exchange, call: Call, form: Form): void {
     exchange.fail(failureTrailers(result));
     return;
   }
-  const data = form === 'payload' ? bytesOf(call) : result.data;
-  const reply = exchange.begin(REPLY_BYTES + data.length);
-  if (form === 'payload') reply.bytes(2, data);
-  else {
-    const value = form === 'params' ? valueOfJson(data) : null;
-    if (value !== null) reply.message(13, value);
-    else reply.alwaysBytes(12, data);
-  }
-  writeResult(reply, result, contentTypeOf(call));
-  exchange.finish(reply);
+  exchange.finish(InvokeReply.write({ ...resultFields(result, contentTypeOf(call)), output: outputOf(result, form) }));
+}
+
+function outputOf(result: Result, form: Form): InvokeReply['output'] {
+  if (form === 'payload') return { case: 'data', value: bytesOf(result.call) };
+  const value = form === 'params' ? valueOfJson(result.data) : null;
+  return value === null ? { case: 'json', value: result.data.toString('utf8') } : { case: 'result', value };
 }
 
 /** Whether the Result's data can turn out not to be what it says: only then is it made, since bytes go as they came. */
@@ -134,28 +128,24 @@ export function contentTypeOf(call: Call): string {
 }
 
 /** All of message `InvokeReply` but its data. */
-export function writeResult(reply: Writer, result: Result, contentType: string): void {
+export function resultFields(result: Result, contentType: string): Partial<InvokeReply> {
   const { call } = result;
-  reply.uint(1, result.status);
-  reply.text(3, contentType);
-  reply.double(4, rounded(result.elapsedMs));
-  reply.bool(5, call.definitelySuccess);
-  reply.bool(6, call.degraded);
-  reply.text(7, result.provider ?? '');
-  reply.text(8, result.version ?? '');
-  reply.text(9, call.traceId);
-  for (const attempt of call.attempts) reply.message(10, attemptOf(attempt, MAX_DETAIL_CHARS));
-  reply.text(11, call.cause ?? '');
   const wish = call.headers[Header.explain];
-  if (wish === '1' || wish === 'true') for (const line of call.trace.lines()) reply.message(14, decisionOf(line));
+  return {
+    status: result.status,
+    contentType,
+    elapsedMs: rounded(result.elapsedMs),
+    definitelySuccess: call.definitelySuccess,
+    degraded: call.degraded,
+    provider: result.provider ?? '',
+    version: result.version ?? '',
+    traceId: call.traceId,
+    attempts: call.attempts.map((attempt) => attemptOf(attempt, MAX_DETAIL_CHARS)),
+    cause: call.cause ?? '',
+    decision: wish === '1' || wish === 'true' ? call.trace.lines().map(decisionOf) : [],
+  };
 }
 
-function decisionOf(line: TraceLine): Writer {
-  const writer = new Writer(0, 128);
-  writer.double(1, line.at_ms);
-  writer.text(2, line.stage);
-  writer.text(3, line.reason);
-  writer.uint(4, line.code);
-  writer.text(5, line.words);
-  return writer;
+function decisionOf({ at_ms: atMs, stage, reason, code, words }: TraceLine): Decision {
+  return { atMs, stage, reason, code, words };
 }

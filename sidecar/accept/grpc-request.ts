@@ -2,13 +2,12 @@
  * An RPC's metadata and message to a Call. Metadata are the headers of HTTP by the same lower-case names; what belongs to
  * gRPC itself is read here and goes no further. Reads no policy: stages read the headers they know by name.
  */
-import { isUtf8 } from 'node:buffer';
-import { Reader } from '../../base/protobuf-fields.ts';
 import { Header } from '../../proto/wire/headers.ts';
+import { InvokeRequest as Message } from '../../proto/wire/reach-messages.ts';
 import { readTraceContext } from '../../proto/wire/trace-context.ts';
 import { Call } from '../call/call.ts';
 import { NO_BODY } from '../call/reply.ts';
-import { hasForbiddenCharacter } from '../transports/hygiene.ts';
+import { hasForbiddenCharacter, isHeaderName } from '../transports/hygiene.ts';
 import type { Front } from './front.ts';
 import { jsonOfValue } from './grpc-value.ts';
 
@@ -29,53 +28,27 @@ export class InvokeRequest {
 
 /** Or the words of a refusal. */
 export function readInvokeRequest(message: Buffer): InvokeRequest | string {
+  const read = Message.read(message);
+  if (read === null) return 'the message is not a well-formed agentreach.v1.InvokeRequest, or it is nested too deep';
   const request = new InvokeRequest();
-  const reader = new Reader(message);
-  while (reader.next()) {
-    switch (reader.field) {
-      case 1:
-        request.capability = reader.text();
-        break;
-      case 2:
-        request.form = 'payload';
-        request.body = reader.bytes();
-        break;
-      case 3:
-        request.contentType = reader.text();
-        break;
-      case 4:
-        readPair(reader.bytes(), (request.headers ??= []));
-        break;
-      case 5:
-        request.form = 'json';
-        request.body = reader.bytes();
-        break;
-      case 6: {
-        request.form = 'params';
-        const json = jsonOfValue(reader.bytes());
-        if (json === null) return 'params is not a value that JSON can hold (NaN, infinity, or nested too deep)';
-        request.body = Buffer.from(json, 'utf8');
-        break;
-      }
-    }
+  request.capability = read.capability;
+  request.contentType = read.contentType;
+  const { input } = read;
+  if (input.case === 'payload') request.body = viewOf(input.value);
+  else if (input.case !== undefined) {
+    request.form = input.case;
+    const json = input.case === 'json' ? input.value : jsonOfValue(input.value);
+    if (json === null) return 'params is not a value that JSON can hold (not set, NaN, infinity, or nested too deep)';
+    request.body = Buffer.from(json, 'utf8');
   }
-  if (reader.failed || (request.form === 'json' && !isUtf8(request.body)))
-    return 'the message is not a well-formed agentreach.v1.InvokeRequest';
+  for (const name of Object.keys(read.headers)) (request.headers ??= []).push(name, read.headers[name] as string);
   if (request.form !== 'payload' && request.contentType !== '' && !request.contentType.startsWith(JSON_TYPE))
     return `${request.form} is always ${JSON_TYPE}; send other content as payload`;
   return request;
 }
 
-function readPair(bytes: Buffer, into: string[]): void {
-  const reader = new Reader(bytes);
-  let name = '';
-  let value = '';
-  while (reader.next()) {
-    if (reader.field === 1) name = reader.text();
-    else if (reader.field === 2) value = reader.text();
-  }
-  // What is broken inside gives a name that is refused.
-  into.push(reader.failed ? '' : name, value);
+function viewOf(bytes: Uint8Array): Buffer {
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }
 
 /** Of names and values, as HTTP counts them against its limit. */
@@ -198,7 +171,8 @@ function addHeaders(view: Metadata['view'], headers: readonly string[], request:
   for (let i = 0; i < headers.length; i += 2) {
     const name = (headers[i] as string).toLowerCase();
     const value = headers[i + 1] as string;
-    if (!isToken(name)) return `${JSON.stringify((headers[i] as string).slice(0, 64))} in headers is not the name of a header`;
+    if (name.length > MAX_NAME_CHARS || !isHeaderName(name))
+      return `${JSON.stringify((headers[i] as string).slice(0, 64))} in headers is not the name of a header`;
     if (hasForbiddenCharacter(value)) return `the value of ${JSON.stringify(name.slice(0, 64))} in headers cannot stand in a header`;
     if (name === 'content-type' && request.contentType === '' && request.form === 'payload') request.contentType = value;
     if (NOT_OURS.has(name) || name.startsWith('grpc-')) continue;
@@ -209,14 +183,4 @@ function addHeaders(view: Metadata['view'], headers: readonly string[], request:
     } else if (given.has(name)) view[name] = together(before, value);
   }
   return '';
-}
-
-function isToken(name: string): boolean {
-  if (name === '' || name.length > MAX_NAME_CHARS) return false;
-  for (let i = 0; i < name.length; i++) {
-    const c = name.charCodeAt(i);
-    const isLetterOrDigit = (c >= 0x61 && c <= 0x7a) || (c >= 0x30 && c <= 0x39);
-    if (!isLetterOrDigit && !"!#$%&'*+-.^_`|~".includes(name[i] as string)) return false;
-  }
-  return true;
 }

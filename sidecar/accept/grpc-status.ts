@@ -4,10 +4,10 @@
  * trailers, so what is long is cut, and the details before the code.
  */
 import { isUtf8 } from 'node:buffer';
-import { Writer } from '../../base/protobuf-fields.ts';
 import { Code, type CodeEntry, codeEntry } from '../../proto/wire/codes.ts';
 import { Header } from '../../proto/wire/headers.ts';
-import type { Attempt } from '../call/attempt-record.ts';
+import { Attempt, ErrorInfo, Failure, RetryInfo, RpcStatus } from '../../proto/wire/reach-messages.ts';
+import type { Attempt as AttemptRecord } from '../call/attempt-record.ts';
 import { cut, failureStatus, type Result } from '../call/result.ts';
 import { headerText, pushOwn } from './answer.ts';
 
@@ -58,11 +58,7 @@ export function refusalTrailers(code: Code, detail: string, retryAfterMs: number
   if (detail !== '') trailers[Header.detail] = headerText(detail);
   if (retryAfterMs > 0) trailers[Header.retryAfterMs] = String(Math.ceil(retryAfterMs));
   const info = errorInfo(entry, [Header.code, String(code), Header.ambiguous, 'false']);
-  const failure = new Writer();
-  failure.uint(1, code);
-  failure.text(2, entry.name);
-  failure.bool(3, entry.retryable);
-  failure.text(5, cut(detail, MAX_WORDS_CHARS));
+  const failure = { code, name: entry.name, retryable: entry.retryable, detail: cut(detail, MAX_WORDS_CHARS) };
   trailers[DETAILS] = details(status, messageOf(entry, detail), info, retryAfterMs, failure);
   return trailers;
 }
@@ -76,42 +72,48 @@ export function failureTrailers(result: Result): Trailers {
   pushOwn(own, result);
   for (let i = 0; i < own.length; i += 2) trailers[own[i] as string] = own[i + 1] as string;
   const info = errorInfo(entry, own);
-  const failure = new Writer();
-  failure.uint(1, entry.code);
-  failure.text(2, entry.name);
-  failure.bool(3, result.retryable);
-  failure.bool(4, result.ambiguous);
-  failure.text(5, cut(result.detail, MAX_WORDS_CHARS));
-  failure.double(11, rounded(result.elapsedMs));
-  failure.text(12, result.provider ?? '');
-  failure.text(13, result.version ?? '');
-  failure.text(14, call.traceId);
-  failure.text(17, cut(call.cause ?? '', MAX_WORDS_CHARS));
-  if (entry.code === Code.provider_error) writeAnswer(failure, result);
-  for (const attempt of call.attempts) {
-    const written = attemptOf(attempt, MAX_ATTEMPT_WORDS_CHARS);
-    if (failure.length + written.length + info.length > MAX_DETAILS_BYTES) {
-      failure.bool(16, true);
-      break;
-    }
-    failure.message(15, written);
-  }
-  trailers[DETAILS] = details(status, messageOf(entry, result.detail), info, retryAfterMs, failure);
+  const failure: Partial<Failure> = {
+    code: entry.code,
+    name: entry.name,
+    retryable: result.retryable,
+    ambiguous: result.ambiguous,
+    detail: cut(result.detail, MAX_WORDS_CHARS),
+    elapsedMs: rounded(result.elapsedMs),
+    provider: result.provider ?? '',
+    version: result.version ?? '',
+    traceId: call.traceId,
+    cause: cut(call.cause ?? '', MAX_WORDS_CHARS),
+    ...(entry.code === Code.provider_error ? answerOf(result) : null),
+  };
+  const all = call.attempts.map((attempt) => attemptOf(attempt, MAX_ATTEMPT_WORDS_CHARS));
+  const attempts = thoseThatFit(all, MAX_DETAILS_BYTES - Failure.write(failure).length - info.length);
+  const whole = { ...failure, attempts, attemptsLeftOut: attempts.length < all.length };
+  trailers[DETAILS] = details(status, messageOf(entry, result.detail), info, retryAfterMs, whole);
   return trailers;
 }
 
+/** The first ones, as many as `bytes` hold. */
+function thoseThatFit(attempts: readonly Attempt[], bytes: number): readonly Attempt[] {
+  let left = bytes;
+  for (let i = 0; i < attempts.length; i++) {
+    left -= Attempt.write(attempts[i] as Attempt).length;
+    if (left < 0) return attempts.slice(0, i);
+  }
+  return attempts;
+}
+
 /** One attempt as message `Attempt`. */
-export function attemptOf(attempt: Attempt, maxWordsChars: number): Writer {
-  const writer = new Writer(0, 128);
-  writer.text(1, attempt.candidate.provider.agentId);
-  writer.text(2, attempt.candidate.version.text);
-  writer.double(3, rounded(attempt.atMs));
-  writer.double(4, rounded(attempt.elapsedMs));
-  writer.uint(5, attempt.code);
-  writer.uint(6, attempt.status);
-  writer.text(7, attempt.started);
-  writer.text(8, cut(attempt.detail, maxWordsChars));
-  return writer;
+export function attemptOf(attempt: AttemptRecord, maxWordsChars: number): Attempt {
+  return {
+    provider: attempt.candidate.provider.agentId,
+    version: attempt.candidate.version.text,
+    atMs: rounded(attempt.atMs),
+    elapsedMs: rounded(attempt.elapsedMs),
+    code: attempt.code,
+    status: attempt.status,
+    started: attempt.started,
+    detail: cut(attempt.detail, maxWordsChars),
+  };
 }
 
 /** Microseconds are all that a clock tells, and all that anybody reads. */
@@ -181,55 +183,45 @@ export function percentEncoded(text: string): string {
 }
 
 /** google.rpc.ErrorInfo; `fields` are names and values in turn, which stand there without `reach-`. */
-function errorInfo(entry: CodeEntry, fields: readonly string[]): Writer {
-  const info = new Writer();
-  info.text(1, entry.name.toUpperCase());
-  info.text(2, DOMAIN);
+function errorInfo(entry: CodeEntry, fields: readonly string[]): Uint8Array {
+  const metadata: Record<string, string> = {};
   for (let i = 0; i < fields.length; i += 2) {
     const name = (fields[i] as string).replace(/^reach-/, '').replaceAll('-', '_');
     // It is the status's message and the Failure's already.
     if (name === 'detail') continue;
-    const pair = new Writer(0, 64);
-    pair.text(1, name);
-    pair.text(2, fields[i + 1] as string);
-    info.message(3, pair);
+    metadata[name] = fields[i + 1] as string;
   }
-  return info;
+  return ErrorInfo.write({ reason: entry.name.toUpperCase(), domain: DOMAIN, metadata });
 }
 
 /** google.rpc.Status, in base64. */
-function details(status: number, message: string, info: Writer, retryAfterMs: number, failure: Writer): string {
-  const whole = new Writer(0, 1_024);
-  whole.uint(1, status);
-  whole.text(2, message);
-  whole.message(3, any('google.rpc.ErrorInfo', info));
+function details(status: number, message: string, info: Uint8Array, retryAfterMs: number, failure: Partial<Failure>): string {
+  const all = [any('google.rpc.ErrorInfo', info)];
   if (retryAfterMs > 0) {
     const ms = Math.ceil(retryAfterMs);
-    const delay = new Writer(0, 32);
-    delay.uint(1, Math.floor(ms / 1_000));
-    delay.uint(2, (ms % 1_000) * 1_000_000);
-    const retry = new Writer(0, 32);
-    retry.message(1, delay);
-    whole.message(3, any('google.rpc.RetryInfo', retry));
+    const retryDelay = { seconds: BigInt(Math.floor(ms / 1_000)), nanos: (ms % 1_000) * 1_000_000 };
+    all.push(any('google.rpc.RetryInfo', RetryInfo.write({ retryDelay })));
   }
-  whole.message(3, any('agentreach.v1.Failure', failure));
-  return whole.finish().toString('base64');
+  all.push(any('agentreach.v1.Failure', Failure.write(failure)));
+  return Buffer.from(RpcStatus.write({ code: status, message, details: all })).toString('base64');
 }
 
-function any(type: string, value: Writer): Writer {
-  const writer = new Writer();
-  writer.text(1, TYPE + type);
-  writer.message(2, value);
-  return writer;
+function any(type: string, value: Uint8Array): { readonly typeUrl: string; readonly value: Uint8Array } {
+  return { typeUrl: TYPE + type, value };
 }
 
-function writeAnswer(failure: Writer, result: Result): void {
-  failure.uint(6, result.status);
+/** An agent's own error. */
+function answerOf(result: Result): Partial<Failure> {
+  const { status } = result;
   const { reply } = result.call;
-  if (reply === null) return;
-  const contentType = reply.headers['content-type'];
-  if (typeof contentType === 'string') failure.text(7, cut(contentType, MAX_WORDS_CHARS));
-  if (reply.stream !== null || reply.body.length > MAX_ANSWER_BYTES) failure.bool(10, true);
-  else if (isUtf8(reply.body)) failure.text(8, reply.body.toString('utf8'));
-  else failure.bytes(9, reply.body);
+  if (reply === null) return { status };
+  const said = reply.headers['content-type'];
+  const contentType = typeof said === 'string' ? cut(said, MAX_WORDS_CHARS) : '';
+  if (reply.stream !== null || reply.body.length > MAX_ANSWER_BYTES) return { status, contentType, answerLeftOut: true };
+  if (reply.body.length === 0) return { status, contentType };
+  return {
+    status,
+    contentType,
+    answer: isUtf8(reply.body) ? { case: 'text', value: reply.body.toString('utf8') } : { case: 'data', value: reply.body },
+  };
 }

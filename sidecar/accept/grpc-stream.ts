@@ -5,20 +5,19 @@
  */
 import { StringDecoder } from 'node:string_decoder';
 import { Code } from '../../proto/wire/codes.ts';
+import { StreamReply } from '../../proto/wire/reach-messages.ts';
 import { bodyKind } from '../call/answer-body.ts';
 import type { Call } from '../call/call.ts';
 import type { BodySink, BodySource, Reply } from '../call/reply.ts';
 import { resultOf } from '../call/result.ts';
-import { Writer } from '../../base/protobuf-fields.ts';
 import type { Exchange } from './grpc-exchange.ts';
-import { askedBy, contentTypeOf, fault, writeResult } from './grpc-invoke.ts';
+import { askedBy, contentTypeOf, fault, resultFields } from './grpc-invoke.ts';
 import type { Form } from './grpc-request.ts';
 import { failureTrailers } from './grpc-status.ts';
 import type { Stoppable } from './line.ts';
 
 /** Usual clients take messages of 4 MiB, and none wants to wait for one. */
 const MAX_PIECE_BYTES = 1_048_576;
-const AROUND_BYTES = 64;
 
 export async function invokeStream(exchange: Exchange, message: Buffer): Promise<void> {
   const { front } = exchange;
@@ -48,7 +47,7 @@ function answerWhole(exchange: Exchange, call: Call, form: Form): void {
     return;
   }
   const pieces = new Pieces(call, form);
-  exchange.send(pieces.head(exchange));
+  exchange.send(pieces.head());
   pieces.send(exchange, call.staticBody ?? (call.reply as Reply).body);
   pieces.end(exchange);
 }
@@ -64,19 +63,19 @@ class Pieces {
     this.#decoder = form === 'payload' || bodyKind(contentTypeOf(call)) === 'binary' ? null : new StringDecoder('utf8');
   }
 
-  head(exchange: Exchange): Writer {
+  head(): Uint8Array {
     const call = this.#call;
     const { chosen } = call;
     const isServed = chosen !== null && call.staticBody === null;
-    const head = new Writer();
-    head.uint(1, call.status);
-    head.text(2, contentTypeOf(call));
-    head.text(3, isServed ? chosen.provider.agentId : '');
-    head.text(4, isServed ? chosen.version.text : '');
-    head.text(5, call.traceId);
-    const reply = exchange.begin();
-    reply.message(1, head);
-    return reply;
+    return StreamReply.write({
+      head: {
+        status: call.status,
+        contentType: contentTypeOf(call),
+        provider: isServed ? chosen.provider.agentId : '',
+        version: isServed ? chosen.version.text : '',
+        traceId: call.traceId,
+      },
+    });
   }
 
   /** False = wait for the caller. */
@@ -84,11 +83,8 @@ class Pieces {
     let goesOn = true;
     for (let from = 0; from < data.length; from += MAX_PIECE_BYTES) {
       const piece = data.length <= MAX_PIECE_BYTES ? data : data.subarray(from, from + MAX_PIECE_BYTES);
-      if (this.#decoder === null) {
-        const reply = exchange.begin(AROUND_BYTES + piece.length);
-        reply.bytes(2, piece);
-        goesOn = exchange.send(reply);
-      } else goesOn = this.#sendText(exchange, this.#decoder.write(piece));
+      if (this.#decoder === null) goesOn = exchange.send(StreamReply.write({ data: piece }));
+      else goesOn = this.#sendText(exchange, this.#decoder.write(piece));
     }
     return goesOn;
   }
@@ -97,11 +93,7 @@ class Pieces {
   end(exchange: Exchange): void {
     this.rest(exchange);
     const result = resultOf(this.#call, false);
-    const end = new Writer();
-    writeResult(end, result, contentTypeOf(this.#call));
-    const reply = exchange.begin();
-    reply.message(3, end);
-    exchange.finish(reply);
+    exchange.finish(StreamReply.write({ end: resultFields(result, contentTypeOf(this.#call)) }));
   }
 
   /** What is left of a character that never came whole. */
@@ -111,9 +103,7 @@ class Pieces {
 
   #sendText(exchange: Exchange, text: string): boolean {
     if (text === '') return true;
-    const reply = exchange.begin(AROUND_BYTES + text.length);
-    reply.text(4, text);
-    return exchange.send(reply);
+    return exchange.send(StreamReply.write({ text }));
   }
 }
 
@@ -136,7 +126,7 @@ class StreamedReply implements BodySink, Stoppable {
     this.#exchange.onDrain = () => {
       if (!this.#isOver) this.#source.resume();
     };
-    this.#exchange.send(this.#pieces.head(this.#exchange));
+    this.#exchange.send(this.#pieces.head());
     this.#source.pipe(this);
   }
 

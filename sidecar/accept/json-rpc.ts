@@ -5,7 +5,8 @@
  *
  * HTTP: 200 with the answer or answers, errors too, since most clients of this protocol look at nothing but the body; 204
  * when nothing is to be answered. What is not about a message has its status beside a JSON-RPC error with id `null`: 503
- * while the sidecar takes no calls, 406 for a client that wants events (a stream has no form here: `/v1/stream` has).
+ * while the sidecar takes no calls, 406 for a client that wants events (a stream has no form here: `/v1/stream` has), 415
+ * for a compressed body.
  *
  * A notification is carried out as a call; its 204 comes when it has ended, so that a caller that waits paces itself, and one
  * that leaves has its work stopped, as with every call. One id twice in a batch gets two answers: they cannot be mixed up,
@@ -42,6 +43,10 @@ export async function rpc(front: Front, request: IncomingMessage, response: Serv
     writeJson(response, 406, rpcRefusal(NO_ID, RpcError.invalidRequest, NO_STREAM));
     return;
   }
+  if (isEncoded(request)) {
+    writeJson(response, 415, rpcRefusal(NO_ID, RpcError.invalidRequest, ENCODED), ['accept-encoding', 'identity']);
+    return;
+  }
   const reading = readRpc(Buffer.isBuffer(body) ? body : NO_BODY, { batch: front.engine.config.limits.batch });
   const door = new Door(front, request, raw);
   if (reading.isBatch) {
@@ -57,6 +62,13 @@ export async function rpc(front: Front, request: IncomingMessage, response: Serv
   if (response.destroyed) return;
   if (answer === null) writeNothing(response);
   else writeJson(response, 200, answer);
+}
+
+const ENCODED = 'the message is read here, and compressed ones are not: send it without Content-Encoding';
+
+function isEncoded({ headers }: IncomingMessage): boolean {
+  const encoding = headers['content-encoding'];
+  return encoding !== undefined && encoding !== '' && encoding.trim().toLowerCase() !== 'identity';
 }
 
 function wantsOnlyEvents(request: IncomingMessage): boolean {

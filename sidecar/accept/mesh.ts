@@ -20,6 +20,7 @@ import type { Front } from './front.ts';
 import { MeshGuard, type MeshNames } from './guard.ts';
 import { type Line, lineOf } from './line.ts';
 import { json } from './pages.ts';
+import { climbs } from './proxy-guard.ts';
 import { callFrom, targetAfter } from './request.ts';
 import { Port } from './server.ts';
 import { pour } from './stream.ts';
@@ -133,13 +134,17 @@ function endWords(call: Call): string {
   return JSON.stringify({ code, error: { code, name, message: meaning, retryable, ambiguous: true, detail } });
 }
 
+/** What a forward proxy answers itself. */
+const UNFIT: ReadonlySet<string> = new Set(['CONNECT', 'TRACE']);
+
 /** What an intercepted request asked for, as the peer passes it on; the words of a refusal when it cannot be meant. */
 function httpAskIn({ headers }: IncomingMessage): HttpAsk | string | null {
   const method = headers[Header.method];
   const target = headers[Header.target];
   if (method === undefined && target === undefined) return null;
-  if (typeof method !== 'string' || !/^[A-Z-]{1,32}$/.test(method)) return `${Header.method} is no method`;
-  if (typeof target !== 'string' || !/^\/[\x21-\x7e]*$/.test(target)) return `${Header.target} is no path`;
+  if (typeof method !== 'string' || !/^[A-Z-]{1,32}$/.test(method) || UNFIT.has(method)) return `${Header.method} is no method`;
+  // The peer has looked at it; what a capability of one agent may reach is decided here as well.
+  if (typeof target !== 'string' || !/^\/[\x21\x22\x24-\x7e]*$/.test(target) || climbs(target)) return `${Header.target} is no path`;
   const credentials: string[] = [];
   const authorization = headers[Header.authorization];
   if (typeof authorization === 'string') credentials.push('authorization', authorization);

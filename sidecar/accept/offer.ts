@@ -40,13 +40,22 @@ const REASONS: Readonly<Record<number, string>> = {
   401: 'Unauthorized',
   403: 'Forbidden',
   404: 'Not Found',
+  409: 'Conflict',
+  426: 'Upgrade Required',
   503: 'Service Unavailable',
+};
+
+const EXTRA: Readonly<Record<number, string>> = {
+  401: 'www-authenticate: Bearer\r\n',
+  // The only version that is spoken here (RFC 6455, 4.2.2).
+  426: 'upgrade: websocket\r\nsec-websocket-version: 13\r\n',
+  503: 'retry-after: 1\r\n',
 };
 
 /** A problem document instead of a WebSocket. */
 export function refuseUpgrade(socket: Socket, code: Code, status: number, detail: string): void {
   const body = plainProblem(code, status, detail);
-  const extra = status === 401 ? 'www-authenticate: Bearer\r\n' : status === 503 ? 'retry-after: 1\r\n' : '';
+  const extra = EXTRA[status] ?? '';
   socket.end(
     `HTTP/1.1 ${status} ${REASONS[status] ?? 'Bad Request'}\r\nconnection: close\r\n${extra}content-type: ${PROBLEM_TYPE}\r\ncontent-length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
     () => socket.destroy(),

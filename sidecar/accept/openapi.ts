@@ -270,7 +270,10 @@ function paths(): Json {
         ],
         responses: {
           101: { description: 'The channel is open.' },
-          401: { description: 'No known credential, or a ticket that is unknown, used or too old.', content: content('application/problem+json', ref('schemas/Problem')) },
+          401: {
+            description: 'No known credential, or a ticket that is unknown, used or too old.',
+            content: content('application/problem+json', ref('schemas/Problem')),
+          },
           default: ref('responses/Problem'),
         },
       },

@@ -138,6 +138,7 @@ export async function metrics(front: Front, response: ServerResponse): Promise<v
         rejected: front.table.refusals,
         isStale: front.table.staleBecause !== '' || !front.table.ready,
       },
+      channels: front.channels?.size ?? 0,
       registry: front.registry?.client.status() ?? null,
       breakers: view.cells(),
       providers: view.providers(),

@@ -109,7 +109,7 @@ const HASH = 0x23;
  * A segment that could lead a provider out of the folder that its address names, however it is written. Most targets have
  * neither a dot nor an escape behind a separator and pay one search each.
  */
-function climbs(target: string): boolean {
+export function climbs(target: string): boolean {
   const query = target.indexOf('?');
   const path = query < 0 ? target : target.slice(0, query);
   if (!path.includes('.') && !path.includes('%2e') && !path.includes('%2E')) return false;

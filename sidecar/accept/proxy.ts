@@ -9,7 +9,8 @@
  *
  * Who calls: `Proxy-Authorization` (Bearer, or Basic with the token as password, as `http_proxy=http://agent:token@…` sends
  * it); else `Authorization: Bearer` when the token is one of ours; else whoever `anonymous` names. The client's own
- * `Authorization` and cookies are meant for the provider and go to it; no token of ours ever does.
+ * `Authorization` and cookies are meant for whoever serves the capability that it names and go there, not to a fallback of
+ * another name; no token of ours ever does, however it is written.
  *
  * A method says nothing about repeating: how often the work may run is the contract's to say, for GET as for all.
  */

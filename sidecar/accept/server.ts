@@ -264,12 +264,7 @@ function methodsAt(routes: readonly string[], path: string): string[] {
 
 const REASONS: Readonly<Record<number, string>> = { 400: 'Bad Request', 408: 'Request Timeout', 431: 'Request Header Fields Too Large' };
 
-function serverFor(
-  handler: RequestListener,
-  { guard, proxy, upgrades }: PortOptions,
-  headerBytes: number,
-  front: Front,
-): Server {
+function serverFor(handler: RequestListener, { guard, proxy, upgrades }: PortOptions, headerBytes: number, front: Front): Server {
   const options = {
     maxHeaderSize: headerBytes,
     keepAliveTimeout: KEEP_ALIVE_MS,
@@ -289,7 +284,9 @@ function serverFor(
     else handler(request, response);
   });
   if (upgrades !== undefined)
-    server.on('upgrade', (request: IncomingMessage, socket: Socket, head: Buffer) => takeUpgrade(front, server, guard, upgrades, request, socket, head));
+    server.on('upgrade', (request: IncomingMessage, socket: Socket, head: Buffer) =>
+      takeUpgrade(front, server, guard, upgrades, request, socket, head),
+    );
   if (proxy !== undefined) server.on('connect', (request: IncomingMessage, socket: Socket) => proxy.tunnel(request, socket));
   return server;
 }

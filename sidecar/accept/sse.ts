@@ -62,13 +62,13 @@ abstract class Events implements Framing {
 
 /** Makes events out of chunks: text as `data:` lines, other bytes as base64 with the event type `base64`. */
 export class EventMaker extends Events {
-  /** Keeps the first bytes of a character that is cut in two by a chunk's end. */
-  readonly #decoder: StringDecoder | null;
+  /** Keeps the first bytes of a character that is cut in two by a chunk's end. null = these bytes are no text. */
+  readonly #decoder: Decoder | null;
   #isFirst = true;
 
   constructor(contentType: string | string[] | undefined) {
     super();
-    this.#decoder = bodyKind(contentType) === 'binary' ? null : new StringDecoder('utf8');
+    this.#decoder = bodyKind(contentType) === 'binary' ? null : decoderFor(contentType);
   }
 
   chunk(data: Buffer): string {
@@ -87,6 +87,24 @@ export class EventMaker extends Events {
       if (text.charCodeAt(0) === 0xfeff) text = text.slice(1);
     }
     return text === EMPTY ? EMPTY : `data: ${lines(text).join('\ndata: ')}\n\n`;
+  }
+}
+
+/** What reads text piece by piece. */
+interface Decoder {
+  write(data: Buffer): string;
+  end(): string;
+}
+
+/** Events are UTF-8, whatever the body is. null = an encoding that cannot be read here. */
+function decoderFor(contentType: string | string[] | undefined): Decoder | null {
+  const charset = typeof contentType === 'string' ? /;\s*charset="?([^\s";]+)/i.exec(contentType)?.[1] : undefined;
+  if (charset === undefined || /^utf-?8$|^us-ascii$/i.test(charset)) return new StringDecoder('utf8');
+  try {
+    const decoder = new TextDecoder(charset);
+    return { write: (data) => decoder.decode(data, { stream: true }), end: () => decoder.decode() };
+  } catch {
+    return null;
   }
 }
 

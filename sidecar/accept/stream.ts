@@ -24,6 +24,8 @@ import { eventFraming, isEventStream } from './sse.ts';
 const ALIVE_EVERY_MS = 15_000;
 /** How long what was written before a cut may take to leave. */
 const FLUSH_MS = 5_000;
+/** The same, where the cut is told in words: a slow reader is to hear them, one that does not read at all keeps its socket no longer. */
+const TELL_MS = 30_000;
 
 /** The form in which the caller wants a stream. */
 type Form = 'frames' | 'events' | 'as_it_comes';
@@ -214,7 +216,7 @@ class StreamedAnswer implements BodySink, Stoppable {
     if (this.#call.code === Code.ok) this.#call.code = code;
     const last = this.#framing.cut(this.#endWords(this.#call));
     if (last === null) this.#break();
-    else this.#response.end(last);
+    else this.#tell(last);
   }
 
   // From the caller's connection.
@@ -233,6 +235,13 @@ class StreamedAnswer implements BodySink, Stoppable {
     this.#timer?.cancel();
     this.#line.remove(this);
     return true;
+  }
+
+  #tell(last: Buffer | string): void {
+    const response = this.#response;
+    const timer = this.#front.engine.clock.after(TELL_MS, () => response.destroy());
+    response.once('close', () => timer.cancel());
+    response.end(last);
   }
 
   /** Closes the connection without the last chunk, after what was written has left. */

@@ -14,7 +14,7 @@ import { type Call, note } from '../call/call.ts';
 import { failed, type Reply } from '../call/reply.ts';
 import { giveUp, type Underway } from '../call/underway.ts';
 import { passing, type Reason, refusing, Verdict } from '../call/verdict.ts';
-import type { Candidate } from '../table/snapshot.ts';
+import { type Candidate, offlineWords } from '../table/snapshot.ts';
 import type { Exchange } from '../transports/transport.ts';
 import type { Transports } from '../transports/index.ts';
 import { MeteredBody } from './body.ts';
@@ -63,7 +63,7 @@ export async function attempt(tools: AttemptTools, call: Call, pathHeader: strin
   if (permit === 0) {
     const why = candidate.health.usable(now);
     // At the sidecar that hosts it: its agent is not dialled in, or not heard of any more.
-    if (why === 'offline') return notSent(tools, call, made, Code.connect_timeout, 'it is offline at present');
+    if (why === 'offline') return notSent(tools, call, made, Code.connect_timeout, `it is ${offlineWords(candidate.provider)} at present`);
     return notSent(tools, call, made, Code.breaker_open, `its breaker lets no call through (${why})`);
   }
   candidate.provider.health.begin(now);

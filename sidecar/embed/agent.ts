@@ -10,7 +10,7 @@ import { answered, failed, NO_BODY, Reply, type ReplyHeaders, streaming } from '
 import type { Mode } from '../transports/http-exchange.ts';
 import type { LocalAgent } from '../transports/local-hub.ts';
 import type { Exchange } from '../transports/transport.ts';
-import { encoded, formOf, IteratedBody, iteratorOf, PIECE_TYPES, pieceBytes } from './body.ts';
+import { encoded, formOf, giveUp, IteratedBody, iteratorOf, PIECE_TYPES, pieceBytes } from './body.ts';
 import { ownOf, ServedAnswer, ServedRequest } from './request.ts';
 import { type Work, within } from './work.ts';
 
@@ -125,7 +125,7 @@ class Running {
 
   async #pieces(iterator: AsyncIterator<unknown>, own: ServedAnswer | null): Promise<void> {
     if (this.#resolve === null && this.#mode !== 'head') {
-      void Promise.resolve(iterator.return?.()).catch(() => undefined);
+      giveUp(iterator);
       return;
     }
     const next = (): Promise<IteratorResult<unknown>> => within(this.#work, () => iterator.next());
@@ -136,7 +136,7 @@ class Running {
     const headers = headersWith(PIECE_TYPES[form], own);
     if (this.#mode === 'stream' && (own === null || own.status < 300)) {
       if (this.#resolve === null) {
-        void Promise.resolve(iterator.return?.()).catch(() => undefined);
+        giveUp(iterator);
         return;
       }
       this.#body = new IteratedBody(iterator, form, first, next, () => this.#request.give('the stream has ended'));
@@ -152,7 +152,7 @@ class Running {
       const piece = pieceBytes(step.value, form);
       bytes += piece.length;
       if (bytes > this.#exchange.maxResponseBytes) {
-        void Promise.resolve(iterator.return?.()).catch(() => undefined);
+        giveUp(iterator);
         break;
       }
       all.push(piece);
@@ -173,7 +173,7 @@ class Running {
 
   /** The agent's own error. */
   #failed(thrown: unknown): void {
-    const message = thrown instanceof Error ? thrown.message : String(thrown);
+    const message = wordsOf(thrown);
     if (this.#resolve === null) {
       if (this.#mode === 'head') this.#lost(`${this.#work.agent} failed at what was handed over to it: ${message}`);
       return;
@@ -185,7 +185,7 @@ class Running {
     }
     const { status: said } = (typeof thrown === 'object' && thrown !== null ? thrown : {}) as { status?: unknown };
     const status = typeof said === 'number' && Number.isInteger(said) && said >= 400 && said <= 599 ? said : 500;
-    const name = thrown instanceof Error ? thrown.name : 'Error';
+    const name = thrown instanceof Error && typeof thrown.name === 'string' ? thrown.name : 'Error';
     const body = Buffer.from(JSON.stringify({ error: { name, message } }), 'utf8');
     this.#settle(new Reply(Code.ok, 'done', status, JSON_HEADERS, body, null, message, false, 0));
   }
@@ -207,9 +207,29 @@ function plainOf(body: unknown): unknown {
     encoded(body);
     return body;
   } catch {
-    return String(body);
+    return textOf(body);
   }
 }
+
+/** Anything can be thrown, also what has no form as text. */
+function wordsOf(thrown: unknown): string {
+  try {
+    const words: unknown = thrown instanceof Error ? thrown.message : thrown;
+    return textOf(words);
+  } catch {
+    return UNSPEAKABLE;
+  }
+}
+
+function textOf(value: unknown): string {
+  try {
+    return String(value);
+  } catch {
+    return UNSPEAKABLE;
+  }
+}
+
+const UNSPEAKABLE = 'something that has no form as text';
 
 function headersWith(contentType: string, own: ServedAnswer | null): ReplyHeaders {
   const headers: Record<string, string> = { 'content-type': contentType };

@@ -14,9 +14,23 @@ export interface Encoded {
 /** A whole value. Throws when it cannot be written as JSON. */
 export function encoded(value: unknown): Encoded {
   if (value instanceof Uint8Array) return { bytes: bytesOf(value), contentType: 'application/octet-stream' };
-  const text = JSON.stringify(value) as string | undefined;
+  const text = jsonText(value);
   if (text === undefined) throw new TypeError(`a ${typeof value} cannot be an answer: it has no form in JSON`);
   return { bytes: Buffer.from(text, 'utf8'), contentType: 'application/json' };
+}
+
+/** As `JSON.stringify` has it, but a number that JSON has not is refused: it would arrive as null, and nobody would know. */
+export function jsonText(value: unknown): string | undefined {
+  const text = JSON.stringify(value) as string | undefined;
+  // Looked for only where it can be.
+  if (text !== undefined && text.includes('null')) JSON.stringify(value, refuseNonFinite);
+  return text;
+}
+
+function refuseNonFinite(key: string, value: unknown): unknown {
+  if (typeof value === 'number' && !Number.isFinite(value))
+    throw new TypeError(`${value}${key === '' ? '' : ` at ${JSON.stringify(key.slice(0, 64))}`} has no form in JSON`);
+  return value;
 }
 
 export type PieceForm = 'bytes' | 'text' | 'lines';
@@ -43,11 +57,29 @@ function bytesOf(value: Uint8Array): Buffer {
   return Buffer.isBuffer(value) ? value : Buffer.from(value.buffer, value.byteOffset, value.byteLength);
 }
 
+/** Null = it is a value: lists, sets and maps are, a generator that runs is not. */
 export function iteratorOf(value: unknown): AsyncIterator<unknown> | null {
   if (typeof value !== 'object' || value === null) return null;
   const make = (value as Partial<AsyncIterable<unknown>>)[Symbol.asyncIterator];
-  return typeof make === 'function' ? make.call(value) : null;
+  if (typeof make === 'function') return make.call(value);
+  const { next, [Symbol.iterator]: again } = value as Partial<IterableIterator<unknown>>;
+  return typeof next === 'function' && typeof again === 'function' ? oneByOne(value as Iterable<unknown>) : null;
 }
+
+async function* oneByOne(values: Iterable<unknown>): AsyncGenerator<unknown> {
+  yield* values;
+}
+
+/** Tells an iterator that nobody reads on. What it throws then is heard by nobody: its answer has been given up. */
+export function giveUp(iterator: AsyncIterator<unknown>): void {
+  try {
+    void Promise.resolve(iterator.return?.()).catch(ignore);
+  } catch {
+    // The same, thrown before there was a promise.
+  }
+}
+
+function ignore(): void {}
 
 /** Pieces at the pace of their reader: the next one is asked for when the one before was taken. */
 export class IteratedBody implements BodySource {
@@ -99,7 +131,7 @@ export class IteratedBody implements BodySource {
     this.#ended();
     this.resume();
     // A generator that waits for something hears of it when it goes on; nobody waits for that.
-    void Promise.resolve(this.#iterator.return?.()).catch(() => undefined);
+    giveUp(this.#iterator);
     if (this.#sink === null) this.#cut = { code, detail };
     else this.#sink.cut(code, detail);
   }

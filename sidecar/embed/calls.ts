@@ -8,6 +8,7 @@ import { Principal } from '../call/principal.ts';
 import { NO_BODY } from '../call/reply.ts';
 import type { Front } from '../accept/front.ts';
 import { explain, type Explanation } from '../explain.ts';
+import { jsonText } from './body.ts';
 import { type CallOptions, headersOf } from './options.ts';
 import { refusedResult, type Result, resultFrom } from './result.ts';
 import { ReachStream } from './stream.ts';
@@ -101,7 +102,7 @@ export class Calls {
     const headers = headersOf(options);
     if (work !== null) inherit(work, clock, headers);
     const isBytes = payload instanceof Uint8Array;
-    const body = payload === undefined ? NO_BODY : isBytes ? Buffer.from(payload) : Buffer.from(JSON.stringify(payload) ?? 'null', 'utf8');
+    const body = payload === undefined ? NO_BODY : isBytes ? Buffer.from(payload) : Buffer.from(jsonText(payload) ?? 'null', 'utf8');
     const contentType = options.contentType ?? (body.length === 0 ? '' : isBytes ? 'application/octet-stream' : 'application/json');
     if (contentType !== '') headers['content-type'] = contentType;
     const call = new Call('local', target, headers, body, contentType, isStream, clock);

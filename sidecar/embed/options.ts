@@ -31,7 +31,8 @@ export interface CallOptions {
 
 export function headersOf(options: CallOptions): Record<string, string> {
   const headers: Record<string, string> = {};
-  if (options.headers !== undefined) for (const [name, value] of Object.entries(options.headers)) headers[name.toLowerCase()] = value;
+  if (options.headers !== undefined)
+    for (const [name, value] of Object.entries(options.headers)) headers[name.toLowerCase()] = String(value);
   if (options.deadlineMs !== undefined) headers[Header.deadlineMs] = String(Math.max(0, Math.floor(options.deadlineMs)));
   if (options.affinity !== undefined) headers[Header.affinity] = options.affinity;
   if (options.sequenceId !== undefined) headers[Header.sequenceId] = options.sequenceId;

@@ -1,7 +1,7 @@
 /** What a function of this process is asked, and what it may answer beside a plain value. */
 import type { Clock } from '../../base/clock.ts';
 import { Header } from '../../proto/wire/headers.ts';
-import { forwardRequestHeaders } from '../transports/hygiene.ts';
+import { forwardRequestHeaders, hasForbiddenCharacter, isHeaderName } from '../transports/hygiene.ts';
 import type { Exchange } from '../transports/transport.ts';
 
 /** One call as its function sees it. Nothing is parsed or made before it is read. */
@@ -113,6 +113,20 @@ export class ServedAnswer extends Error {
     this.name = 'ServedAnswer';
     this.status = status;
     this.body = body;
-    this.headers = headers;
+    this.headers = sendable(headers);
   }
+}
+
+/** Names in lower case, numbers as text; throws for what no header can be, since the answer would be lost with it. */
+function sendable(headers: Readonly<Record<string, unknown>>): Readonly<Record<string, string>> {
+  const out: Record<string, string> = {};
+  for (const [name, value] of Object.entries(headers)) {
+    if (value === undefined || value === null) continue;
+    const text = typeof value === 'number' || typeof value === 'boolean' ? String(value) : value;
+    if (!isHeaderName(name)) throw new TypeError(`${JSON.stringify(name.slice(0, 64))} is not the name of a header`);
+    if (typeof text !== 'string' || hasForbiddenCharacter(text))
+      throw new TypeError(`the header ${name.slice(0, 64)} of an answer has to be text without control characters`);
+    out[name.toLowerCase()] = text;
+  }
+  return out;
 }

@@ -29,6 +29,8 @@ const OTHER = 'other';
 /** What is read at scrape time. */
 export interface ScrapeSources {
   readonly table: { readonly version: number; readonly ageMs: number; readonly rejected: number; readonly isStale?: boolean };
+  /** Agents that have dialled in. */
+  readonly channels?: number;
   /** null = standalone. */
   readonly registry?: RegistryReading | null;
   readonly breakers: Iterable<{ readonly agentId: string; readonly capability: string; readonly stateName: BreakerStateName }>;
@@ -167,6 +169,7 @@ export class Metrics {
   readonly #ownAgents = this.#reading('gauge', 'reach_registered_agents', 'Agents that this sidecar registers, by what became of it.', [
     'state',
   ]);
+  readonly #channels = this.#reading('gauge', 'reach_channels', 'Channels that are open: agents that have dialled in.', []);
   readonly #cpu = this.#reading('counter', 'process_cpu_seconds_total', 'User and system time of the process.', []);
   readonly #rss = this.#reading('gauge', 'process_resident_memory_bytes', 'Resident memory.', []);
   readonly #heap = this.#reading('gauge', 'process_heap_bytes', 'JavaScript heap in use.', []);
@@ -253,6 +256,7 @@ export class Metrics {
     this.#tableAge.set(sources.table.ageMs / 1_000);
     this.#rejected.set(sources.table.rejected);
     this.#stale.set(sources.table.isStale === true ? 1 : 0);
+    this.#channels.set(sources.channels ?? 0);
     if (sources.registry != null) this.#readRegistry(sources.registry);
     const { user, system } = process.cpuUsage();
     this.#cpu.set((user + system) / 1_000_000);

@@ -204,7 +204,8 @@ export class Announcer {
     const agent = own.get(agentId);
     if (agent === null) return null;
     agent.lastBeatAt = clock.now();
-    if (agent.state === 'gone') {
+    // An agent that dials in is there while it is connected, whatever it says by other ways.
+    if (agent.state === 'gone' && !(isDialIn(agent) && !own.isConnected(agentId))) {
       own.setState(agent, 'pending');
       void this.#registerNow(agent);
     }

@@ -131,6 +131,8 @@ export class OwnAgents {
   /** Puts back what stood there before an attempt. */
   restore(agentId: string, before: OwnAgent | null): void {
     const failed = this.#agents.get(agentId);
+    // It has hung up while the registry was asked: this was told of the one that is taken out here.
+    if (before !== null && before.state !== 'refused' && isDialIn(before) && !this.isConnected(agentId)) before.state = 'gone';
     if (before === null) this.#agents.delete(agentId);
     else this.#agents.set(agentId, before);
     this.onApiChange();

@@ -74,8 +74,10 @@ export class ChannelTransport implements Transport {
 function problems(endpoint: Endpoint): readonly string[] {
   const found: string[] = [];
   if (endpoint.address !== '') found.push('a channel has no address: the agent dials in, leave `address` out');
-  if (endpoint.credential !== null) found.push('a channel has no credential: the agent proves itself when it dials in, leave `credential` out');
-  for (const key of Object.keys(endpoint.options)) found.push(`unknown key ${JSON.stringify(key)}: a channel is written {type: channel}, nothing else`);
+  if (endpoint.credential !== null)
+    found.push('a channel has no credential: the agent proves itself when it dials in, leave `credential` out');
+  for (const key of Object.keys(endpoint.options))
+    found.push(`unknown key ${JSON.stringify(key)}: a channel is written {type: channel}, nothing else`);
   return found;
 }
 

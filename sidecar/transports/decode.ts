@@ -1,7 +1,7 @@
 /**
  * Bodies that come compressed although plain bytes were asked for. Some services compress whatever one asks; their
  * answers must be readable for schema checks and envelopes, so a whole answer is unpacked here, never beyond the limit
- * on bodies (a small packed body may unpack to anything). Streams are passed on packed, with their header.
+ * on bodies (a small packed body may unpack to anything). Streams: `unpacked-body.ts`.
  */
 import { brotliDecompress, gunzip, inflate } from 'node:zlib';
 import { Code } from '../../proto/wire/codes.ts';
@@ -21,14 +21,7 @@ export function encodingOf(headers: ReplyHeaders): string {
 
 export function decodeBody(encoding: string, status: number, headers: ReplyHeaders, packed: Buffer, maxBytes: number): Promise<Reply> {
   const unpack = Object.hasOwn(UNPACK, encoding) ? UNPACK[encoding] : undefined;
-  if (unpack === undefined)
-    return Promise.resolve(
-      failed(
-        Code.bad_response,
-        'done',
-        `the answer has the content-encoding ${JSON.stringify(encoding.slice(0, 40))}, which cannot be read; plain bytes were asked for`,
-      ),
-    );
+  if (unpack === undefined) return Promise.resolve(failed(Code.bad_response, 'done', unreadable(encoding)));
   return new Promise((resolve) => {
     unpack(packed, { maxOutputLength: Math.max(1, maxBytes) }, (error, plain) => {
       if (error === null) resolve(answered(status, plainHeaders(headers), plain));
@@ -39,7 +32,11 @@ export function decodeBody(encoding: string, status: number, headers: ReplyHeade
   });
 }
 
-function plainHeaders(headers: ReplyHeaders): ReplyHeaders {
+export function unreadable(encoding: string): string {
+  return `the answer has the content-encoding ${JSON.stringify(encoding.slice(0, 40))}, which cannot be read; plain bytes were asked for`;
+}
+
+export function plainHeaders(headers: ReplyHeaders): ReplyHeaders {
   const plain: Record<string, string | string[] | undefined> = {};
   for (const name in headers) if (name !== 'content-encoding' && name !== 'content-length') plain[name] = headers[name];
   return plain;

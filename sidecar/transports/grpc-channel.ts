@@ -21,6 +21,7 @@ const MAX_CONNECTIONS = 8;
 /** A connection that nothing uses is closed after this long. */
 const IDLE_MS = 300_000;
 const IDLE_LOOK_MS = 60_000;
+const SWEEP_AT = 64;
 const KEEPALIVE_MAX_MS = 7_200_000;
 
 /** What wants a connection. */
@@ -66,6 +67,15 @@ export class Channel implements ConnectionOwner {
   #hasWarned = false;
   #idleTimer: Timer | null = null;
   #whenEmpty: (() => void) | null = null;
+  /** Connections in a row that came to be and went without having taken a call. */
+  #barren = 0;
+  /** Nothing is opened before, since the last ones were of no use. */
+  #restUntil = 0;
+  #restTimer: Timer | null = null;
+  /** Those that nobody waits for any more are taken out of the waiting list at this length. */
+  #sweepAt = SWEEP_AT;
+  /** Why the name led nowhere; '' = it leads somewhere, or has not been looked up. */
+  #nowhere = '';
 
   constructor(endpoint: GrpcEndpoint, destination: Destination | null, settings: ChannelSettings) {
     this.names = new Names(endpoint.address, destination);
@@ -88,6 +98,11 @@ export class Channel implements ConnectionOwner {
     return this.#connections.length;
   }
 
+  /** Calls without a connection; for tests. */
+  get waiting(): number {
+    return this.#waiting.length;
+  }
+
   get isIdle(): boolean {
     return this.#waiting.length === 0 && this.#connections.every((connection) => connection.active === 0);
   }
@@ -98,6 +113,7 @@ export class Channel implements ConnectionOwner {
     const connection = this.#waiting.length === 0 ? this.#pick() : null;
     if (connection !== null) return tenant.start(connection);
     this.#waiting.push(tenant);
+    if (this.#waiting.length >= this.#sweepAt) this.#sweep();
     this.#provide();
   }
 
@@ -105,6 +121,7 @@ export class Channel implements ConnectionOwner {
   async close(): Promise<void> {
     this.closed = true;
     this.#idleTimer?.cancel();
+    this.#restTimer?.cancel();
     this.names.close();
     this.#refuseAll(Code.connection_lost, 'the sidecar is closing its connections');
     for (const connection of this.#connections) connection.destroy();
@@ -140,12 +157,14 @@ export class Channel implements ConnectionOwner {
     else this.#refuseAll(code, words);
   }
 
-  leaving(_connection: Connection): void {
+  leaving(connection: Connection): void {
+    this.#writeOff(connection);
     this.#doubtful();
     this.#provide();
   }
 
   lost(connection: Connection): void {
+    this.#writeOff(connection);
     this.#remove(connection);
     this.#doubtful();
     this.#provide();
@@ -173,6 +192,35 @@ export class Channel implements ConnectionOwner {
     return this.#keepaliveMs;
   }
 
+  /** The first that was of no use may have met a restart; a server that goes on so is not hammered. */
+  #writeOff(connection: Connection): void {
+    if (connection.isWrittenOff) return;
+    connection.isWrittenOff = true;
+    if (connection.hasBegun) this.#barren = 0;
+    else if (++this.#barren > 1)
+      this.#restUntil = this.#settings.clock.now() + Math.min(BACKOFF_MAX_MS, BACKOFF_MS * 2 ** (this.#barren - 2));
+  }
+
+  /** False until the rest is over; somebody who waits is provided for then. */
+  #mayConnect(): boolean {
+    this.#sweep();
+    if (this.#waiting.length === 0) return false;
+    const { clock } = this.#settings;
+    const restMs = this.#restUntil - clock.now();
+    if (restMs <= 0) return true;
+    this.#restTimer ??= clock.after(restMs, () => {
+      this.#restTimer = null;
+      this.#provide();
+    });
+    return false;
+  }
+
+  /** A server that takes no calls must not keep those that nobody waits for any more. */
+  #sweep(): void {
+    this.#waiting = this.#waiting.filter(isWanted);
+    this.#sweepAt = Math.max(SWEEP_AT, 2 * this.#waiting.length);
+  }
+
   #remove(connection: Connection): void {
     const at = this.#connections.indexOf(connection);
     if (at >= 0) this.#connections.splice(at, 1);
@@ -195,9 +243,15 @@ export class Channel implements ConnectionOwner {
   /** Somebody waits: sees to it that there will be a connection, or an answer. */
   #provide(): void {
     if (this.#waiting.length === 0 || this.closed) return;
-    if (this.#places.length === 0) return this.#resolve(Code.connect_timeout, '');
+    if (this.#places.length === 0) {
+      // Nobody knew it a moment ago: the name server is not asked for every call.
+      if (this.#nowhere !== '' && !this.#isResolving && this.#settings.clock.now() - this.#resolvedAt < MIN_LOOKUP_MS)
+        return this.#refuseAll(Code.connect_timeout, this.#nowhere);
+      return this.#resolve(Code.connect_timeout, '');
+    }
     if (this.#connections.some(({ state }) => state === 'connecting')) return;
     if (!this.#connections.some(({ isUsable }) => isUsable)) {
+      if (!this.#mayConnect()) return;
       for (const place of this.#places) this.#connect(place.address);
       return;
     }
@@ -211,7 +265,7 @@ export class Channel implements ConnectionOwner {
         fewest = open;
       }
     }
-    if (least !== null) this.#connect(least.address);
+    if (least !== null && this.#mayConnect()) this.#connect(least.address);
   }
 
   #connect(address: string): void {
@@ -255,9 +309,9 @@ export class Channel implements ConnectionOwner {
       this.#nextLookAt = 0;
       if (this.closed) return;
       const isOther = 'addresses' in found && this.#replace(found.addresses);
+      this.#nowhere = 'problem' in found ? `no connection to ${this.host}: ${found.problem}` : '';
       if (this.#connections.some(isComingOrUsable)) return this.#provide();
-      if ('problem' in found && this.#places.length === 0)
-        this.#refuseAll(Code.connect_timeout, `no connection to ${this.host}: ${found.problem}`);
+      if (this.#nowhere !== '' && this.#places.length === 0) this.#refuseAll(Code.connect_timeout, this.#nowhere);
       else if (!isOther && words !== '') this.#refuseAll(code, words);
       else this.#provide();
     });
@@ -293,6 +347,10 @@ export class Channel implements ConnectionOwner {
       if (connection.state === 'ready' && connection.active === 0 && now - connection.usedAt >= IDLE_MS) connection.leave();
     this.#idleTimer = this.#connections.length === 0 ? null : this.#settings.clock.after(IDLE_LOOK_MS, () => this.#dropIdle());
   }
+}
+
+function isWanted({ isSettled }: Tenant): boolean {
+  return !isSettled;
 }
 
 function isComingOrUsable({ state, isUsable }: Connection): boolean {

@@ -51,6 +51,10 @@ export class Connection {
   usedAt: number;
   heardAt: number;
   hasServed = false;
+  /** It has taken a call. */
+  hasBegun = false;
+  /** The owner knows that it is as good as gone. */
+  isWrittenOff = false;
   #session: ClientHttp2Session | null = null;
   readonly #socket: Socket;
   readonly #settings: ConnectionSettings;
@@ -106,6 +110,7 @@ export class Connection {
 
   begun(): void {
     this.active++;
+    this.hasBegun = true;
     this.usedAt = this.#settings.clock.now();
     if (this.active === 1) this.#armPing();
   }

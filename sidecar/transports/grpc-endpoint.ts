@@ -13,7 +13,9 @@ import { capabilityNameProblem } from '../../proto/language/names.ts';
 import { BAD, object, openSource, optional, Place } from '../../proto/language/reader.ts';
 import { dictionary, duration, flag, oneOf, size, text } from '../../proto/language/shapes.ts';
 import type { Endpoint } from '../../proto/language/types.ts';
-import type { FieldNames } from '../../base/protobuf-decode.ts';
+
+/** `camel` is what the JSON mapping says; `original` keeps the names as they stand in the .proto file. */
+export type FieldNames = 'camel' | 'original';
 
 export interface GrpcAddress {
   readonly host: string;

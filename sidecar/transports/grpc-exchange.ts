@@ -4,12 +4,12 @@
  * `application/x-ndjson`, and it begins with its first message: a server that says its head at once and fails then has not
  * begun. Settles exactly once; after `stop` nothing changes what was said.
  */
-import { decodeJson, type FieldNames } from '../../base/protobuf-decode.ts';
-import type { Method, Schema } from '../../base/protobuf-schema.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { answered, type BodySink, type BodySource, failed, NO_BODY, type Reply, type ReplyHeaders, streaming } from '../call/reply.ts';
 import type { Mode } from './http-exchange.ts';
+import type { FieldNames } from './grpc-endpoint.ts';
 import type { Rpc, RpcListener } from './grpc-rpc.ts';
+import type { Method, Schema } from './grpc-schema.ts';
 import { endingWords, type Ending, metadataOf, replyOf } from './grpc-status.ts';
 
 const JSON_TYPE = 'application/json';
@@ -73,17 +73,18 @@ export class GrpcExchange implements RpcListener, BodySource {
   message(bytes: Buffer): boolean {
     if (this.#mode === 'head' || this.#isOver) return true;
     const { method, schema } = this;
-    const value = method === null || schema === null ? undefined : decodeJson(schema, method.output, bytes, this.#names);
-    if (value === undefined) {
-      this.#broken(Code.bad_response, `a message of the answer is no ${method?.output.fullName ?? 'message'}`);
+    if (method === null || schema === null) return true;
+    const decoded = schema.decode(method.output, bytes, this.#names);
+    if ('problem' in decoded) {
+      this.#broken(Code.bad_response, `a message of the answer is no ${method.output.typeName}: ${decoded.problem}`);
       return true;
     }
-    const text = JSON.stringify(value);
-    if (this.#mode === 'stream') return this.#line(text);
-    this.#bytes += Buffer.byteLength(text) + 1;
+    const { json } = decoded;
+    if (this.#mode === 'stream') return this.#line(json);
+    this.#bytes += Buffer.byteLength(json) + 1;
     if (this.#bytes > this.#maxBytes)
       this.#broken(Code.response_too_large, `the answer is above the limit of ${this.#maxBytes} bytes as JSON`);
-    else this.#texts.push(text);
+    else this.#texts.push(json);
     return true;
   }
 
@@ -91,7 +92,7 @@ export class GrpcExchange implements RpcListener, BodySource {
     if (ending.status === UNIMPLEMENTED) this.types?.doubt();
     if (this.#isStreaming) {
       if (ending.status === 0 && ending.fault === null) this.#over(Code.ok, '');
-      else this.#over(Code.stream_interrupted, endingWords(ending));
+      else this.#over(Code.stream_interrupted, endingWords(ending, this.schema));
     } else if (!this.isSettled) this.settle(this.#replyFor(ending));
   }
 
@@ -121,7 +122,11 @@ export class GrpcExchange implements RpcListener, BodySource {
 
   #line(text: string): boolean {
     const line = Buffer.from(text + NEW_LINE);
-    if (this.#isStreaming) return this.#sink === null ? false : this.#sink.chunk(line);
+    if (this.#isStreaming) {
+      if (this.method?.isServerStreaming === true) return this.#sink === null ? false : this.#sink.chunk(line);
+      this.#broken(Code.bad_response, 'the server sent a second message where one belongs');
+      return true;
+    }
     // The first one is kept for the reader, who decides the pace from there.
     this.#isStreaming = true;
     this.#first = line;
@@ -132,10 +137,10 @@ export class GrpcExchange implements RpcListener, BodySource {
   #replyFor(ending: Ending): Reply {
     if (ending.status !== 0 || ending.fault !== null) return this.#plainWords(replyOf(ending, this.schema), ending);
     if (this.#mode === 'head') return answered(200, this.#headers(ending.headers, JSON_TYPE), NO_BODY);
-    if (this.#mode === 'stream') return answered(200, this.#headers(ending.headers, LINES_TYPE), NO_BODY);
     const texts = this.#texts;
-    if (this.method?.isServerStreaming === true)
-      return answered(200, this.#headers(ending.headers, JSON_TYPE), Buffer.from(`[${texts.join(',')}]`));
+    const streams = this.method?.isServerStreaming === true;
+    if (streams && this.#mode === 'stream') return answered(200, this.#headers(ending.headers, LINES_TYPE), NO_BODY);
+    if (streams) return answered(200, this.#headers(ending.headers, JSON_TYPE), Buffer.from(`[${texts.join(',')}]`));
     if (texts.length !== 1)
       return failed(Code.bad_response, 'started', `the server said OK with ${texts.length} messages where one belongs`);
     return answered(200, this.#headers(ending.headers, JSON_TYPE), Buffer.from(texts[0] as string));

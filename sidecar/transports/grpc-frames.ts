@@ -3,11 +3,11 @@ import { gunzipSync, inflateSync } from 'node:zlib';
 
 const HEAD = 5;
 
-export function frameOf(message: Buffer): Buffer {
+export function frameOf(message: Uint8Array): Buffer {
   const frame = Buffer.allocUnsafe(HEAD + message.length);
   frame[0] = 0;
   frame.writeUInt32BE(message.length, 1);
-  message.copy(frame, HEAD);
+  frame.set(message, HEAD);
   return frame;
 }
 

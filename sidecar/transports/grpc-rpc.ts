@@ -192,14 +192,16 @@ export class Rpc implements Tenant {
       started: isUnseen ? 'not_started' : status >= 0 ? 'done' : 'started',
       isLost: isGone,
     };
-    if (status === 0 && this.#deframer.isInside)
-      this.#end({
-        ...ending,
-        status: -1,
-        started: 'started',
-        fault: { code: Code.bad_response, words: 'the answer ended in the middle of a message' },
-      });
-    else this.#end(ending);
+    const fault = status === 0 ? this.#whyNotWhole() : null;
+    this.#end(fault === null ? ending : { ...ending, status: -1, started: 'started', fault });
+  }
+
+  /** The status says OK: is all there that came before it? */
+  #whyNotWhole(): Ending['fault'] {
+    // What was held back for the reader goes with a connection that breaks.
+    if (this.#isPaused && !this.#hasEnded)
+      return { code: Code.connection_lost, words: `the connection to ${this.#host} broke before the whole answer was read` };
+    return this.#deframer.isInside ? { code: Code.bad_response, words: 'the answer ended in the middle of a message' } : null;
   }
 
   #ending(): Ending {

@@ -16,13 +16,10 @@
  * A message is cut at `MESSAGE_CHARS` with a mark, details above `DETAILS_BYTES` are dropped and that is said; the code stays.
  * One header field above 64 KiB cannot be decoded by the HTTP/2 library (nghttp2) at all.
  */
-import { decodeJson } from '../../base/protobuf-decode.ts';
-import { rawFields } from '../../base/protobuf-wire.ts';
-import type { Schema } from '../../base/protobuf-schema.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import type { Started } from '../call/attempt-record.ts';
 import { answered, failed, Reply, type ReplyHeaders } from '../call/reply.ts';
-import { errorSchema } from './grpc-error-types.ts';
+import type { Schema } from './grpc-schema.ts';
 
 /** All trailers of an answer together. */
 export const MAX_TRAILER_BYTES = 262_144;
@@ -71,7 +68,7 @@ export interface Ending {
   readonly fault: { readonly code: Code; readonly words: string } | null;
 }
 
-/** Never for status 0: what a call that failed answers. `schema` is asked for the types of details. */
+/** Never for status 0: what a call that failed answers. `schema` reads the details; without one there are none. */
 export function replyOf(ending: Ending, schema: Schema | null): Reply {
   if (ending.fault !== null) return failed(ending.fault.code, ending.started, ending.fault.words);
   if (ending.status < 0) return withoutStatus(ending);
@@ -89,10 +86,10 @@ export function replyOf(ending: Ending, schema: Schema | null): Reply {
 }
 
 /** In words, for a stream that was cut. */
-export function endingWords(ending: Ending): string {
+export function endingWords(ending: Ending, schema: Schema | null): string {
   if (ending.fault !== null) return ending.fault.words;
   if (ending.status < 0) return withoutStatus(ending).detail;
-  const { message, reason } = readStatus(ending.headers, null);
+  const { message, reason } = readStatus(ending.headers, schema);
   return `the stream ended with ${nameOf(ending.status)} (${ending.status})${reason === '' ? '' : ` ${reason}`}${message === '' ? '' : `: ${message.slice(0, SHOWN_CHARS)}`}`;
 }
 
@@ -147,7 +144,7 @@ interface Said {
 function readStatus(headers: ReplyHeaders, schema: Schema | null): Said {
   const message = cut(percentDecoded(textOf(headers, 'grpc-message')));
   const packed = textOf(headers, 'grpc-status-details-bin');
-  if (packed === '') return { message, details: {}, retryAfterMs: 0, reason: '' };
+  if (packed === '' || schema === null) return { message, details: {}, retryAfterMs: 0, reason: '' };
   const bytes = Buffer.from(packed, 'base64');
   if (bytes.length > DETAILS_BYTES)
     return {
@@ -156,39 +153,19 @@ function readStatus(headers: ReplyHeaders, schema: Schema | null): Said {
       retryAfterMs: 0,
       reason: '',
     };
-  const raw = rawFields(bytes);
-  if (raw === null) return { message, details: { details_dropped: 'they cannot be read' }, retryAfterMs: 0, reason: '' };
+  const details = schema.details(bytes);
+  if (details === null) return { message, details: { details_dropped: 'they cannot be read' }, retryAfterMs: 0, reason: '' };
   let retryAfterMs = 0;
   let reason = '';
-  const details: unknown[] = [];
-  for (const { number, part } of raw) {
-    if (number !== 3) continue;
-    const one = detailOf(part, schema);
-    details.push(one);
-    if (typeof one !== 'object' || one === null) continue;
-    const type = String((one as Record<string, unknown>)['@type']);
-    const delay = (one as Record<string, unknown>)['retryDelay'];
+  for (const one of details) {
+    const type = one['@type'];
+    const delay = one['retryDelay'];
+    if (typeof type !== 'string') continue;
     if (type.endsWith('/google.rpc.RetryInfo') && typeof delay === 'string') retryAfterMs = Math.max(0, Number.parseFloat(delay) * 1000);
-    const said = (one as Record<string, unknown>)['reason'];
+    const said = one['reason'];
     if (type.endsWith('/google.rpc.ErrorInfo') && typeof said === 'string') reason = said.slice(0, 100);
   }
   return { message, details: details.length === 0 ? {} : { details }, retryAfterMs, reason };
-}
-
-/** An Any: of Google's error types, of the service's own files, or as its bytes. */
-function detailOf(part: Buffer, schema: Schema | null): unknown {
-  const any = rawFields(part) ?? [];
-  const url = any.find(({ number }) => number === 1)?.part.toString('utf8') ?? '';
-  const bytes = any.find(({ number }) => number === 2)?.part ?? Buffer.alloc(0);
-  const name = url.slice(url.lastIndexOf('/') + 1);
-  for (const types of [errorSchema(), schema]) {
-    const type = types?.message(name) ?? null;
-    if (types === null || type === null) continue;
-    const value = decodeJson(types, type, bytes);
-    if (typeof value === 'object' && value !== null) return { '@type': url, ...value };
-    if (value !== undefined) return { '@type': url, value };
-  }
-  return { '@type': url, value: bytes.toString('base64') };
 }
 
 /** What a server may say beside its status: neither pseudo headers nor gRPC's own. */
@@ -213,9 +190,12 @@ function nameOf(status: number): string {
   return STATUS_NAMES[status] ?? 'UNKNOWN';
 }
 
-/** Only what is well formed is decoded; the rest stays as it came. Bytes that are no UTF-8 become the replacement mark. */
+/**
+ * Only what is well formed is decoded; the rest stays as it came, also text that a server forgot to encode (it comes a
+ * character a byte). Bytes that are no UTF-8 become the replacement mark.
+ */
 export function percentDecoded(text: string): string {
-  if (!text.includes('%')) return text;
+  if (!/[%\x80-\xff]/.test(text)) return text;
   const bytes: number[] = [];
   for (let i = 0; i < text.length; i++) {
     const hex = text[i] === '%' ? text.slice(i + 1, i + 3) : '';

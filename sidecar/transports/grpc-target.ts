@@ -2,11 +2,11 @@
  * One provider's one capability as a gRPC target: everything that can be made once per candidate. Decides which method is
  * meant, and which connections and types it shares with others.
  */
-import type { Method, Schema } from '../../base/protobuf-schema.ts';
 import { Header } from '../../proto/wire/headers.ts';
 import type { Candidate } from '../table/snapshot.ts';
 import type { Channel } from './grpc-channel.ts';
 import { bracketed, type GrpcEndpoint } from './grpc-endpoint.ts';
+import type { Method, Schema } from './grpc-schema.ts';
 import type { Schemas } from './grpc-schemas.ts';
 import { SecretHeader } from './http-target.ts';
 import type { TransportContext } from './transport.ts';

@@ -3,12 +3,10 @@
  * descriptor file (`grpc-schemas.ts`), unary and server-streaming methods alike. What it takes is in `grpc-endpoint.ts`,
  * what its errors mean in `grpc-status.ts`, how it connects in `grpc-channel.ts`.
  *
- * The wire is node:http2 and our own codec, not @grpc/grpc-js: that library repeats refused calls by itself, resolves names
+ * The wire is node:http2, not @grpc/grpc-js: that library repeats refused calls by itself, resolves names
  * past our judgement of addresses, keeps time of its own, and does not tell whether a call was sent, with which code a
  * stream was reset, or up to which stream a leaving server has worked. All of these decide here about repeating work.
  */
-import { encodeJson } from '../../base/protobuf-encode.ts';
-import type { Schema } from '../../base/protobuf-schema.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { failed, type Reply } from '../call/reply.ts';
 import type { Candidate } from '../table/snapshot.ts';
@@ -18,6 +16,7 @@ import { GrpcExchange } from './grpc-exchange.ts';
 import { frameOf } from './grpc-frames.ts';
 import { headersFor } from './grpc-metadata.ts';
 import { Rpc } from './grpc-rpc.ts';
+import type { Schema } from './grpc-schema.ts';
 import { Schemas } from './grpc-schemas.ts';
 import { credentialOf, GrpcTarget, type TargetOwner } from './grpc-target.ts';
 import type { Mode } from './http-exchange.ts';
@@ -151,11 +150,11 @@ export class GrpcTransport implements Transport, TargetOwner {
         );
       return;
     }
-    const encoded = encodeJson(schema, method.input, payload);
+    const encoded = schema.encode(method.input, payload);
     if ('problem' in encoded) {
       // A new release may have a field that the last reading did not know.
       if (target.schemas.doubt()) void this.#learn(target, running, exchange, payload, metadata);
-      else running.settle(failed(Code.invalid_request, 'not_started', `the payload is no ${method.input.fullName}: ${encoded.problem}`));
+      else running.settle(failed(Code.invalid_request, 'not_started', `the payload is no ${method.input.typeName}: ${encoded.problem}`));
       return;
     }
     const { maxMessageBytes } = target.endpoint;

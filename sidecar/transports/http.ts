@@ -17,6 +17,7 @@ import { applyMapping } from './mapping.ts';
 import type { Pool } from './pool.ts';
 import { Pools } from './pools.ts';
 import type { Exchange, Transport, TransportContext, TransportKind } from './transport.ts';
+import { unpacked } from './unpacked-body.ts';
 
 export class HttpTransport implements Transport {
   /** To third parties, and to all where addresses are not judged. */
@@ -40,8 +41,10 @@ export class HttpTransport implements Transport {
     return this.#send(exchange, 'head');
   }
 
-  invokeStream(exchange: Exchange): Promise<Reply> {
-    return this.#send(exchange, 'stream');
+  async invokeStream(exchange: Exchange): Promise<Reply> {
+    const reply = await this.#send(exchange, 'stream');
+    // A client that speaks HTTP itself gets the bytes as they are.
+    return exchange.http === null ? unpacked(reply) : reply;
   }
 
   async close(): Promise<void> {

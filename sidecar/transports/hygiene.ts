@@ -55,6 +55,16 @@ export function hasForbiddenCharacter(value: string): boolean {
   return false;
 }
 
+/** Whether HTTP can have a header of that name, in either case. Other protocols than HTTP let their agents write any. */
+export function isHeaderName(name: string): boolean {
+  for (let i = 0; i < name.length; i++) if (TOKEN[name.charCodeAt(i)] !== 1) return false;
+  return name !== '';
+}
+
+/** By character. */
+const TOKEN = new Uint8Array(128);
+for (const c of "!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz") TOKEN[c.charCodeAt(0)] = 1;
+
 /**
  * Appends what may pass of the caller's headers to `out` (flat name, value …). `own` are the names the sidecar adds
  * afterwards and `fixed` those the target already has: a caller's copy of either is dropped. Gives '' or the words of a

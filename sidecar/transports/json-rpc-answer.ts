@@ -24,6 +24,8 @@ import { answersIn } from './json-rpc-events.ts';
 /** What the envelope around a result may add to it. */
 export const ENVELOPE_BYTES = 4_096;
 const MAX_SHOWN_CHARS = 300;
+/** As much as `Retry-After` can say. */
+const MAX_WAIT_MS = 999_999_999_000;
 /** One answer to one request. */
 const LIMITS: RpcLimits = Object.freeze({ batch: 0 });
 
@@ -109,7 +111,7 @@ function failure(reply: Reply, error: RpcFailure, method: string): Reply {
     null,
     detail,
     false,
-    typeof wait === 'number' && wait > 0 && Number.isFinite(wait) ? wait : 0,
+    typeof wait === 'number' && wait > 0 ? Math.min(wait, MAX_WAIT_MS) : 0,
   );
 }
 

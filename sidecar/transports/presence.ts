@@ -34,9 +34,9 @@ export class Presence {
   }
 
   #look(provider: Provider): void {
-    if (provider.reach === 'mesh') return;
-    const hub = this.#hubs.get(provider.record.endpoint.type);
-    const health = hub === undefined ? null : this.#healthOf(provider.agentId);
-    if (hub !== undefined && health !== null) health.offline = hub.of(provider.agentId) === null;
+    const hub = provider.reach === 'mesh' ? undefined : this.#hubs.get(provider.record.endpoint.type);
+    const health = this.#healthOf(provider.agentId);
+    // One that a hub has not to do with any more (it has got a port, or moved to another sidecar) is not kept offline by it.
+    if (health !== null) health.offline = hub !== undefined && hub.of(provider.agentId) === null;
   }
 }

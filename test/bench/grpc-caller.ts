@@ -3,7 +3,7 @@
  * instead of read into objects. All callers of one target share its one connection, as they do in programs.
  */
 import { Client, credentials, Metadata } from '@grpc/grpc-js';
-import { Writer } from '../../base/protobuf-fields.ts';
+import { InvokeRequest } from '../../proto/wire/reach-messages.ts';
 import type { Caller, CallerDone, Target } from './connection.ts';
 
 const PATH = '/agentreach.v1.Reach/Invoke';
@@ -53,8 +53,6 @@ class GrpcCaller implements Caller {
 
 export function grpcCallers(target: Target, count: number, question: Buffer, expected: Buffer, done: CallerDone): Caller[] {
   const client = new Client(`127.0.0.1:${target.port}`, credentials.createInsecure(), { 'grpc.use_local_subchannel_pool': 1 });
-  const request = new Writer();
-  request.text(1, target.asks ?? '');
-  request.bytes(2, question);
-  return Array.from({ length: count }, (_each, i) => new GrpcCaller(client, target, request.finish(), expected, done, i === 0));
+  const request = Buffer.from(InvokeRequest.write({ capability: target.asks ?? '', input: { case: 'payload', value: question } }));
+  return Array.from({ length: count }, (_each, i) => new GrpcCaller(client, target, request, expected, done, i === 0));
 }

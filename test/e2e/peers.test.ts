@@ -80,10 +80,10 @@ providers:
 async function sceneFor(t: Parameters<typeof Rig.start>[0]): Promise<Scene> {
   const nats = await NatsServer.start(t);
   const [orders, text, stock, parcels, weather] = await Promise.all([
-    startPython(t, 'test/peers/grpc_agent.py'),
-    startPython(t, 'test/peers/fastapi_agent.py'),
-    startPython(t, 'test/peers/jsonrpc_agent.py'),
-    startPython(t, 'test/peers/nats_agent.py', [nats.url]),
+    startPython(t, 'deploy/local/peers/grpc_agent.py'),
+    startPython(t, 'deploy/local/peers/fastapi_agent.py'),
+    startPython(t, 'deploy/local/peers/jsonrpc_agent.py'),
+    startPython(t, 'deploy/local/peers/nats_agent.py', [nats.url]),
     startNode(t, 'test/peers/nats_service.ts', [nats.url]),
   ]);
   const rig = await Rig.start(t, {
@@ -307,7 +307,7 @@ t.test('agents that know nothing of us, by every protocol to every protocol', as
       code: Code.connect_timeout,
       ambiguous: false,
     });
-    const again = await startPython(t, 'test/peers/grpc_agent.py', [String(orders.port)]);
+    const again = await startPython(t, 'deploy/local/peers/grpc_agent.py', [String(orders.port)]);
     let last: Told | null = null;
     await waitUntil(
       'it is reached again',

@@ -214,6 +214,8 @@ t.test('`make dev` starts the team with its control plane, what it prints works,
   const headers = { authorization: `Bearer ${token}`, 'x-session': 'me', ...JSON_TYPE };
   const answer = await fetch(`${url}/v1/invoke/crm.order.query@^2.0`, { method: 'POST', headers, body: '{"order":"1042"}' });
   t.match(await answer.json(), { code: 0, version: '2.0.0', provider: /^crm\.order\.(a1|b1)$/, data: { order: '1042', state: 'waiting' } });
+  const order = await fetch(`${url}/v1/invoke/shop.order.get`, { method: 'POST', headers, body: '{"orderId":"o-1042"}' });
+  t.match(await order.json(), { code: 0, provider: 'shop.order.g1', data: { orderId: 'o-1042' } }, "the shop's systems are there too");
   const reachctl = async (...args: readonly string[]): Promise<{ code: number | null; stdout: string }> => {
     const ran = startProgram('control-plane/cli/main.ts', args, { env: { REACH_SERVER: server, REACH_TOKEN: operator } });
     const { code } = await ran.ended(20_000);

@@ -3,10 +3,12 @@
  * leaving, and what is told and recorded at the end must be the same on both ways and in every form.
  */
 import type { ServerResponse } from 'node:http';
+import { connect } from 'node:net';
 import t from 'tap';
+import { VirtualClock } from '../../base/virtual-clock.ts';
 import { TestAgent } from '../support/agent.ts';
 import { type Base, takeBase } from '../support/invariants.ts';
-import { Rig } from '../support/rig.ts';
+import { Rig, TOKEN } from '../support/rig.ts';
 import { waitUntil } from '../support/settle.ts';
 import { FORMS, StreamClient } from '../support/stream-client.ts';
 
@@ -307,4 +309,42 @@ t.test('the hosting sidecar dies in the middle of a stream: a cut, in every form
     if (client.form !== 'plain') t.match(outcome.result, { code: 1006, error: { ambiguous: true } });
   }
   await run.stop(t, [3, 0]);
+});
+
+t.test('a caller that does not read is told of the cut for a while, then its connection is closed', async (t) => {
+  const clock = new VirtualClock();
+  const agent = await TestAgent.listen('nlp.writer.1', async (_request, response) => {
+    response.writeHead(200, { 'content-type': 'text/plain' });
+    while (!response.destroyed) if (!response.write('x'.repeat(65_536))) await drained(response);
+    return undefined;
+  });
+  t.teardown(() => agent.close());
+  const rig = await Rig.start(t, { table: table([agent.url], null), clock });
+  const sockets = [];
+  for (const accept of ['text/event-stream', 'application/vnd.agent-reach.frames']) {
+    const socket = connect(rig.port, '127.0.0.1');
+    socket.on('error', () => {});
+    const head = `POST /v1/stream/${NAME} HTTP/1.1\r\nhost: 127.0.0.1:${rig.port}\r\nauthorization: Bearer ${TOKEN}`;
+    socket.write(`${head}\r\naccept: ${accept}\r\ncontent-type: application/json\r\ncontent-length: 13\r\n\r\n{"act":"any"}`);
+    sockets.push(socket);
+  }
+  await waitUntil('both are served', () => agent.executions === 2);
+  await sleep(300);
+  await clock.advance(20_100);
+  await waitUntil('both calls are over', () => rig.quiet.inFlight() === 0);
+  const open = (): number => process.getActiveResourcesInfo().filter((name) => name === 'TCPSocketWrap').length;
+  const both = open();
+  await clock.advance(10_000);
+  await sleep(50);
+  t.equal(open(), both, 'the words of the cut are still to be read');
+  await clock.advance(20_100);
+  await waitUntil("the sidecar's ends of both are closed", () => open() <= both - 2, 2_000);
+  for (const socket of sockets) socket.destroy();
+  const stopping = rig.stop();
+  let isStopped = false;
+  void stopping.then(() => (isStopped = true));
+  while (!isStopped) {
+    await clock.advance(50);
+    await sleep(5);
+  }
 });

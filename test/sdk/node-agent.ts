@@ -32,6 +32,8 @@ export async function startNodeAgent(t: Test, url: string, token: string, port: 
     own: context.headers['x-own'] ?? null,
   }));
   reach.serve('node.work.fail@1.0.0', (payload: Ask) => {
+    if (payload.unfit) return 1n;
+    if (payload.gives_up) AbortSignal.abort().throwIfAborted();
     if (payload.crash) throw new Error('a secret of the agent');
     throw new AgentError(payload.status, { why: payload.why });
   });

@@ -4,7 +4,7 @@ import t from 'tap';
 import { CODES } from '../../proto/wire/codes.ts';
 import { TestAgent } from '../support/agent.ts';
 import { repoFile } from '../support/paths.ts';
-import { pythonPath } from '../support/python.ts';
+import { pythonPath } from '../../deploy/local/python.ts';
 import { Rig, TOKEN } from '../support/rig.ts';
 import { startNodeAgent } from './node-agent.ts';
 import { CALLERS, tableOf, tokenOf } from './served.ts';

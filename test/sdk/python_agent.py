@@ -33,7 +33,13 @@ async def echo(payload, ctx):
 
 
 @reach.serve("python.work.fail@1.0.0")
-def fail(payload):
+async def fail(payload):
+    if payload.get("unfit"):
+        return {1, 2}
+    if payload.get("gives_up"):
+        own = asyncio.ensure_future(asyncio.sleep(60))
+        own.cancel()
+        await own
     if payload.get("crash"):
         raise RuntimeError("a secret of the agent")
     raise AgentError(payload["status"], {"why": payload["why"]})

@@ -226,6 +226,73 @@ async def events_and_lines_however_they_are_cut(reach):
         for at in range(0, 8, cut):
             split += lines.push("a\r\nb\rc\nd"[at : at + cut])
         assert [*split, lines.finish()] == ["a", "b", "c", "d"], (cut, split)
+    assert [one.data for one in EventReader().push("data: 1\r\r")] == ["1"], "a lone CR ends its line at once"
+    lines, began = LineReader(), time.monotonic()
+    for _ in range(2000):
+        lines.push("x" * 8192)
+    assert len(lines.push("\n")[0]) == 16_384_000 and time.monotonic() - began < 2, "a long line costs no more than its length"
+
+
+@check
+async def a_stream_is_sent_once_whoever_asks_for_its_head(reach):
+    before = (await reach.invoke("node.work.seen")).data["pulled"]
+    stream = reach.stream("node.work.count", {"n": 3})
+    heads = await asyncio.gather(stream.head(), stream.head())
+    assert heads[0] is heads[1]
+    assert await read(stream) == "0 1 2 "
+    assert (await reach.invoke("node.work.seen")).data["pulled"] == before + 3
+    hung = (await reach.invoke("node.work.seen")).data["hung"]
+    left = reach.stream("node.work.hang", {})
+    try:
+        await asyncio.wait_for(left.head(), 0.3)
+    except asyncio.TimeoutError:
+        assert (await failure(read(left))).code == Code.CANCELLED
+    assert (await reach.invoke("node.work.seen")).data["hung"] == hung + 1
+    closed = reach.stream("node.work.hang", {})
+    opening = asyncio.create_task(closed.head())
+    await asyncio.sleep(0.1)
+    await closed.aclose()
+    try:
+        await asyncio.wait_for(opening, 1)
+    except asyncio.CancelledError:
+        assert (await failure(closed.head())).code == Code.CANCELLED
+    async with Reach("http://127.0.0.1:1") as nowhere:
+        broken = nowhere.stream("a.b.c")
+        first = await failure(broken.head())
+        assert await failure(read(broken)) is first
+
+
+@check
+async def one_client_serves_several_event_loops(reach):
+    sessions = []
+
+    async def elsewhere():
+        for _ in range(3):
+            assert (await reach.call("node.work.echo", 1)).ok
+            sessions.append(id(reach._http.session))
+            await asyncio.sleep(0.05)
+        await reach.close()
+
+    mine = [id(reach._http.session)]
+    other = asyncio.create_task(asyncio.to_thread(lambda: asyncio.run(elsewhere())))
+    while not other.done():
+        assert (await reach.call("node.work.echo", 1)).ok
+        mine.append(id(reach._http.session))
+        await asyncio.sleep(0.02)
+    await other
+    assert len(set(mine)) == 1 and len(set(sessions)) == 1 and mine[0] != sessions[0], (mine, sessions)
+
+
+@check
+async def a_scope_may_be_left_by_somebody_else(reach):
+    async def pieces():
+        with reach.deadline(1.0):
+            yield reach.left
+            yield 2
+
+    opened = pieces()
+    assert await opened.__anext__() <= 1
+    await asyncio.create_task(opened.aclose())
 
 
 @check
@@ -242,6 +309,11 @@ async def serving_is_judged_at_once(reach):
         await Reach(url, token).start()
     except RuntimeError as error:
         assert "nothing to serve" in str(error)
+    try:
+        # No signal reaches another thread: that is no reason not to serve there.
+        await asyncio.to_thread(Reach(url, token).run)
+    except RuntimeError as error:
+        assert "nothing to serve" in str(error), error
 
 
 async def main():

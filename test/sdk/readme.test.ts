@@ -12,7 +12,7 @@ import { realClock } from '../../base/clock.ts';
 import { SeededRandom } from '../../base/random.ts';
 import { startSidecar } from '../../sidecar/sidecar.ts';
 import { repoFile } from '../support/paths.ts';
-import { pythonPath } from '../support/python.ts';
+import { pythonPath } from '../../deploy/local/python.ts';
 import { waitUntil } from '../support/settle.ts';
 import { Reach } from '../../sdk/typescript/index.ts';
 

@@ -69,9 +69,12 @@ export async function servesAsItShould(t: Test, rig: Rig, language: Language): P
   await t.test('its own error comes through with status and data, and a crash says nothing of its inside', async (t) => {
     const error = await reach.invoke(work('fail'), { status: 422, why: 'no such order' }).catch((raised: ReachError) => raised);
     t.match(error, { name: 'provider_error', code: 6001, data: { why: 'no such order' }, retryable: false, ambiguous: false });
-    const result = await reach.call(work('fail'), { crash: true });
-    t.match(result, { ok: false, code: 6001, status: 500 });
-    t.notMatch(JSON.stringify(result), /secret/);
+    // … also when it answers what no JSON can say, or gives up something of its own.
+    for (const how of ['crash', 'unfit', 'gives_up']) {
+      const result = await reach.call(work('fail'), { [how]: true }, { deadlineMs: 2_000 });
+      t.match(result, { ok: false, code: 6001, status: 500, data: { error: 'the agent failed' } }, how);
+      t.notMatch(JSON.stringify(result), /secret/);
+    }
   });
 
   await t.test('a definite success is one, whatever its status', async (t) => {

@@ -3,7 +3,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import t, { type Test } from 'tap';
 import { EventReader, LineReader } from '../../sdk/typescript/events.ts';
-import { Reach, ReachError } from '../../sdk/typescript/index.ts';
+import { AgentError, Reach, ReachError } from '../../sdk/typescript/index.ts';
 import { type AgentBehaviour, TestAgent } from '../support/agent.ts';
 import { takeBase } from '../support/invariants.ts';
 import { Rig, TOKEN } from '../support/rig.ts';
@@ -364,6 +364,12 @@ t.test('events and lines are the same however the text is cut', async (t) => {
     for (let at = 0; at < 9; at += cut) got.push(...lines.push('a\r\nb\rc\nd'.slice(at, at + cut)));
     t.strictSame([...got, lines.finish()], ['a', 'b', 'c', 'd'], `${cut} at a time`);
   }
+  t.strictSame(new EventReader().push('data: 1\r\r'), [{ event: 'message', data: '1', id: '' }], 'a lone CR ends its line at once');
+  const long = new LineReader();
+  const began = performance.now();
+  for (let i = 0; i < 2_000; i++) long.push('x'.repeat(8_192));
+  t.equal(long.push('\n')[0]?.length, 16_384_000);
+  t.ok(performance.now() - began < 2_000, 'a long line costs no more than its length');
 });
 
 t.test('what is carried', async (t) => {
@@ -407,6 +413,47 @@ t.test('what is carried', async (t) => {
       }),
     );
   });
+});
+
+t.test('a stream is given up before its head as well', async (t) => {
+  let isGone = false;
+  const { reach } = await world(t, (_request, response) => {
+    response.on('close', () => (isGone = true));
+    return new Promise(() => {});
+  });
+  const stream = reach.stream(TASK);
+  const head = stream.head();
+  await new Promise((done) => setTimeout(done, 50));
+  await stream.cancel();
+  await t.rejects(head, { code: 5003 });
+  await waitUntil('the agent hears of it', () => isGone);
+});
+
+t.test('a byte order mark is no text', async (t) => {
+  const { reach } = await world(t, () => ({ headers: { 'content-type': 'application/x-ndjson' }, body: '\uFEFF{"n":1}\n{"n":2}\n' }));
+  const got = [];
+  for await (const value of reach.stream(TASK).messages()) got.push(value);
+  t.strictSame(got, [{ n: 1 }, { n: 2 }]);
+});
+
+t.test("an answer that is no JSON is the agent's failure, not a broken connection", async (t) => {
+  const circle: Record<string, unknown> = {};
+  circle['again'] = circle;
+  const lines: string[] = [];
+  const agent = new Reach({ url: 'http://127.0.0.1:1', log: (line) => lines.push(line) });
+  agent.serve('node.work.echo@1.0.0', (payload) => {
+    if (payload === 'error') throw new AgentError(409, () => 1);
+    return payload === 'bigint' ? 1n : payload === 'function' ? () => 1 : circle;
+  });
+  t.teardown(() => agent.close());
+  const { port } = await agent.start({ port: 0 });
+  const headers = { 'reach-capability': 'node.work.echo', 'reach-version': '1.0.0', 'content-type': 'application/json' };
+  for (const what of ['bigint', 'function', 'circle', 'error']) {
+    const answer = await fetch(`http://127.0.0.1:${port}/`, { method: 'POST', headers, body: JSON.stringify(what) });
+    t.equal(answer.status, what === 'error' ? 409 : 500, what);
+    await answer.text();
+  }
+  t.match(lines.join(), /BigInt[^]*not a function[^]*circular/);
 });
 
 t.test('the port of an agent is for its sidecar alone', async (t) => {

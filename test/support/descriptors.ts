@@ -4,7 +4,8 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { deflateSync } from 'node:zlib';
-import { Reader, Writer } from '../../base/protobuf-fields.ts';
+import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
+import { type FileDescriptorProto, FileDescriptorSetSchema } from '@bufbuild/protobuf/wkt';
 import { repoFile } from './paths.ts';
 
 export const DESCRIPTORS_FILE = repoFile('proto', 'wire', 'reach-descriptors.ts');
@@ -22,42 +23,22 @@ export const PROTO_FILES: readonly string[] = Object.keys(FILES);
 /** A google.protobuf.FileDescriptorSet with every file once, those needed by others first. */
 export function compiledDescriptors(grpcurl: string): Buffer {
   const folder = mkdtempSync(join(tmpdir(), 'reach-descriptors-'));
-  const files = new Map<string, Buffer>();
+  const files = new Map<string, FileDescriptorProto>();
   try {
     for (const [file, symbol] of Object.entries(FILES)) {
       const out = join(folder, 'set');
       execFileSync(grpcurl, ['-import-path', repoFile('proto'), '-proto', file, '-protoset-out', out, 'describe', symbol]);
-      const set = new Reader(readFileSync(out));
-      while (set.next()) {
-        if (set.field !== 1) continue;
-        const bytes = set.bytes();
-        const name = nameOf(bytes);
-        // The set is one program's output; the well-known files in it are large for their comments, which stand elsewhere.
-        if (!files.has(name)) files.set(name, name.startsWith('google/protobuf/') ? withoutComments(bytes) : bytes);
+      for (const described of fromBinary(FileDescriptorSetSchema, readFileSync(out)).file) {
+        // The well-known files are large for their comments, which stand elsewhere.
+        if (described.name.startsWith('google/protobuf/')) delete described.sourceCodeInfo;
+        if (!files.has(described.name)) files.set(described.name, described);
       }
       rmSync(out);
     }
   } finally {
     rmSync(folder, { recursive: true });
   }
-  const whole = new Writer();
-  for (const bytes of files.values()) whole.alwaysBytes(1, bytes);
-  return Buffer.from(whole.finish());
-}
-
-function nameOf(file: Buffer): string {
-  const reader = new Reader(file);
-  while (reader.next()) if (reader.field === 1) return reader.text();
-  return '';
-}
-
-/** Field 9 of a FileDescriptorProto is `source_code_info`. */
-function withoutComments(file: Buffer): Buffer {
-  const writer = new Writer();
-  const reader = new Reader(file);
-  while (reader.next()) if (reader.field !== 9) writer.alwaysBytes(reader.field, reader.bytes());
-  if (reader.failed) throw new Error('a descriptor has a field that is not bytes');
-  return writer.finish();
+  return Buffer.from(toBinary(FileDescriptorSetSchema, create(FileDescriptorSetSchema, { file: [...files.values()] })));
 }
 
 const LINE_CHARS = 120;

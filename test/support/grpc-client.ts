@@ -135,6 +135,7 @@ interface Method {
   readonly responseStream: boolean;
   readonly requestSerialize: (value: object) => Buffer;
   readonly responseDeserialize: (bytes: Buffer) => object;
+  readonly responseType: { readonly type: { readonly field: readonly { readonly name: string; readonly number: number }[] } };
 }
 
 /** `/service/Method`; v1alpha of reflection is v1 by another name. */
@@ -243,10 +244,10 @@ export async function likeGrpcurl(args: readonly string[]): Promise<{ readonly c
     const path = `/${target}`;
     const asking: GrpcAsking = { metadata, ...(deadlineMs === undefined ? {} : { deadlineMs }) };
     const request = requestOf(JSON.parse(data) as Record<string, unknown>);
-    const came = methodAt(path).method.responseStream
-      ? await client.serverStream(path, request, asking)
-      : await client.unary(path, request, asking);
-    const out = came.replies.map((reply) => `${JSON.stringify(shown(reply), null, 2)}\n`).join('');
+    const { method } = methodAt(path);
+    const fields = [...method.responseType.type.field].sort((a, b) => a.number - b.number).map(({ name }) => underscored(name));
+    const came = method.responseStream ? await client.serverStream(path, request, asking) : await client.unary(path, request, asking);
+    const out = came.replies.map((reply) => `${JSON.stringify(shown(inOrder(reply, fields)), null, 2)}\n`).join('');
     if (came.status === 0) return { code: 0, out, err: '' };
     return { code: 64 + came.status, out, err: `ERROR:\n  Code: ${NAMES[came.status] ?? came.status}\n  Message: ${came.message}\n` };
   } finally {
@@ -263,9 +264,17 @@ const NAMES: readonly string[] =
 function requestOf(json: Record<string, unknown>): object {
   const request: Record<string, unknown> = {};
   for (const [key, value] of Object.entries(json))
-    request[key.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)] =
-      key === 'params' ? toValue(value) : key === 'payload' ? Buffer.from(value as string, 'base64') : value;
+    request[underscored(key)] = key === 'params' ? toValue(value) : key === 'payload' ? Buffer.from(value as string, 'base64') : value;
   return request;
+}
+
+function underscored(name: string): string {
+  return name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+}
+
+/** By the numbers of the fields, as grpcurl prints them. */
+function inOrder(reply: object, fields: readonly string[]): Record<string, unknown> {
+  return Object.fromEntries(fields.filter((name) => name in reply).map((name) => [name, (reply as Record<string, unknown>)[name]]));
 }
 
 /** As protobuf's JSON has it: names in camelCase, bytes in base64, defaults left out. */

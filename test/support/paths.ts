@@ -30,7 +30,8 @@ const BUNDLED: Readonly<Record<string, string>> = {
  * `sidecar/main.ts`; a compiled test starts the compiled program, one under tsx starts the source through tsx.
  */
 export function nodeArgs(program: string): string[] {
-  if (!COMPILED) return ['--import', 'tsx', join(REPO, program)];
+  // By its address: the program may be started in a folder that has no such package.
+  if (!COMPILED) return ['--import', import.meta.resolve('tsx'), join(REPO, program)];
   // What people run: the bundle, without the source maps that cost it memory.
   const bundled = BUNDLED[program];
   if (bundled !== undefined) return [join(REPO, 'dist', bundled)];

@@ -1,10 +1,10 @@
 /**
  * Third-party agents as processes of a test: started on a port that was free, ready when they have said so in a line of
- * JSON, stopped by their pid at the end of the test. Python runs in the environment that `make peers` made.
+ * JSON, stopped by their pid at the end of the test. Python runs in the environment that `make python` made.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { nodeArgs, repoFile } from './paths.ts';
-import { pythonPath } from './python.ts';
+import { pythonPath } from '../../deploy/local/python.ts';
 
 const START_MOST_MS = 20_000;
 const STOP_MOST_MS = 3_000;
@@ -69,7 +69,7 @@ export class Peer {
   }
 }
 
-/** @param program from the top of the tree, such as `test/peers/grpc_agent.py` */
+/** @param program from the top of the tree, such as `deploy/local/peers/grpc_agent.py` */
 export function startPython(t: Teardown, program: string, args: readonly string[] = []): Promise<Peer> {
   return start(t, program, pythonPath(), ['-u', repoFile(program), ...args], { PYTHONDONTWRITEBYTECODE: '1' });
 }

@@ -48,7 +48,8 @@ export function serverFrames(bytes: Buffer): { readonly frames: ServerFrame[]; r
   while (bytes.length - at >= 2) {
     const first = bytes[at] as number;
     const short = bytes[at + 1] as number;
-    if ((first & 0x70) !== 0 || (short & 0x80) !== 0) throw new Error(`a frame of a server that begins ${first.toString(16)} ${short.toString(16)}`);
+    if ((first & 0x70) !== 0 || (short & 0x80) !== 0)
+      throw new Error(`a frame of a server that begins ${first.toString(16)} ${short.toString(16)}`);
     const head = short < 126 ? 2 : short === 126 ? 4 : 10;
     if (bytes.length - at < head) break;
     const length = short < 126 ? short : short === 126 ? bytes.readUInt16BE(at + 2) : Number(bytes.readBigUInt64BE(at + 2));

@@ -1,7 +1,7 @@
 /**
  * (g) The control plane and the nats-server are killed while calls run. Every sidecar goes on with the table that it has.
  * One of them is killed too and started again, with nobody to ask: it starts from its copy on disk, calls and is called.
- * Then both come back, and everything converges: the same registry, everybody online, and a change reaches everybody.
+ * The shop's other systems answer as before, but for the one that is itself reached over NATS. Then both come back, and everything converges: the same registry, everybody online, and a change reaches everybody.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { inParallel } from '../client.ts';
@@ -9,6 +9,8 @@ import type { RegisteredTeam } from '../registered-team.ts';
 import { FRONT, ORDER_A3, ORDER_B1 } from '../roster.ts';
 import type { Storyteller } from '../story.ts';
 import { ownersOf, Traffic } from '../traffic.ts';
+import { PARCELS, SYSTEMS } from '../systems.ts';
+import { ask } from './other-systems.ts';
 import { callFrom, type Counts, names, outcome, spread } from './scene.ts';
 
 const TALKS = 60;
@@ -40,6 +42,14 @@ export async function controlPlaneLoss(team: RegisteredTeam, tell: Storyteller):
     async () => (await team.standing(FRONT)).table.stale_because,
   );
   tell.say(`reachctl has nobody to ask (exit status ${asked.code}); the front's sidecar says: ${stale}`);
+
+  const others = SYSTEMS.filter((system) => system !== PARCELS);
+  const answeredAway = await Promise.all(others.map((system) => ask(team, system)));
+  const parcelsAway = await ask(team, PARCELS);
+  const silent = answeredAway.filter(({ isRight }) => !isRight);
+  tell.say(
+    `the shop's systems: ${others.map(({ protocol }) => protocol).join(', ')} answer, ${silent.length} do not; ${PARCELS.protocol}: ${parcelsAway.words}`,
+  );
 
   const victimPid = team.seat(VICTIM).sidecar.pid;
   await team.killSidecar(VICTIM);
@@ -81,6 +91,13 @@ export async function controlPlaneLoss(team: RegisteredTeam, tell: Storyteller):
     `nats-server and control plane are back; it leads after ${(leadingMs / 1_000).toFixed(1)} s, every sidecar is current after ${(convergedMs / 1_000).toFixed(1)} s`,
   );
 
+  const parcelsBackMs = await team.until('the parcel service to be reached again', CONVERGE_MS, async () => {
+    const { isRight } = await ask(team, PARCELS);
+    return isRight ? performance.now() - backAt : null;
+  });
+  const answering = await Promise.all(SYSTEMS.map((system) => ask(team, system)));
+  tell.say(`all of the shop's systems answer, the one over NATS ${(parcelsBackMs / 1_000).toFixed(1)} s after its return`);
+
   await traffic.end();
   tell.say(`${traffic.calls} calls in all, ${traffic.failed.length} failed, the slowest took ${traffic.slowestMs.toFixed(0)} ms`);
 
@@ -96,6 +113,13 @@ export async function controlPlaneLoss(team: RegisteredTeam, tell: Storyteller):
   tell.equal('calls that failed', traffic.failed, []);
   tell.check('calls while both were away', whileDown, 'some hundred', whileDown > 100);
   tell.check('exit status of reachctl with nobody to ask', asked.code, 'one that says so', asked.code !== 0 && asked.code !== null);
+  tell.equal('systems that did not answer without the two', silent, []);
+  tell.check('a call over the NATS that is away', parcelsAway.words, 'a refusal', !parcelsAway.isRight);
+  tell.equal(
+    'systems that do not answer afterwards',
+    answering.filter(({ isRight }) => !isRight),
+    [],
+  );
   tell.equal('where the restarted sidecar had its table from', table.source, 'last good copy');
   tell.check('what the restarted sidecar calls', outcome(own), 'an answer', own.code === 0);
   tell.check('calls that the restarted sidecar served', executedAfter - executedBefore, 'some', executedAfter > executedBefore);

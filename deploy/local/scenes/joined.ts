@@ -1,6 +1,7 @@
 /**
- * A third order desk takes the place of the one that was killed, while calls run: its sidecar is started and registers it
- * from its own file. No call fails, no conversation moves, and new conversations find it as soon as it is in force.
+ * A third order desk takes the place of the one that was killed, which the operator has drained, while calls run: its sidecar
+ * is started and registers it from its own file. No call fails, no conversation moves, and new conversations find it as soon
+ * as it is in force.
  */
 import { inParallel } from '../client.ts';
 import type { RegisteredTeam } from '../registered-team.ts';
@@ -18,6 +19,10 @@ const TARGET = 'crm.order.query@^2.0';
 export async function joined(team: RegisteredTeam, tell: Storyteller): Promise<Counts> {
   const talks = names('running', TALKS);
   const ask = (session: string) => callFrom(team, TARGET, { order: '1042' }, session);
+  // Its sidecar lives, so that it is still listed: drained, no conversation begins there, not even to find out that it is dead.
+  await team.obeyed('providers', 'drain', ORDER_A1.agentId, '--reason', `dead; ${ORDER_A3.agentId} shall stand in its place`);
+  await team.everywhere();
+  tell.say(`$ reachctl providers drain ${ORDER_A1.agentId}     (its sidecar lives, so it is still listed)`);
   // Each has its desk before anything changes.
   await inParallel(talks, WIDTH, async (session) => void (await ask(session)));
   const traffic = new Traffic(ask, talks, PER_SEC);
@@ -43,9 +48,6 @@ export async function joined(team: RegisteredTeam, tell: Storyteller): Promise<C
     `${traffic.calls} calls of ${TALKS} conversations ran on meanwhile: ${traffic.failed.length} failed, ${moved.length} conversations moved`,
   );
   tell.say(`${NEWCOMERS} new conversations: ${spread(newcomers)}`);
-  await team.obeyed('providers', 'drain', ORDER_A1.agentId, '--reason', `dead; ${ORDER_A3.agentId} stands in its place`);
-  await team.everywhere();
-  tell.say(`$ reachctl providers drain ${ORDER_A1.agentId}     (its sidecar lives, so it is still listed)`);
   const listed = await team.obeyed('providers', 'list', '--capability', 'crm.order.query');
   for (const line of listed.stdout.trimEnd().split('\n')) tell.say(`  ${line}`);
 

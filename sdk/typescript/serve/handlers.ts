@@ -40,7 +40,7 @@ export class Answer {
 }
 
 export type Body =
-  | { readonly kind: 'json'; readonly value: unknown }
+  | { readonly kind: 'json'; readonly value: unknown; readonly text: string }
   | { readonly kind: 'bytes'; readonly bytes: Buffer }
   | { readonly kind: 'stream'; readonly chunks: AsyncIterator<Buffer> };
 
@@ -89,7 +89,8 @@ export class Handlers {
       const bytes = encoded(value);
       return new Answer(context.status, context.answerType || 'application/octet-stream', headersOf(context), { kind: 'bytes', bytes });
     }
-    return new Answer(context.status, context.answerType || JSON_TYPE, headersOf(context), { kind: 'json', value: value ?? null });
+    // What is no JSON is found here, where it still is an error and not a broken answer.
+    return new Answer(context.status, context.answerType || JSON_TYPE, headersOf(context), jsonOf(value));
   }
 
   #failure(error: unknown, job: Job): Answer {
@@ -109,7 +110,19 @@ export function wordsOf(error: unknown): string {
 }
 
 function failed(status: number, data: unknown, headers: Readonly<Record<string, string>> = {}): Answer {
-  return new Answer(status, JSON_TYPE, headers, { kind: 'json', value: data ?? null });
+  let body: Body;
+  try {
+    body = jsonOf(data);
+  } catch {
+    body = jsonOf(String(data));
+  }
+  return new Answer(status, JSON_TYPE, headers, body);
+}
+
+function jsonOf(value: unknown): Body {
+  const text = JSON.stringify(value ?? null) as string | undefined;
+  if (text === undefined) throw new TypeError(`an answer is JSON or bytes, not a ${typeof value}`);
+  return { kind: 'json', value: value ?? null, text };
 }
 
 function headersOf(context: Context): Readonly<Record<string, string>> {

@@ -88,7 +88,7 @@ const BAD_PAYLOAD = {
   status: 400,
   contentType: 'application/json',
   headers: {},
-  body: { kind: 'json', value: { error: 'the payload is not JSON' } },
+  body: { kind: 'json', value: null, text: '{"error":"the payload is not JSON"}' },
 } as const;
 
 async function bodyOf(request: IncomingMessage): Promise<Buffer> {
@@ -122,7 +122,7 @@ async function send(response: ServerResponse, answer: Answer): Promise<void> {
   const head = { ...answer.headers, 'content-type': answer.contentType };
   const { body } = answer;
   if (body.kind !== 'stream') {
-    const bytes = body.kind === 'bytes' ? body.bytes : Buffer.from(JSON.stringify(body.value));
+    const bytes = body.kind === 'bytes' ? body.bytes : Buffer.from(body.text);
     response.writeHead(answer.status, { ...head, 'content-length': bytes.length });
     response.end(bytes);
     return;

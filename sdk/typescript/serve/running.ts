@@ -51,9 +51,7 @@ export class Running {
     const { body } = answer;
     if (body.kind === 'stream') await this.#stream(answer, body.chunks);
     else if (body.kind === 'json') {
-      const text = JSON.stringify(body.value) as string | undefined;
-      if (text !== undefined && Buffer.byteLength(text) > this.#wholeBytes && answer.status < 400)
-        await this.#stream(answer, one(Buffer.from(text)));
+      if (Buffer.byteLength(body.text) > this.#wholeBytes && answer.status < 400) await this.#stream(answer, one(Buffer.from(body.text)));
       else this.#whole(answer, { payload: body.value });
     } else if (body.bytes.length > this.#wholeBytes && answer.status < 400) await this.#stream(answer, one(body.bytes));
     else this.#whole(answer, { payload_base64: body.bytes.toString('base64') });

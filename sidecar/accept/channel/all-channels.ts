@@ -34,8 +34,8 @@ export class AllChannels implements Channels, ChannelDoor {
   readonly maxInFlight: number;
   readonly sendBufferBytes: number;
   readonly maxMessageBytes: number;
+  readonly hardBytes: number;
   readonly #log: Logger;
-  readonly #hardBytes: number;
   readonly #connections = new Set<ChannelConnection>();
   readonly #perAgent = new Map<string, number>();
   #looking: Timer | null = null;
@@ -54,7 +54,7 @@ export class AllChannels implements Channels, ChannelDoor {
     this.maxInFlight = config.channel.inFlight;
     this.sendBufferBytes = config.channel.sendBufferBytes;
     this.maxMessageBytes = config.limits.bodyBytes + ENVELOPE_BYTES;
-    this.#hardBytes = config.channel.sendBufferBytes + LARGEST_AHEAD * config.limits.bodyBytes;
+    this.hardBytes = config.channel.sendBufferBytes + LARGEST_AHEAD * config.limits.bodyBytes;
     this.#log = log;
   }
 
@@ -119,10 +119,10 @@ export class AllChannels implements Channels, ChannelDoor {
   /** Tells every agent, lets what is under way end within the grace, and ends what is left. Resolves when none is left. */
   async close(graceMs: number): Promise<void> {
     this.#isClosing = true;
-    for (const connection of [...this.#connections]) connection.leave(graceMs);
+    for (const connection of this.#connections) connection.leave(graceMs);
     if (this.#connections.size === 0) return;
     const enough = (): void => {
-      for (const connection of [...this.#connections]) connection.end({ code: 1001, words: 'the sidecar stops' });
+      for (const connection of this.#connections) connection.end({ code: 1001, words: 'the sidecar stops' });
     };
     if (graceMs <= LAST_WORD_MS) {
       enough();
@@ -173,7 +173,7 @@ export class AllChannels implements Channels, ChannelDoor {
     if (connection.heard) {
       connection.heard = false;
       // Told when it is news: not for every second of a busy connection.
-      if (connection.isServing && (now - connection.toldAt >= heartbeatMs / 3)) {
+      if (connection.isServing && now - connection.toldAt >= heartbeatMs / 3) {
         connection.toldAt = now;
         this.onLife(connection.agentId);
       }
@@ -183,7 +183,10 @@ export class AllChannels implements Channels, ChannelDoor {
       return;
     }
     const { blockedAt, bytes } = connection.outbox;
-    if ((blockedAt > 0 && now - blockedAt >= stallMs) || bytes > this.#hardBytes) {
+    // Many large answers may come at once to an agent that reads well: what counts is whether they are still there a second later.
+    const wasOverfull = connection.isOverfull;
+    connection.isOverfull = bytes > this.hardBytes;
+    if ((blockedAt > 0 && now - blockedAt >= stallMs) || (wasOverfull && connection.isOverfull)) {
       connection.end({
         code: ChannelClose.stalled,
         words: `it does not read: ${bytes} bytes wait, and for ${Math.round((now - blockedAt) / 1_000)} s it has taken nothing`,

@@ -9,6 +9,7 @@ import { WINDOW_BYTES } from '../../../proto/wire/channel.ts';
 import { Code } from '../../../proto/wire/codes.ts';
 import { RpcError, type RpcFailure } from '../../../proto/wire/json-rpc.ts';
 import { answered, type BodySink, type BodySource, failed, NO_BODY, type Reply, type ReplyHeaders, streaming } from '../../call/reply.ts';
+import { Crumbs } from './crumbs.ts';
 import { BYTES_TYPE, JSON_TYPE, readContent, readHeaders } from './message.ts';
 
 export type Mode = 'whole' | 'stream' | 'head';
@@ -41,7 +42,7 @@ export class Asked implements BodySource {
   #status = 200;
   #headers: ReplyHeaders | null = null;
   /** Came and was not given to a reader yet. */
-  #held: Buffer[] | null = null;
+  #held: Crumbs | null = null;
   #bytes = 0;
   /** What the agent may still send. */
   #window = WINDOW_BYTES;
@@ -84,6 +85,8 @@ export class Asked implements BodySource {
       this.#headers = { 'content-type': BYTES_TYPE };
       this.#begun();
     }
+    // It costs its sender nothing of the window, and would cost us memory.
+    if (piece.length === 0) return;
     this.#window -= piece.length;
     if (this.#window < 0) {
       this.#bad(`${this.#on.agentId} sent more than the ${WINDOW_BYTES} bytes that were allowed ahead`);
@@ -107,7 +110,8 @@ export class Asked implements BodySource {
   result(value: Buffer): void {
     if (this.#isOver) return;
     if (this.#headers !== null) {
-      if (this.#isStreaming) this.#end(0, '');
+      if (hasPayload(value)) this.#bad('the answer has a payload behind the head of a stream: it is one or the other');
+      else if (this.#isStreaming) this.#end(0, '');
       else this.#done(answered(this.#status, this.#headers, this.#collected()));
       return;
     }
@@ -116,7 +120,13 @@ export class Asked implements BodySource {
       this.#bad('the answer is no object with payload, or payload_base64 and content_type');
       return;
     }
-    const [payload, base64, status, contentType, headers] = members as [Buffer | null, Buffer | null, Buffer | null, Buffer | null, Buffer | null];
+    const [payload, base64, status, contentType, headers] = members as [
+      Buffer | null,
+      Buffer | null,
+      Buffer | null,
+      Buffer | null,
+      Buffer | null,
+    ];
     if (payload !== null && base64 === null && status === null && contentType === null && headers === null) {
       this.#whole(200, JSON_ONLY, payload);
       return;
@@ -146,7 +156,10 @@ export class Asked implements BodySource {
       return;
     }
     if (failure.code === RpcError.methodNotFound) {
-      this.#fail(failed(Code.bad_response, 'not_started', `${this.#on.agentId} is connected but serves no calls: ${wordsOf(failure)}`), false);
+      this.#fail(
+        failed(Code.bad_response, 'not_started', `${this.#on.agentId} is connected but serves no calls: ${wordsOf(failure)}`),
+        false,
+      );
       return;
     }
     const parts = failure.data === null ? null : valuesOf(failure.data, ANSWER);
@@ -184,7 +197,13 @@ export class Asked implements BodySource {
   stop(): void {
     if (this.#isStreaming) this.cancel(Code.cancelled, 'stopped by the sidecar');
     else if (!this.#isOver)
-      this.#fail(failed(Code.cancelled, 'started', this.#bytes === 0 ? 'stopped while waiting for an answer' : `stopped in the middle of the answer, after ${this.#bytes} bytes`));
+      this.#fail(
+        failed(
+          Code.cancelled,
+          'started',
+          this.#bytes === 0 ? 'stopped while waiting for an answer' : `stopped in the middle of the answer, after ${this.#bytes} bytes`,
+        ),
+      );
   }
 
   pipe(sink: BodySink): void {
@@ -222,8 +241,8 @@ export class Asked implements BodySource {
     const sink = this.#sink;
     if (sink === null) return;
     while (!this.#isPaused && this.#held !== null) {
-      const piece = this.#held.shift();
-      if (piece === undefined) this.#held = null;
+      const piece = this.#held.take();
+      if (piece === null) this.#held = null;
       else this.#give(sink, piece);
     }
     if (this.#isPaused || this.#endCode < 0) return;
@@ -238,7 +257,7 @@ export class Asked implements BodySource {
   }
 
   #hold(piece: Buffer): void {
-    (this.#held ??= []).push(piece);
+    (this.#held ??= new Crumbs()).add(piece);
   }
 
   /** So much more may come; said when half of the window has been used, not for every piece. */
@@ -256,7 +275,8 @@ export class Asked implements BodySource {
   #takeHead(status: Buffer | null, headers: Buffer | null, contentType: Buffer | null, least = 200): string | null {
     if (status !== null) {
       const number = Number(status.toString('latin1'));
-      if (!Number.isInteger(number) || number < least || number > 599) return `the status of the answer must be a number from ${least} to 599`;
+      if (!Number.isInteger(number) || number < least || number > 599)
+        return `the status of the answer must be a number from ${least} to 599`;
       this.#status = number;
     }
     const read = headers === null ? Object.create(null) : readHeaders(headers);
@@ -278,15 +298,17 @@ export class Asked implements BodySource {
 
   #whole(status: number, headers: ReplyHeaders, body: Buffer): void {
     if (body.length > this.#maxBytes)
-      this.#fail(failed(Code.response_too_large, 'started', `the answer is above the limit of ${this.#maxBytes} bytes: it has ${body.length}`), false);
+      this.#fail(
+        failed(Code.response_too_large, 'started', `the answer is above the limit of ${this.#maxBytes} bytes: it has ${body.length}`),
+        false,
+      );
     else this.#done(answered(status, headers, this.mode === 'head' ? NO_BODY : body));
   }
 
   #collected(): Buffer {
     const held = this.#held;
     this.#held = null;
-    if (held === null) return NO_BODY;
-    return held.length === 1 ? (held[0] as Buffer) : Buffer.concat(held, this.#bytes);
+    return held === null ? NO_BODY : held.whole();
   }
 
   #bad(words: string): void {
@@ -329,6 +351,13 @@ export class Asked implements BodySource {
   }
 }
 
+/** Of the answer that ends a stream: nothing is left out in silence. */
+function hasPayload(value: Buffer): boolean {
+  const members = value.length === 0 ? null : valuesOf(value, PAYLOADS);
+  return members !== null && (members[0] !== null || members[1] !== null);
+}
+
+const PAYLOADS = ['payload', 'payload_base64'] as const;
 const MAX_WORDS = 500;
 
 function wordsOf({ code, message }: RpcFailure): string {

@@ -10,7 +10,7 @@ import { ChannelMethod } from '../../../proto/wire/channel.ts';
 import { Code } from '../../../proto/wire/codes.ts';
 import { readFrame } from '../../../proto/wire/frame-reader.ts';
 import { Frame } from '../../../proto/wire/frames.ts';
-import { readRpc, type RpcNotification, type RpcRequest } from '../../../proto/wire/json-rpc.ts';
+import { NO_ID, readRpc, type RpcInvalid, type RpcNotification, type RpcRequest } from '../../../proto/wire/json-rpc.ts';
 import type { Principal } from '../../call/principal.ts';
 import { failed, type Reply } from '../../call/reply.ts';
 import type { ChannelLink } from '../../transports/channel-hub.ts';
@@ -19,7 +19,7 @@ import type { JsonBytes } from '../../call/result.ts';
 import type { Front } from '../front.ts';
 import type { Stoppable } from '../line.ts';
 import { rpcRefusal } from '../rpc-answer.ts';
-import { AgentCall, type CalledOn } from './agent-call.ts';
+import type { AgentCall, CalledOn } from './agent-call.ts';
 import { Asked, type AskedOn, type Mode } from './asked.ts';
 import { CallsIn } from './calls-in.ts';
 import { CallsOut } from './calls-out.ts';
@@ -36,6 +36,8 @@ export interface Channels {
   readonly maxInFlight: number;
   readonly sendBufferBytes: number;
   readonly maxMessageBytes: number;
+  /** More may never wait for one agent. */
+  readonly hardBytes: number;
   /** A request or a notification of the agent. */
   serve(connection: ChannelConnection, message: RpcRequest | RpcNotification): void;
   /** It has ended. `why` is for the log; '' = in good order. */
@@ -69,11 +71,14 @@ export class ChannelConnection implements ChannelLink, AskedOn, CalledOn, Stoppa
   /** `clock.now()` when it was last told that this agent lives. */
   toldAt = Number.NEGATIVE_INFINITY;
   isOver = false;
+  /** At the last look more waited for it than may. */
+  isOverfull = false;
   /** Told to go: it is closed as soon as nothing is under way. */
   isLeaving = false;
   readonly #channels: Channels;
   readonly #socket: Socket;
   readonly #reader: WebSocketReader;
+  #isPaused = false;
   #waiting: Set<AgentCall> | null = null;
 
   constructor(channels: Channels, socket: Socket, principal: Principal) {
@@ -175,7 +180,16 @@ export class ChannelConnection implements ChannelLink, AskedOn, CalledOn, Stoppa
 
   received(chunk: Buffer): void {
     this.heard = true;
-    if (!this.isOver) this.#reader.push(chunk, this);
+    if (this.isOver) return;
+    this.#reader.push(chunk, this);
+    if (this.outbox.queuedBytes > this.#channels.hardBytes) this.#pause();
+  }
+
+  /** What it says makes answers, and it takes none: it is not listened to until it does, or until it is cut off for that. */
+  #pause(): void {
+    if (this.isOver || this.#isPaused) return;
+    this.#isPaused = true;
+    this.#socket.pause();
   }
 
   text(payload: Buffer): void {
@@ -187,7 +201,7 @@ export class ChannelConnection implements ChannelLink, AskedOn, CalledOn, Stoppa
   }
 
   ping(payload: Buffer): void {
-    this.outbox.sendFirst(controlFrame(Opcode.pong, payload));
+    this.outbox.sendPong(controlFrame(Opcode.pong, payload));
   }
 
   pong(): void {
@@ -198,7 +212,7 @@ export class ChannelConnection implements ChannelLink, AskedOn, CalledOn, Stoppa
   close(code: number): void {
     this.#sayLast(code === NO_CODE ? NORMAL : code, '');
     this.closed(code, '');
-    this.#socket.destroySoon();
+    this.#cutLater();
   }
 
   broken(code: number, words: string): void {
@@ -209,6 +223,10 @@ export class ChannelConnection implements ChannelLink, AskedOn, CalledOn, Stoppa
 
   drained(): void {
     this.outbox.drained();
+    if (this.#isPaused && this.outbox.bytes <= this.#channels.sendBufferBytes) {
+      this.#isPaused = false;
+      this.#socket.resume();
+    }
     const waiting = this.#waiting;
     if (waiting === null || this.outbox.bytes > this.#channels.sendBufferBytes / 2) return;
     this.#waiting = null;
@@ -240,7 +258,17 @@ export class ChannelConnection implements ChannelLink, AskedOn, CalledOn, Stoppa
     if (!this.outbox.isInside && this.#socket.writable) this.#socket.write(closeFrame(code, words));
   }
 
-  /** Gives the peer the time to read the closing word: a connection closed over unread bytes is reset, and the word lost. */
+  /** It has ended its side without a closing word, and does not get one. */
+  hungUp(): void {
+    if (this.isOver) return;
+    this.closed(ABNORMAL, '');
+    this.#cutLater();
+  }
+
+  /**
+   * Gives the peer the time to read the closing word: a connection closed over unread bytes is reset, and the word lost.
+   * No longer than that: one that reads nothing would keep the connection for ever, and nobody counts it any more.
+   */
   #cutLater(): void {
     const timer = this.front.engine.clock.after(CLOSE_MS, () => this.#socket.destroy());
     this.#socket.once('close', () => timer.cancel());
@@ -251,7 +279,11 @@ export class ChannelConnection implements ChannelLink, AskedOn, CalledOn, Stoppa
   leave(graceMs: number): void {
     if (this.isOver || this.isLeaving) return;
     this.isLeaving = true;
-    this.sendText(`{"jsonrpc":"2.0","method":"${ChannelMethod.goodbye}","params":{"grace_ms":${Math.max(0, Math.round(graceMs))}}}`, null, '');
+    this.sendText(
+      `{"jsonrpc":"2.0","method":"${ChannelMethod.goodbye}","params":{"grace_ms":${Math.max(0, Math.round(graceMs))}}}`,
+      null,
+      '',
+    );
     this.#leaveIfIdle();
   }
 
@@ -294,8 +326,16 @@ export class ChannelConnection implements ChannelLink, AskedOn, CalledOn, Stoppa
       case 'error':
         return this.out.find(ownId(message.id))?.error(message);
       case 'invalid':
+        if (message.isAnswer) return this.#badAnswer(message);
         return this.sendJson(rpcRefusal(message.id, message.code, message.problem));
     }
+  }
+
+  /** Answers are not answered: their ids are ours, and one of the agent's own requests may have the same. */
+  #badAnswer({ id, code, problem }: RpcInvalid): void {
+    const asked = this.out.find(ownId(id));
+    if (asked === null) this.sendJson(rpcRefusal(NO_ID, code, problem));
+    else asked.broken(`the answer cannot be read: ${problem}`);
   }
 
   #head(params: Buffer | null): void {
@@ -358,8 +398,8 @@ function onError(this: Holding, error: NodeJS.ErrnoException): void {
   this[HELD]?.closed(ABNORMAL, error.code ?? error.message);
 }
 
-/** A peer that has ended its side without a closing word does not get one. */
 function onEnd(this: Holding): void {
+  this[HELD]?.hungUp();
   this.end();
 }
 

@@ -7,14 +7,26 @@ const GUID = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
 const KEY = /^[+/0-9A-Za-z]{22}==$/;
 const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,128}$/;
 
+export interface HandshakeProblem {
+  /** 426 = another version of the protocol is asked for. */
+  readonly status: 400 | 426;
+  readonly words: string;
+}
+
 /** Null = it can be answered. */
-export function handshakeProblem(request: IncomingMessage): string | null {
+export function handshakeProblem(request: IncomingMessage): HandshakeProblem | null {
+  const words = wordsOf(request);
+  if (words !== null) return { status: 400, words };
+  return request.headers['sec-websocket-version'] === '13' ? null : { status: 426, words: 'sec-websocket-version must be 13' };
+}
+
+function wordsOf(request: IncomingMessage): string | null {
   const { headers } = request;
   if (request.method !== 'GET') return 'a WebSocket is opened by GET';
   if (request.httpVersionMinor < 1) return 'a WebSocket needs HTTP/1.1';
-  if (headers['sec-websocket-version'] !== '13') return 'sec-websocket-version must be 13';
   if (!KEY.test(headers['sec-websocket-key'] ?? '')) return 'sec-websocket-key must be 16 bytes in base64';
-  if (headers['content-length'] !== undefined || headers['transfer-encoding'] !== undefined) return 'the request for a WebSocket has no body';
+  if (headers['content-length'] !== undefined || headers['transfer-encoding'] !== undefined)
+    return 'the request for a WebSocket has no body';
   return null;
 }
 

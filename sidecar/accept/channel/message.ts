@@ -50,7 +50,13 @@ const ASK = ['capability', 'payload', 'payload_base64', 'content_type', 'headers
 export function readAsk(params: Buffer | null): Ask | string {
   const members = params === null ? null : valuesOf(params, ASK);
   if (members === null) return 'params must be an object with capability, payload and headers';
-  const [capability, payload, base64, contentType, given] = members as [Buffer | null, Buffer | null, Buffer | null, Buffer | null, Buffer | null];
+  const [capability, payload, base64, contentType, given] = members as [
+    Buffer | null,
+    Buffer | null,
+    Buffer | null,
+    Buffer | null,
+    Buffer | null,
+  ];
   const name = textIn(capability);
   if (name === null) return 'capability must be a text such as "crm.order.query@^2.0"';
   const content = readContent(payload, base64, contentType);
@@ -69,7 +75,8 @@ export interface Content {
 /** A body as `payload` or `payload_base64`, with its type; or what is wrong with it. */
 export function readContent(payload: Buffer | null, base64: Buffer | null, type: Buffer | null): Content | string {
   const said = type === null ? null : textIn(type);
-  if (type !== null && (said === null || said.length > MAX_TEXT_CHARS || hasForbiddenCharacter(said))) return 'content_type must be a text such as "text/plain"';
+  if (type !== null && (said === null || said.length > MAX_TEXT_CHARS || hasForbiddenCharacter(said)))
+    return 'content_type must be a text such as "text/plain"';
   if (payload !== null) {
     if (base64 !== null) return 'give payload or payload_base64, not both';
     return { body: payload, contentType: said ?? JSON_TYPE };
@@ -96,7 +103,8 @@ export function readHeaders(value: Buffer): Record<string, string> | string {
   let chars = 0;
   for (const name in given) {
     const text = given[name];
-    if (typeof text !== 'string' || hasForbiddenCharacter(text)) return `the header ${shown(name)} must be a text without control characters`;
+    if (typeof text !== 'string' || hasForbiddenCharacter(text))
+      return `the header ${shown(name)} must be a text without control characters`;
     if (!isHeaderName(name)) return `${shown(name)} is not the name of a header`;
     const lower = name.toLowerCase();
     if (lower in headers) return `the header ${shown(lower)} stands here twice`;
@@ -105,7 +113,8 @@ export function readHeaders(value: Buffer): Record<string, string> | string {
     count++;
   }
   // What may come is what could go on: the same figures as on the way out.
-  if (count > MAX_FORWARDED_HEADERS || chars > MAX_FORWARDED_BYTES) return `headers are at most ${MAX_FORWARDED_HEADERS} with ${MAX_FORWARDED_BYTES} characters in all`;
+  if (count > MAX_FORWARDED_HEADERS || chars > MAX_FORWARDED_BYTES)
+    return `headers are at most ${MAX_FORWARDED_HEADERS} with ${MAX_FORWARDED_BYTES} characters in all`;
   return headers;
 }
 
@@ -115,7 +124,7 @@ function isHeaderName(name: string): boolean {
   return true;
 }
 
-const SEPARATORS = new Set([...'"(),/:;<=>?@[\\]{}'].map((c) => c.charCodeAt(0)));
+const SEPARATORS: ReadonlySet<number> = new Set(Buffer.from('"(),/:;<=>?@[\\]{}'));
 
 function isTokenChar(c: number): boolean {
   return c > 0x20 && c < 0x7f && !SEPARATORS.has(c);

@@ -16,6 +16,8 @@ export class Outbox {
   #queuedBytes = 0;
   /** The first in the queue is the rest of a frame whose beginning has left: nothing may come before it. */
   #isInside = false;
+  /** The pong that waits in the queue. */
+  #pong: Buffer | null = null;
   /** `clock.now()` since when the peer has taken nothing of what was given to the socket; 0 = it takes all. */
   blockedAt = 0;
 
@@ -27,6 +29,11 @@ export class Outbox {
   /** Bytes that the peer's machine has not taken. */
   get bytes(): number {
     return this.#socket.writableLength + this.#queuedBytes;
+  }
+
+  /** Of these, what waits here. */
+  get queuedBytes(): number {
+    return this.#queuedBytes;
   }
 
   /** Part of a frame has left: nothing else may be said before its rest. */
@@ -49,6 +56,17 @@ export class Outbox {
     this.#queuedBytes += frame.length;
   }
 
+  /** The answer to a ping. While it waits, a newer one takes its place (RFC 6455, 5.5.3): a flood of pings is answered by one. */
+  sendPong(frame: Buffer): void {
+    const queue = this.#queue;
+    const at = this.#pong === null || queue === null ? -1 : queue.indexOf(this.#pong);
+    if (at >= 0 && queue !== null) {
+      this.#queuedBytes += frame.length - queue[at]!.length;
+      queue[at] = frame;
+    } else this.sendFirst(frame);
+    this.#pong = this.#queue !== null && this.#queue.includes(frame) ? frame : null;
+  }
+
   /** The socket has room again. */
   drained(): void {
     this.blockedAt = 0;
@@ -58,6 +76,7 @@ export class Outbox {
       const frame = queue.shift() as Buffer;
       this.#queuedBytes -= frame.length;
       this.#isInside = false;
+      if (frame === this.#pong) this.#pong = null;
       this.#write(frame);
     }
     if (queue.length === 0) this.#queue = null;
@@ -67,6 +86,7 @@ export class Outbox {
   clear(): void {
     this.#queue = null;
     this.#queuedBytes = 0;
+    this.#pong = null;
     this.blockedAt = 0;
   }
 

@@ -48,8 +48,16 @@ export function requestPayload({ body, contentType, json }: Exchange): Payload {
   const kind = bodyKind(contentType);
   const hasMark = body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf;
   if ((kind === 'json' || kind === 'unknown') && (json !== undefined || isWholeJson(body)))
-    return { before: `${contentType === '' || contentType === JSON_TYPE ? '' : typed(contentType)},"payload":`, bytes: hasMark ? body.subarray(3) : body, after: '}}' };
-  return { before: `${contentType === '' ? '' : typed(contentType)},"payload_base64":"${body.toString('base64')}"}}`, bytes: null, after: '' };
+    return {
+      before: `${contentType === '' || contentType === JSON_TYPE ? '' : typed(contentType)},"payload":`,
+      bytes: hasMark ? body.subarray(3) : body,
+      after: '}}',
+    };
+  return {
+    before: `${contentType === '' ? '' : typed(contentType)},"payload_base64":"${body.toString('base64')}"}}`,
+    bytes: null,
+    after: '',
+  };
 }
 
 function typed(contentType: string): string {

@@ -2,7 +2,15 @@
 import { valuesOf } from '../../../base/json-values.ts';
 import { CHANNEL_WIRE, ChannelMethod, WINDOW_BYTES } from '../../../proto/wire/channel.ts';
 import { Code, codeEntry } from '../../../proto/wire/codes.ts';
-import { idKey, RpcError, type RpcErrorCode, type RpcId, type RpcNotification, type RpcRequest, writeRpcError } from '../../../proto/wire/json-rpc.ts';
+import {
+  idKey,
+  RpcError,
+  type RpcErrorCode,
+  type RpcId,
+  type RpcNotification,
+  type RpcRequest,
+  writeRpcError,
+} from '../../../proto/wire/json-rpc.ts';
 import { readTraceContext } from '../../../proto/wire/trace-context.ts';
 import { Call } from '../../call/call.ts';
 import { registerAgent } from '../agents.ts';
@@ -35,14 +43,25 @@ export function serveMessage(all: AllChannels, connection: ChannelConnection, me
   }
   const { id } = message;
   const serve = METHODS[method];
-  if (serve === undefined) malformed(connection, id, RpcError.methodNotFound, `there is no method ${JSON.stringify(method.slice(0, 64))}; there are: ${Object.keys(METHODS).join(', ')}`);
+  if (serve === undefined)
+    malformed(
+      connection,
+      id,
+      RpcError.methodNotFound,
+      `there is no method ${JSON.stringify(method.slice(0, 64))}; there are: ${Object.keys(METHODS).join(', ')}`,
+    );
   else serve(all, connection, id, params);
 }
 
 function hello(all: AllChannels, connection: ChannelConnection, id: RpcId, params: Buffer | null): void {
   const [wire, serves, resume] = (params === null ? null : valuesOf(params, ['wire', 'serve', 'resume_from'])) ?? [null, null, null];
   if (wire?.toString('latin1') !== String(CHANNEL_WIRE)) {
-    malformed(connection, id, RpcError.invalidParams, `this sidecar speaks version ${CHANNEL_WIRE} of the channel: say {"wire": ${CHANNEL_WIRE}}`);
+    malformed(
+      connection,
+      id,
+      RpcError.invalidParams,
+      `this sidecar speaks version ${CHANNEL_WIRE} of the channel: say {"wire": ${CHANNEL_WIRE}}`,
+    );
     return;
   }
   const said = serves?.toString('latin1') ?? 'true';
@@ -61,7 +80,10 @@ function hello(all: AllChannels, connection: ChannelConnection, id: RpcId, param
     max_message_bytes: all.maxMessageBytes,
     window_bytes: WINDOW_BYTES,
     // There are no messages yet that could be resumed.
-    resume: resume === null || resume === undefined || resume.toString('latin1') === 'null' ? null : { from: null, reason: 'this sidecar keeps no messages yet' },
+    resume:
+      resume === null || resume === undefined || resume.toString('latin1') === 'null'
+        ? null
+        : { from: null, reason: 'this sidecar keeps no messages yet' },
   });
   // After the answer: the first call stands behind it.
   if (said === 'true') all.serveOn(connection);
@@ -109,7 +131,8 @@ function whyNot(all: AllChannels, connection: ChannelConnection): { code: Code; 
   if (connection.in.count >= all.maxInFlight)
     return { code: Code.caller_busy, words: `${connection.in.count} calls of this channel are under way, its limit (channel.in_flight)` };
   const { bytes } = connection.outbox;
-  if (bytes > all.sendBufferBytes) return { code: Code.caller_busy, words: `read your answers first: ${bytes} bytes wait for you on this channel` };
+  if (bytes > all.sendBufferBytes)
+    return { code: Code.caller_busy, words: `read your answers first: ${bytes} bytes wait for you on this channel` };
   return null;
 }
 

@@ -1,7 +1,7 @@
 /**
  * Dialling in: who may, and what the answer is when not. Everything is judged on the request's head and answered as a
  * problem document, before the connection becomes a WebSocket: a client that is told why can do better, and one that is not
- * let in costs nothing. 
+ * let in costs nothing.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
@@ -50,6 +50,12 @@ export class Upgrades implements UpgradeDoor {
       this.#refuse(socket, Code.blocked_by_operator, 503, 'this sidecar is stopping and takes no new channels');
       return;
     }
+    // Before the ticket is looked at, which would be used up by it.
+    const wrong = handshakeProblem(request);
+    if (wrong !== null) {
+      this.#refuse(socket, Code.invalid_request, wrong.status, `this is no WebSocket handshake: ${wrong.words}`);
+      return;
+    }
     const principal = this.#who(request);
     if (typeof principal === 'string') {
       this.#refuse(socket, Code.unauthenticated, 401, principal);
@@ -58,11 +64,6 @@ export class Upgrades implements UpgradeDoor {
     const full = this.#all.whyFull(principal.agent);
     if (full !== null) {
       this.#refuse(socket, Code.caller_busy, 503, full);
-      return;
-    }
-    const wrong = handshakeProblem(request);
-    if (wrong !== null) {
-      this.#refuse(socket, Code.invalid_request, 400, `this is no WebSocket handshake: ${wrong}`);
       return;
     }
     socket.setTimeout(0);

@@ -7,6 +7,7 @@
  * buffers and events) costs more for it than all the rest of the channel, in time and in memory for every connection.
  */
 import { isUtf8 } from 'node:buffer';
+import { Crumbs } from './crumbs.ts';
 
 export interface FrameSink {
   text(payload: Buffer): void;
@@ -25,17 +26,18 @@ const Op = { more: 0, text: 1, binary: 2, close: 8, ping: 9, pong: 10 } as const
 const MAX_CONTROL_BYTES = 125;
 /** Pieces of one message; far above honest use, since each costs memory beside its bytes. */
 const MAX_PIECES = 16_384;
-const FRAGMENT_OVERHEAD = 1_024;
+/** What is left of a chunk must not keep all of it alive while its rest is waited for. */
+const SMALL_REST_BYTES = 1_024;
 
 export class WebSocketReader {
   readonly #maxBytes: number;
   /** The beginning of a frame that is not whole yet. */
-  #held: Buffer[] | null = null;
-  #heldBytes = 0;
+  #held: Crumbs | null = null;
   /** As many bytes as the frame under way has, head and all; 0 = its head is not whole. */
   #needed = 0;
   /** Pieces of a message that comes in several frames. */
-  #pieces: Buffer[] | null = null;
+  #pieces: Crumbs | null = null;
+  #piecesCount = 0;
   #piecesBytes = 0;
   #piecesOp = 0;
 
@@ -48,12 +50,10 @@ export class WebSocketReader {
   push(chunk: Buffer, sink: FrameSink): void {
     let bytes = chunk;
     if (this.#held !== null) {
-      this.#held.push(chunk);
-      this.#heldBytes += chunk.length;
-      if (this.#heldBytes < this.#needed) return;
-      bytes = Buffer.concat(this.#held, this.#heldBytes);
+      this.#held.add(chunk);
+      if (this.#held.bytes < this.#needed) return;
+      bytes = this.#held.whole();
       this.#held = null;
-      this.#heldBytes = 0;
       this.#needed = 0;
     }
     let at = 0;
@@ -68,8 +68,9 @@ export class WebSocketReader {
   }
 
   #hold(bytes: Buffer, at: number): void {
-    this.#held = [at === 0 ? bytes : bytes.subarray(at)];
-    this.#heldBytes = bytes.length - at;
+    const rest = at === 0 ? bytes : bytes.subarray(at);
+    this.#held = new Crumbs();
+    this.#held.add(rest.length < SMALL_REST_BYTES && at > 0 ? Buffer.from(rest) : rest);
   }
 
   /** How many bytes the frame at `at` took; 0 = it is not whole. */
@@ -90,7 +91,8 @@ export class WebSocketReader {
     let length = short;
     if (short === 126) length = bytes.readUInt16BE(at + 2);
     else if (short === 127) length = bytes.readUInt32BE(at + 2) * 0x1_0000_0000 + bytes.readUInt32BE(at + 6);
-    if (length + this.#piecesBytes > this.#maxBytes) return broken(sink, 1009, `a message has at most ${this.#maxBytes} bytes`);
+    // What is said between the pieces of a message is not of the message.
+    if (op < Op.close && length + this.#piecesBytes > this.#maxBytes) return broken(sink, 1009, `a message has at most ${this.#maxBytes} bytes`);
     if (left < head + length) {
       this.#needed = head + length;
       return 0;
@@ -115,22 +117,19 @@ export class WebSocketReader {
 
   #piece(op: number, isFinal: boolean, payload: Buffer, sink: FrameSink): void {
     if (this.#pieces === null) {
-      this.#pieces = [];
+      this.#pieces = new Crumbs();
       this.#piecesOp = op;
     }
-    this.#pieces.push(payload);
+    this.#pieces.add(payload);
     this.#piecesBytes += payload.length;
-    if (this.#pieces.length > MAX_PIECES) {
+    if (++this.#piecesCount > MAX_PIECES) {
       broken(sink, 1009, `a message has at most ${MAX_PIECES} pieces`);
       return;
     }
-    if (!isFinal) {
-      // A small piece must not keep the large chunk alive in which it came.
-      if (payload.buffer.byteLength > payload.length + FRAGMENT_OVERHEAD) this.#pieces[this.#pieces.length - 1] = Buffer.from(payload);
-      return;
-    }
-    const whole = Buffer.concat(this.#pieces, this.#piecesBytes);
+    if (!isFinal) return;
+    const whole = this.#pieces.whole();
     this.#pieces = null;
+    this.#piecesCount = 0;
     this.#piecesBytes = 0;
     message(this.#piecesOp, whole, sink);
   }

@@ -22,20 +22,27 @@ class LineReader:
     """Complete lines; what stands after the last line end waits. Line ends are CR, LF or both."""
 
     def __init__(self) -> None:
-        self._rest = ""
+        # Of the line under way; put together once, when its end has come.
+        self._pieces: List[str] = []
+        # A CR ends its line at once; an LF that comes after it is its other half.
+        self._after_cr = False
 
     def push(self, text: str) -> List[str]:
-        text = self._rest + text
-        # The other half of a CR LF may still come.
-        held = "\r" if text.endswith("\r") else ""
-        lines = _LINE_END.split(text[:-1] if held else text)
-        self._rest = lines.pop() + held
+        if not text:
+            return []
+        lines = _LINE_END.split(text[1:] if self._after_cr and text.startswith("\n") else text)
+        self._after_cr = text.endswith("\r")
+        rest = lines.pop()
+        if lines:
+            lines[0] = self.finish() + lines[0]
+        if rest:
+            self._pieces.append(rest)
         return lines
 
     def finish(self) -> str:
         """A last line without an end; empty = none."""
-        rest, self._rest = self._rest, ""
-        return rest[:-1] if rest.endswith("\r") else rest
+        rest, self._pieces = "".join(self._pieces), []
+        return rest
 
 
 class EventReader:

@@ -11,6 +11,7 @@ import os
 import time
 from typing import Any, Awaitable, Dict, Mapping, Optional, Tuple, TypeVar
 from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
 
 import aiohttp
 from yarl import URL
@@ -43,16 +44,15 @@ class Http:
     def __init__(self, url: str, token: str) -> None:
         self.url = url
         self._token = token
-        self._session: Optional[aiohttp.ClientSession] = None
-        self._loop: Optional[asyncio.AbstractEventLoop] = None
+        self._sessions: "WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession]" = WeakKeyDictionary()
 
     @property
     def session(self) -> aiohttp.ClientSession:
         """One for each event loop: connections belong to the loop that made them."""
         loop = asyncio.get_running_loop()
-        if self._session is None or self._session.closed or self._loop is not loop:
-            self._loop = loop
-            self._session = aiohttp.ClientSession(
+        session = self._sessions.get(loop)
+        if session is None or session.closed:
+            session = self._sessions[loop] = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE),
                 timeout=aiohttp.ClientTimeout(total=None, connect=None, sock_connect=None, sock_read=None),
                 cookie_jar=aiohttp.DummyCookieJar(),
@@ -61,16 +61,17 @@ class Http:
                 headers={"accept-encoding": "identity", "user-agent": "agent-reach-python"},
                 skip_auto_headers=("accept",),
             )
-        return self._session
+        return session
 
     @property
     def authorization(self) -> Dict[str, str]:
         return {"authorization": f"Bearer {self._token}"} if self._token else {}
 
     async def close(self) -> None:
-        if self._session is not None and not self._session.closed:
-            await self._session.close()
-        self._session = None
+        """Those of this loop: whoever has called from several loops closes in each."""
+        session = self._sessions.pop(asyncio.get_running_loop(), None)
+        if session is not None:
+            await session.close()
 
     def open(self, ask: Ask) -> "Exchange":
         return Exchange(self, ask)

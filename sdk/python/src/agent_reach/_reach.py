@@ -306,7 +306,11 @@ class Reach:
         loop = asyncio.get_running_loop()
         asked = asyncio.Event()
         for one in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(one, asked.set)
+            try:
+                loop.add_signal_handler(one, asked.set)
+            except (NotImplementedError, RuntimeError, ValueError):
+                # Signals are the main thread's affair, and this is another one, or a system without them.
+                break
         stopping = asyncio.ensure_future(asked.wait())
         work = asyncio.ensure_future(self._serve_until_closed(options))
         try:

@@ -47,7 +47,11 @@ def within(scope: Scope) -> Iterator[None]:
     try:
         yield
     finally:
-        _carried.reset(token)
+        try:
+            _carried.reset(token)
+        except ValueError:
+            # A generator that was left in the middle is closed by somebody else, in a context that never had this scope.
+            pass
 
 
 def changed(**change: Any) -> Scope:

@@ -4,6 +4,7 @@ call up, all the way to the agent. The reader sets the pace: what is not read is
 
 from __future__ import annotations
 
+import asyncio
 import codecs
 import json
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ class Stream:
         self._ask = ask
         self._exchange: Optional[Exchange] = None
         self._head: Optional[StreamHead] = None
+        self._opening: Optional["asyncio.Future[StreamHead]"] = None
         self._is_framed = False
         self._is_taken = False
         self.result: Optional[Result] = None
@@ -59,6 +61,8 @@ class Stream:
 
     async def aclose(self) -> None:
         """Gives the call up, unless it has come to its end."""
+        if self._opening is not None and not self._opening.done():
+            self._opening.cancel()
         if self._exchange is not None:
             self._exchange.done()
 
@@ -67,8 +71,19 @@ class Stream:
 
     async def head(self) -> StreamHead:
         """Sends the request, unless iteration has done so already, and waits for the answer's head."""
-        if self._head is not None:
-            return self._head
+        if self._opening is None:
+            self._opening = asyncio.ensure_future(self._open())
+        elif self._opening.cancelled():
+            raise ReachError(own_failure(Code.CANCELLED, "the caller gave it up", True))
+        try:
+            # Several may ask; what is sent is sent once.
+            return await asyncio.shield(self._opening)
+        except asyncio.CancelledError:
+            if not self._opening.done():
+                self._opening.cancel()
+            raise
+
+    async def _open(self) -> StreamHead:
         exchange = self._exchange = self._http.open(self._ask)
         try:
             response = await exchange.head()
@@ -134,7 +149,8 @@ class Stream:
                 yield event
 
     async def _texts(self) -> AsyncGenerator[str, None]:
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        # A byte order mark is no text.
+        decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
         async for piece in self.bytes():
             text = decoder.decode(piece)
             if text:

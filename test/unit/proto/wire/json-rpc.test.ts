@@ -123,6 +123,13 @@ t.test('nesting is bounded and cannot exhaust the stack', async (t) => {
   t.equal(single(withParams(MAX_RPC_DEPTH)).kind, 'request');
   t.strictSame(bad(withParams(MAX_RPC_DEPTH + 1)), [-32602, '1']);
   t.strictSame(bad(withParams(200_000)), [-32602, '1']);
+  t.match(single(withParams(300)), { kind: 'invalid', isNotification: false });
+  t.match(single(withParams(300).replace('"id":1,', '')), { kind: 'invalid', isNotification: true }, 'nobody waits to be told');
+  t.match(
+    single('{"jsonrpc":"2.0","method":"m","params":7}'),
+    { kind: 'invalid', isNotification: false },
+    'this is no notification either',
+  );
   t.equal(many(nested(200_000)).length, 1);
 });
 

@@ -177,6 +177,22 @@ t.test("raw mode gives the provider's own answer and the rest in headers", async
   t.match(json(bad.body), { code: 4003, detail: /raw or envelope/ });
 });
 
+t.test('a header that HTTP cannot have is left out of a raw answer, whatever else can have it', async (t) => {
+  const { at } = await open(t, (call, stage) =>
+    stage.answer(call, 200, '{}', {
+      'content-type': 'application/json',
+      'a b': '1',
+      'x:y': '1',
+      '': '1',
+      'x-cr': 'a\r\nb: c',
+      'x-ok': '1',
+    }),
+  );
+  const raw = await ask(at, 'POST', INVOKE, { 'reach-mode': 'raw' }, '{}');
+  t.match(raw, { status: 200, body: '{}', headers: { 'x-ok': '1', 'reach-code': '0' } });
+  t.notOk(Object.keys(raw.headers).some((name) => /a b|x:y|x-cr/.test(name)));
+});
+
 t.test('an answer without a body is null, or stays empty in raw mode', async (t) => {
   const { at } = await open(t, (call, stage) => stage.answer(call, 204, '', { 'content-length': '12' }));
   t.match(json((await ask(at, 'POST', INVOKE, {}, '{}')).body), { code: 0, status: 204, data: null });

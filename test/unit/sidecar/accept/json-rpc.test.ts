@@ -232,6 +232,11 @@ t.test('what is no message of the protocol, and an answer that nobody asked for'
     );
   }
   t.match(await it.rig.ask('/rpc'), { status: 405, headers: { allow: 'POST' } });
+  const tooDeep = message('orders', `${'['.repeat(300)}${']'.repeat(300)}`, null);
+  t.match(await rpc(it.rig, tooDeep), { status: 204 }, 'a notification is not answered, whatever is wrong with its params');
+  t.match(await rpc(it.rig, `[${tooDeep}]`), { status: 204 });
+  const squeezed = await rpc(it.rig, message('orders'), { headers: { 'content-encoding': 'gzip' } });
+  t.match(squeezed, { status: 415, headers: { 'accept-encoding': 'identity' }, json: { id: null, error: { code: -32600 } } });
   const large = await rpc(it.rig, `[${'1,'.repeat(5_000_000)}1]`).catch(() => null);
   t.ok(large === null || large.status === 413, 'what is above the limit on bodies is not read at all');
   await finish(t, it, 0);

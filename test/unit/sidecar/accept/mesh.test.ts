@@ -103,6 +103,29 @@ t.test('a peer of another wire version is told both versions', async (t) => {
   t.equal(front.calls.length, 0);
 });
 
+t.test('an intercepted request from a peer is judged here again: no other method, no way out of the agent’s folder', async (t) => {
+  const { at, front } = await open(t, (call, stage) => stage.answer(call, 200, '{}'));
+  const good = await ask(at, { 'reach-method': 'GET', 'reach-target': '/orders/..x?a=/../b', 'reach-authorization': 'Basic x' });
+  t.equal(good.status, 200);
+  t.match(front.calls[0]?.http, { method: 'GET', target: '/orders/..x?a=/../b', credentials: ['authorization', 'Basic x'] });
+  for (const [method, target] of [
+    ['TRACE', '/'],
+    ['CONNECT', '/'],
+    ['get', '/'],
+    ['GET', '/../admin'],
+    ['GET', '/a/%2e%2e/admin'],
+    ['GET', '/a/..%5cadmin'],
+    ['GET', '/a#b'],
+    ['GET', 'http://127.0.0.1/'],
+    ['GET', null],
+    [null, '/'],
+  ] as const) {
+    const answer = await ask(at, { 'reach-method': method, 'reach-target': target });
+    t.match(answer.headers, { 'reach-code': '4003', 'reach-started': 'not_started' }, `${method} ${target}`);
+  }
+  t.equal(front.calls.length, 1);
+});
+
 t.test('a sidecar that starts or stops has not started the work', async (t) => {
   const { at, front } = await open(t, (call, stage) => stage.answer(call, 200, '{}'));
   front.scripted.ready = false;

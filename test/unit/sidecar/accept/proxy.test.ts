@@ -314,6 +314,51 @@ t.test('with anonymous callers a client needs no credential, and keeps its own f
   await finish(t, all, agent, 1);
 });
 
+t.test('a token of ours goes to no agent, however it is written', async (t) => {
+  const { rig, agent, all } = await world(t, 1, {}, '  anonymous: dev.laptop.1');
+  const basic = Buffer.from(`agent:${TOKEN}`).toString('base64');
+  const shown: readonly (string | string[])[] = [
+    [`Bearer ${TOKEN}`, 'Basic b3RoZXI6a2V5'],
+    ['Basic b3RoZXI6a2V5', `Bearer ${HELPER}`],
+    TOKEN,
+    `Token ${TOKEN}`,
+    `bearer   ${TOKEN}`,
+    `Basic ${basic}`,
+    `Digest ${basic}`,
+  ];
+  for (const authorization of shown) {
+    const answer = await ask(rig, 'GET', 'http://orders/x', { 'proxy-authorization': [], authorization: authorization as string });
+    t.equal(answer.status, 200, String(authorization));
+    t.equal(agent.requests.at(-1)?.headers.authorization, undefined, `${String(authorization)} stays here`);
+  }
+  const own = await ask(rig, 'GET', 'http://orders/x', { 'proxy-authorization': [], authorization: 'Token of-the-api, x' });
+  t.equal(own.status, 200);
+  t.equal(agent.requests.at(-1)?.headers.authorization, 'Token of-the-api, x', 'what is nobody’s here goes on');
+  await finish(t, all, agent, shown.length + 1);
+});
+
+t.test('what a client shows an agent is shown to no agent of another capability', async (t) => {
+  const { rig, agent, all } = await world(t, 1, {
+    contract: '    execution: idempotent\n    fallback: [{capability: nlp.text.write}]\n    retry: {max: 0}',
+  });
+  let isDown = false;
+  agent.behaviour = (request) => ({ status: isDown && request.number % 2 === 0 ? 503 : 200, body: {} });
+  const credentials = { authorization: 'Bearer of-the-api', cookie: 'session=1' };
+  await ask(rig, 'GET', 'http://crm.order.query/a', credentials);
+  t.match(agent.requests.at(-1)?.headers, { 'reach-capability': 'crm.order.query', ...credentials });
+  isDown = true;
+  const moved = await ask(rig, 'GET', 'http://crm.order.query/a', credentials);
+  t.match(moved, { status: 200, headers: { 'reach-degraded': 'true' } });
+  const [, first, second] = agent.requests;
+  t.match(first?.headers, { 'reach-capability': 'crm.order.query', ...credentials });
+  t.match(second, {
+    method: 'GET',
+    path: '/a',
+    headers: { 'reach-capability': 'nlp.text.write', authorization: undefined, cookie: undefined },
+  });
+  await finish(t, all, agent, 3);
+});
+
 t.test('only capabilities are reached, and nothing twice', async (t) => {
   const { rig, agent, all } = await world(t);
   const own = new URL(rig.url).host;

@@ -184,3 +184,20 @@ t.test('binary frames carry any bytes, also more than one frame may hold', async
   );
   t.equal(seen.at(-1)?.[1].toString(), '{"text":"é"}');
 });
+
+t.test('text of another charset becomes UTF-8; one that cannot be read goes as its bytes', (t) => {
+  const made = (type: string, bytes: Buffer) => {
+    const framing = new EventMaker(type);
+    return received(written(framing, cutUp(bytes, [0.3, 0.6])).toString('utf8'));
+  };
+  const joined = (events: { type: string; data: string }[]) =>
+    events
+      .filter(({ type }) => type === 'message')
+      .map(({ data }) => data)
+      .join('');
+  t.equal(joined(made('text/plain; charset=ISO-8859-1', Buffer.from('grüß Gott', 'latin1'))), 'grüß Gott');
+  t.equal(joined(made('text/plain;charset="utf-16le"', Buffer.from('\uFEFFgrüß 🙂', 'utf16le'))), 'grüß 🙂');
+  t.equal(joined(made('text/plain; charset=utf-8', Buffer.from('grüß 🙂'))), 'grüß 🙂');
+  t.match(made('text/plain; charset=klingon', Buffer.from('abc'))[0], { type: 'base64' });
+  t.end();
+});

@@ -7,13 +7,14 @@ import { loadSync } from '@grpc/proto-loader';
 import t from 'tap';
 import { VirtualClock } from '../../../../base/virtual-clock.ts';
 import { AllowList } from '../../../../base/address-guard.ts';
-import { WireWriter } from '../../../../base/protobuf-wire.ts';
 import { Code } from '../../../../proto/wire/codes.ts';
+import { ReflectionResponse } from '../../../../proto/wire/reach-messages.ts';
 import { Destinations } from '../../../../sidecar/transports/destinations.ts';
 import { grpcKind, GrpcTransport } from '../../../../sidecar/transports/grpc.ts';
 import { readAddress } from '../../../../sidecar/transports/grpc-endpoint.ts';
 import { Deframer, frameOf } from '../../../../sidecar/transports/grpc-frames.ts';
 import { percentDecoded } from '../../../../sidecar/transports/grpc-status.ts';
+import { DnsStub } from '../../../support/dns-stub.ts';
 import { answer, GRPC_HEAD, type GrpcScript, GrpcStub, SHOP_PROTO, told } from '../../../support/grpc-stub.ts';
 import { waitUntil } from '../../../support/settle.ts';
 import { candidateOf, Collector, contextOf, type ExchangeParts, exchangeOf as anyExchangeOf } from './exchanges.ts';
@@ -332,6 +333,19 @@ t.test('a name that leads to a place where this sidecar may not send anything ge
   t.equal(stub.sessions.length, 0);
 });
 
+t.test('an address that is written as a number was judged when it was registered, and is connected to', async (t) => {
+  const { stub } = await withStub(t, (stream) => answer(stream, [told('x')]));
+  const allow = AllowList.parse([]) as AllowList;
+  const destinations = new Destinations({ allow, loopback: false, private: false });
+  const transport = new GrpcTransport(contextOf({ destinations }));
+  t.teardown(() => transport.close());
+  t.match(await transport.invoke(exchangeOf(candidate(stub.address))), { code: 0 });
+  destinations.own(stub.port);
+  const circle = new GrpcTransport(contextOf({ destinations }));
+  t.teardown(() => circle.close());
+  t.match(await circle.invoke(exchangeOf(candidate(stub.address))), { code: Code.connect_timeout, detail: /port of this sidecar itself/ });
+});
+
 t.test('one connection carries many calls, and close ends it', async (t) => {
   const { stub, transport } = await withStub(t, (stream) => void setTimeout(() => answer(stream, [told('x')]), 5));
   const replies = await Promise.all(Array.from({ length: 200 }, () => transport.invoke(exchangeOf(candidate(stub.address)))));
@@ -424,17 +438,13 @@ t.test('types come by reflection, in its older version too, and again after a re
     const one = Object.values(loadSync(file))[0] as unknown as { fileDescriptorProtos: Buffer[] };
     return one.fileDescriptorProtos;
   };
-  const part = (number: number, bytes: Buffer): Buffer => {
-    const out = new WireWriter();
-    out.tag(number, 2);
-    out.part(bytes);
-    return out.finish();
-  };
   let files = typesOf(SHOP_PROTO);
   const { stub, transport } = await withStub(t, (stream, { path }) => {
     if (path.startsWith('/grpc.reflection.v1.')) answer(stream, [], { 'grpc-status': '12' });
     else if (path.startsWith('/grpc.reflection.v1alpha.'))
-      answer(stream, [frameOf(part(4, Buffer.concat(files.map((file) => part(1, file)))))]);
+      answer(stream, [
+        frameOf(ReflectionResponse.write({ messageResponse: { case: 'fileDescriptorResponse', value: { fileDescriptorProto: files } } })),
+      ]);
     else answer(stream, [told('x')]);
   });
   const reflected = candidateOf({
@@ -488,4 +498,94 @@ t.test('a reader who takes one message at a time gets every one, and the end aft
   await collected.ended;
   t.equal(collected.code, 0);
   t.equal(collected.text.trim().split('\n').length, 50);
+});
+
+t.test('what was held back for a reader and is lost with its connection is a cut, although the status had said OK', async (t) => {
+  const { stub, transport } = await withStub(t, (stream) =>
+    answer(
+      stream,
+      Array.from({ length: 60 }, (_, i) => told('x'.repeat(100), i + 1)),
+    ),
+  );
+  for (const isKilled of [true, false]) {
+    const { stream } = await transport.invokeStream(exchangeOf(candidate(stub.address, 'crm.order.watch')));
+    let text = '';
+    let ending: readonly [number, string] | null = null;
+    stream?.pipe({
+      chunk: (data) => {
+        text += data.toString();
+        return false;
+      },
+      end: () => (ending = [0, '']),
+      cut: (code, detail) => (ending = [code, detail]),
+    });
+    await new Promise((done) => setTimeout(done, 100));
+    if (isKilled) stub.kill();
+    else for (const session of stub.sessions) session.close();
+    await new Promise((done) => setTimeout(done, 50));
+    for (let i = 0; i < 500 && ending === null; i++) {
+      stream?.resume();
+      await new Promise((done) => setImmediate(done));
+    }
+    const lines = text.split('\n').length - 1;
+    if (isKilled)
+      t.same(ending, [Code.stream_interrupted, `the connection to 127.0.0.1:${stub.port} broke before the whole answer was read`]);
+    else t.same([ending, lines], [[0, ''], 60], 'a connection that is closed in order loses nothing');
+  }
+});
+
+t.test('a method that does not stream gives one message, also when it is called as a stream', async (t) => {
+  const { stub, transport } = await withStub(t, (stream) => answer(stream, []));
+  const none = await transport.invokeStream(exchangeOf(candidate(stub.address)));
+  t.equal(none.code, Code.bad_response);
+  t.match(none.detail, /0 messages/);
+  stub.script = (stream) => answer(stream, [told('a'), told('b')]);
+  const two = await transport.invokeStream(exchangeOf(candidate(stub.address)));
+  const collected = new Collector(two.stream);
+  await collected.ended;
+  t.equal(collected.code, Code.stream_interrupted);
+  t.equal(collected.text, '{"agent":"a","n":0}\n');
+});
+
+t.test('a server that takes no call is not hammered, and does not fill the memory', async (t) => {
+  const shut = await GrpcStub.listen((stream) => answer(stream, [told('open')]), { settings: { maxConcurrentStreams: 0 } });
+  const transport = new GrpcTransport(contextOf());
+  t.teardown(async () => {
+    await transport.close();
+    await shut.close();
+  });
+  const tired = setInterval(() => {
+    for (const session of shut.sessions) if (!session.destroyed && !session.closed) session.goaway(0, 0);
+  }, 2);
+  t.teardown(() => clearInterval(tired));
+  const held = exchangeOf(candidate(shut.address));
+  const waits = transport.invoke(held);
+  await new Promise((done) => setTimeout(done, 700));
+  t.ok(shut.sessions.length >= 2 && shut.sessions.length <= 20, `${shut.sessions.length} connections in 0.7 s`);
+  clearInterval(tired);
+  for (let i = 0; i < 1_000; i++) {
+    const exchange = exchangeOf(candidate(shut.address));
+    const reply = transport.invoke(exchange);
+    exchange.abort?.();
+    t.equal((await reply).started, 'not_started');
+  }
+  const channel = [...transport.channels.values()][0];
+  t.ok(channel !== undefined && channel.waiting < 200, `${channel?.waiting} still wait`);
+  held.abort?.();
+  await waits;
+});
+
+t.test('a name that leads nowhere is not looked up for every call, and is found as soon as it leads somewhere', async (t) => {
+  const { stub, transport } = await withStub(t, (stream) => answer(stream, [told('here')]));
+  const dns = await DnsStub.listen([]);
+  t.teardown(() => dns.close());
+  const at = candidate(`dns://${dns.address}/orders.test:${stub.port}`);
+  for (let i = 0; i < 20; i++) {
+    const reply = await transport.invoke(exchangeOf(at));
+    t.same([reply.code, reply.started], [Code.connect_timeout, 'not_started']);
+  }
+  t.equal(dns.asked, 1);
+  dns.addresses = ['127.0.0.1'];
+  await waitUntil('it is found', async () => (await transport.invoke(exchangeOf(at))).code === 0, 3_000, 100);
+  t.equal(dns.asked, 2);
 });

@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import { createServer } from 'node:net';
-import { gzipSync, brotliCompressSync } from 'node:zlib';
+import { createGzip, gzipSync, brotliCompressSync } from 'node:zlib';
 import t from 'tap';
 import { Code } from '../../../../proto/wire/codes.ts';
 import { VirtualClock } from '../../../../base/virtual-clock.ts';
@@ -839,6 +839,69 @@ t.test('pools are bounded: the longest unused idle one goes, one in use stays, a
   t.equal(pools.use(first, a) === first, false, 'its candidate gets a new pool');
   t.equal(pools.size, 2);
   await pools.close();
+});
+
+t.test('a stream that comes packed all the same is unpacked piece by piece, at the pace of its reader', async (t) => {
+  const chunk = (data: Buffer): Buffer => Buffer.concat([Buffer.from(`${data.length.toString(16)}\r\n`), data, Buffer.from('\r\n')]);
+  const head = (encoding: string): string => rawAnswer(200, { 'transfer-encoding': 'chunked', 'content-encoding': encoding });
+  const { stub, http, candidate } = await withStub(t, () => {});
+
+  stub.script = async (connection) => {
+    const packer = createGzip();
+    const flushed = (): Promise<Buffer> => new Promise((done) => packer.flush(() => done(packer.read() as Buffer)));
+    await connection.write(head('gzip'));
+    packer.write('one');
+    await connection.write(chunk(await flushed()));
+    await sleep(50);
+    packer.end('two');
+    await once(packer, 'readable');
+    await connection.write(chunk(packer.read() as Buffer));
+    await connection.write('0\r\n\r\n');
+  };
+  const reply = await http.invokeStream(exchangeOf(candidate));
+  t.notOk('content-encoding' in reply.headers);
+  const collected = new Collector(reply.stream);
+  await collected.has(1);
+  t.equal(collected.text, 'one', 'the first piece comes when it comes');
+  await collected.ended;
+  t.same([collected.text, collected.code, collected.endings], ['onetwo', 0, 1]);
+
+  const packed = gzipSync('a whole answer '.repeat(1_000));
+  for (const [name, bytes] of [
+    ['ends in the middle', packed.subarray(0, packed.length - 12)],
+    ['is none', Buffer.from('no gzip at all')],
+  ] as const) {
+    stub.script = (connection) => connection.write(Buffer.concat([Buffer.from(head('gzip')), chunk(bytes), Buffer.from('0\r\n\r\n')]));
+    const cut = new Collector((await http.invokeStream(exchangeOf(candidate))).stream);
+    await cut.ended;
+    t.same([cut.code, cut.endings], [Code.stream_interrupted, 1], `a packed body that ${name} is a cut, although its chunks ended well`);
+  }
+
+  stub.script = (connection) => connection.write(Buffer.concat([Buffer.from(head('gzip')), chunk(packed.subarray(0, 60))]));
+  const left = await http.invokeStream(exchangeOf(candidate));
+  const leaving = new Collector(left.stream);
+  left.stream?.cancel(Code.cancelled, 'enough');
+  await leaving.ended;
+  t.same([leaving.code, leaving.endings], [Code.cancelled, 1]);
+  await stub.allClosed();
+
+  stub.script = (connection) => connection.write(head('klingon'));
+  const strange = await http.invokeStream(exchangeOf(candidate));
+  t.equal(strange.code, Code.bad_response);
+  await stub.allClosed();
+
+  const bomb = gzipSync(Buffer.alloc(50_000_000));
+  stub.script = (connection) => connection.write(Buffer.concat([Buffer.from(head('gzip')), chunk(bomb), Buffer.from('0\r\n\r\n')]));
+  const held = await http.invokeStream(exchangeOf(candidate));
+  const holding = new Collector(held.stream);
+  holding.goesOn = false;
+  await holding.has(1);
+  await sleep(100);
+  t.equal(holding.chunks.length, 1, 'who does not read gets no more, however much is packed in it');
+  holding.goesOn = true;
+  held.stream?.resume();
+  await holding.ended;
+  t.same([holding.code, holding.chunks.reduce((sum, { length }) => sum + length, 0)], [0, 50_000_000]);
 });
 
 t.test('after all of this nothing is left open and nothing was thrown into the void', async (t) => {

@@ -2,6 +2,7 @@ import t from 'tap';
 import {
   forwardRequestHeaders,
   hasForbiddenCharacter,
+  isHeaderName,
   MAX_FORWARDED_BYTES,
   MAX_FORWARDED_HEADERS,
   namedInConnection,
@@ -81,6 +82,12 @@ t.test('headers that cannot or should not be sent are refused with words that na
   const many = Object.fromEntries(Array.from({ length: MAX_FORWARDED_HEADERS + 1 }, (_, i) => [`x-${i}`, '1']));
   t.match(forwarded(many), `limit of ${MAX_FORWARDED_HEADERS}`);
   t.match(forwarded({ 'x-a': 'a\nb', authorization: 's3cret\n' }), /^(?!.*s3cret)/, 'no value is shown');
+});
+
+t.test('what HTTP can have as the name of a header', async (t) => {
+  for (const name of ['x', 'X-Own', "!#$%&'*+-.^_`|~09az"]) t.ok(isHeaderName(name), name);
+  for (const name of ['', 'a b', 'a:', ':a', 'ä', '日', 'a\r\n', 'a\u0000', '(a)', 'a/b', '"a"'])
+    t.notOk(isHeaderName(name), JSON.stringify(name));
 });
 
 t.test('usual Connection values cost no set', async (t) => {

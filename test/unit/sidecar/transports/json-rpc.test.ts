@@ -224,6 +224,8 @@ t.test('an error is judged as the HTTP answer that it would have been, and its o
   t.match(judgeAnswer(await transport.invoke(ask(peer)), null, json).detail, /404.*has no method "crm.order.query".*-32601/);
   peer.answer = error('{"code":-32003,"message":"x","data":{"code":3004,"name":"rate_limited","retry_after_ms":1500}}');
   t.equal((await transport.invoke(ask(peer))).retryAfterMs, 1_500);
+  peer.answer = error('{"code":-32003,"message":"x","data":{"retry_after_ms":1e300}}');
+  t.equal((await transport.invoke(ask(peer))).retryAfterMs, 999_999_999_000, 'no longer than Retry-After can say');
   peer.answer = say('{"jsonrpc":"2.0","error":{"code":-32700,"message":"Parse error"},"id":null}');
   t.equal((await transport.invoke(ask(peer))).status, 400, 'an agent that could not read the request does not know its id');
 });

@@ -126,6 +126,57 @@ t.test('what a function throws is the agent’s own error, with its message and,
   t.equal((await local.invoke(ask())).status, 500, 'a function has no form in JSON');
 });
 
+t.test('what is thrown without a form as text is an error all the same, and brings nobody down', async (t) => {
+  const circular = Object.create(null) as Record<string, unknown>;
+  circular['a'] = circular;
+  const mute = new Error('x');
+  Object.defineProperty(mute, 'message', {
+    get: () => {
+      throw new Error('not even its message');
+    },
+  });
+  const rows: readonly [unknown, number][] = [
+    [Object.create(null), 500],
+    [circular, 500],
+    [mute, 500],
+    [Object.assign(new Error('x'), { message: { a: 1 } }), 500],
+    [Symbol('s'), 500],
+    [undefined, 500],
+    [new ServedAnswer(422, circular), 422],
+  ];
+  for (const [thrown, status] of rows) {
+    const { local, ask } = scene(() => {
+      throw thrown;
+    });
+    const reply = await local.invoke(ask());
+    t.equal(reply.status, status);
+    t.type(reply.detail, 'string');
+    t.type(JSON.parse(reply.body.toString()), status === 422 ? 'string' : 'object');
+  }
+});
+
+t.test('a number that JSON has not is an error, never null', async (t) => {
+  for (const value of [Number.NaN, { a: [1, Number.POSITIVE_INFINITY] }, { price: Number.NaN, other: null }]) {
+    const { local, ask } = scene(() => value);
+    const reply = await local.invoke(ask());
+    t.equal(reply.status, 500);
+    t.match(reply.detail, /has no form in JSON/);
+  }
+  const { local, ask } = scene(() => ({ a: null, b: 'null', c: -0 }));
+  t.equal((await local.invoke(ask())).body.toString(), '{"a":null,"b":"null","c":0}');
+});
+
+t.test('headers of an answer are text that HTTP can have', async (t) => {
+  const given = (headers: object): ServedAnswer => new ServedAnswer(200, 1, headers as Record<string, string>);
+  t.strictSame(given({ 'X-Count': 5, 'x-on': true, 'x-none': undefined, 'x-text': 'ü' }).headers, {
+    'x-count': '5',
+    'x-on': 'true',
+    'x-text': 'ü',
+  });
+  for (const headers of [{ 'x a': '1' }, { '': '1' }, { 'x-a': 'a\r\nb: c' }, { 'x-a': ['a', 'b'] }, { 'x-a': '日' }])
+    t.throws(() => given(headers), TypeError, JSON.stringify(headers));
+});
+
 t.test('who waits no longer is told so, and the exchange settles at once although the function goes on', async (t) => {
   const seen: ServedRequest[] = [];
   const { local, ask } = scene((request) => {
@@ -170,8 +221,30 @@ t.test('an iteration is a stream: bytes and text as they are, all else as lines'
     t.equal(collected.code, 0);
     t.equal(collected.endings, 1);
     t.equal((await local.invoke(ask())).body.toString(), body, 'asked for whole');
+    const plain = scene(function* () {
+      yield* pieces;
+    });
+    t.equal((await plain.local.invoke(plain.ask())).body.toString(), body, 'from a generator that never waits');
     if (body.length > 1) t.equal((await local.invoke(ask({ maxResponseBytes: 1 }))).code, Code.response_too_large);
   }
+});
+
+t.test('an iterator that throws when it is given up harms nobody', async (t) => {
+  const pieces = {
+    [Symbol.asyncIterator]: () => ({
+      next: () => Promise.resolve({ done: false, value: 'a' }),
+      return: () => {
+        throw new Error('not so');
+      },
+    }),
+  };
+  const { local, ask } = scene(() => pieces);
+  const reply = await local.invokeStream(ask());
+  reply.stream?.cancel(Code.cancelled, 'enough');
+  const collected = new Collector(reply.stream);
+  await collected.ended;
+  t.equal(collected.code, Code.cancelled);
+  t.equal((await local.invoke(ask({ maxResponseBytes: 10 }))).code, Code.response_too_large);
 });
 
 t.test('a stream goes at the pace of its reader, and ends with its function told when it is given up', async (t) => {

@@ -65,6 +65,12 @@ class Handlers:
                 answer = _failed(error.status, error.data)
             except ReachError as error:
                 answer = _passed_on(error)
+            except asyncio.CancelledError:
+                if _is_given_up():
+                    raise
+                # The handler's own: it has cancelled itself, or waited for something that was.
+                log.exception("%s failed", capability)
+                answer = _failed(500, {"error": "the agent failed"})
             except Exception:
                 log.exception("%s failed", capability)
                 answer = _failed(500, {"error": "the agent failed"})
@@ -82,6 +88,12 @@ class Handlers:
             if one[0].version == version:
                 return one
         return served[-1] if served and not version else None
+
+
+def _is_given_up() -> bool:
+    """The request was cancelled, not something inside of it. Before Python 3.11 the two cannot be told apart."""
+    asked = getattr(asyncio.current_task(), "cancelling", None)
+    return asked is None or asked() > 0
 
 
 def _wants_context(handler: Handler) -> bool:

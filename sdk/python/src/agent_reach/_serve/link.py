@@ -121,7 +121,8 @@ class Link:
                 answer.set_exception(ReachError(own_failure(Code.CONNECTION_LOST, "the channel to the sidecar broke", True)))
                 # Not everybody who asked still waits.
                 answer.exception()
-        for _, task in list(self._running.values()):
+        for running, task in list(self._running.values()):
+            running.is_given_up = True
             task.cancel()
         if self._beating is not None:
             self._beating.cancel()
@@ -175,6 +176,7 @@ class Link:
         elif method == "reach.cancel":
             running = self._running.get(message["params"].get("id"))
             if running is not None:
+                running[0].is_given_up = True
                 running[1].cancel()
         elif number is not None:
             await self._refuse(number, f"this agent does not understand {method}")
@@ -216,6 +218,11 @@ class Link:
 
         try:
             await self._handlers.run(ask["capability"], ask.get("version") or "", payload, headers, respond)
+        except asyncio.CancelledError:
+            # The handler's own: it has cancelled itself, or waited for something that was. Whoever called still waits.
+            if not running.is_given_up:
+                await running.cut()
+            raise
         except Exception:
             log.exception("the answer to %s was cut", ask["capability"])
             await running.cut()

@@ -29,6 +29,8 @@ class Running:
         # Base64 is a third longer.
         self._whole_bytes = min(_WHOLE_BYTES, max_message_bytes // 2)
         self._credited = asyncio.Event()
+        self.is_given_up = False
+        """Nobody waits for the answer any more."""
 
     def credited(self, count: int) -> None:
         """The sidecar takes so many bytes more."""

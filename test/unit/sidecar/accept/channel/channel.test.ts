@@ -10,12 +10,13 @@ import { Principal } from '../../../../../sidecar/call/principal.ts';
 import { TestAgent } from '../../../../support/agent.ts';
 import { type ChannelMessage, ChannelPeer } from '../../../../support/channel-peer.ts';
 import { takeBase } from '../../../../support/invariants.ts';
+import { ENV, Plane } from '../../../../support/control-plane.ts';
+import { NatsServer } from '../../../../support/nats.ts';
 import { RawClient } from '../../../../support/raw-http.ts';
 import { CALLER, Rig, TOKEN } from '../../../../support/rig.ts';
 import { waitUntil } from '../../../../support/settle.ts';
 import { handshake, RawChannel } from '../../../../support/websocket-bytes.ts';
 
-type Test = Parameters<typeof Rig.start>[0];
 t.setTimeout(60_000);
 const before = takeBase();
 const AGENT = 'sales.helper.2';
@@ -112,6 +113,11 @@ t.test('dialling in: by ticket or credential; everybody else gets a problem docu
   const open: RawChannel[] = [];
   for (let i = 0; i < 16; i++) open.push(await RawChannel.dial(rig.port, AGENT_TOKEN));
   t.equal((await attempt(handshake(rig.port, AGENT_TOKEN))).status, 503, 'one agent cannot have them all');
+  t.match((await rig.ask('/metrics')).bytes.toString(), /^reach_channels 16$/m);
+  const [first] = open as [RawChannel];
+  first.text({ jsonrpc: '2.0', id: 1, method: 'reach.hello', params: { wire: 1 } });
+  await waitUntil('hello is answered', () => first.messages.length === 1);
+  t.match(first.messages[0], { result: { agent: AGENT, offers: [`${QUERY}@2.1.0`] } }, 'what the table has it for');
   t.equal((await attempt(handshake(rig.port, TOKEN))).status, 101);
   for (const each of open) each.client.close();
   await rig.finish(t, before);
@@ -119,7 +125,10 @@ t.test('dialling in: by ticket or credential; everybody else gets a problem docu
 
 t.test('the offer of another protocol is passed over, body and all, and the connection goes on', async (t) => {
   const rig = await Rig.start(t, { table: table() });
-  const peer = await dial(rig, serving((_message, payload) => `"result":{"payload":${payload.toString()}}`));
+  const peer = await dial(
+    rig,
+    serving((_message, payload) => `"result":{"payload":${payload.toString()}}`),
+  );
   const client = await RawClient.to(rig.port);
   const ask = (extra: string): string =>
     `POST /v1/invoke/${QUERY} HTTP/1.1\r\nhost: 127.0.0.1:${rig.port}\r\nauthorization: Bearer ${TOKEN}\r\ncontent-type: application/json\r\ncontent-length: 7\r\n${extra}\r\n{"n":1}`;
@@ -152,7 +161,10 @@ t.test('what an agent answers is judged as over HTTP: bodies, statuses, headers,
   t.same((await raw('"result":{"payload":{"a": 1.0}}')).bytes.includes('"data":{"a": 1.0}'), true, 'the very bytes');
   t.match(seen[0], { params: { capability: QUERY, version: '2.1.0', payload: { q: 'é' }, headers: { 'reach-caller': CALLER } } });
   t.equal((await raw('"result":{"payload":"plain","content_type":"text/plain"}')).json.data, '"plain"');
-  t.same((await raw('"result":{"payload_base64":"AAE=","content_type":"image/png"}')).json.data, { base64: 'AAE=', content_type: 'image/png' });
+  t.same((await raw('"result":{"payload_base64":"AAE=","content_type":"image/png"}')).json.data, {
+    base64: 'AAE=',
+    content_type: 'image/png',
+  });
   t.equal((await raw('"result":{}')).json.data, null);
   t.equal((await raw('"result":{"payload":[],"headers":{"reach-definitely-success":"true"}}')).json.definitely_success, true);
   const created = await raw('"result":{"payload":1,"status":201,"headers":{"X-Own":"v"}}', { 'reach-mode': 'raw' });
@@ -180,7 +192,11 @@ t.test('what an agent answers is judged as over HTTP: bodies, statuses, headers,
   t.same(own.json.data, { code: 7, message: 'boom', data: [1] }, 'without a payload the error is the answer');
   t.equal((await raw('"error":{"code":-32601,"message":"x"}')).json.ambiguous, false, 'who serves nothing has not acted');
   const odd = await rig.invoke(QUERY, { body: '{"a":1}},"id":9,"x":{{', headers: {} });
-  t.equal((seen.at(-1) as ChannelMessage).params.payload_base64 !== undefined || odd.json.code === 4003, true, 'a payload that is no JSON cannot close the message around it');
+  t.equal(
+    (seen.at(-1) as ChannelMessage).params.payload_base64 !== undefined || odd.json.code === 4003,
+    true,
+    'a payload that is no JSON cannot close the message around it',
+  );
   await peer.close();
   await rig.finish(t, before);
 });
@@ -189,7 +205,10 @@ t.test('a caller that leaves cancels at the agent, and a late answer harms nobod
   const rig = await Rig.start(t, { table: table() });
   const others: ChannelMessage[] = [];
   const ids: number[] = [];
-  const peer = await dial(rig, serving((message) => (ids.push(message.id as number), null), others));
+  const peer = await dial(
+    rig,
+    serving((message) => (ids.push(message.id as number), null), others),
+  );
   await rig.invoke(QUERY, { payload: 1, hangUpAfterMs: 50 }).catch(() => undefined);
   await waitUntil('the agent is told', () => others.length === 1);
   t.match(others[0], { method: 'reach.cancel', params: { id: ids[0] } });
@@ -210,8 +229,9 @@ t.test('an agent streams its answer: head, pieces in order, credit as they are t
   const PIECE = Buffer.alloc(32_768, 's');
   let sent = 0;
   let id = 0;
-  let peer!: ChannelPeer;
+  const held: { peer: ChannelPeer | null } = { peer: null };
   const pump = (): void => {
+    const peer = held.peer as ChannelPeer;
     while (sent < total && (way === 'flood' || sent + PIECE.length <= WINDOW_BYTES + credit)) {
       peer.sendData(id, PIECE);
       sent += PIECE.length;
@@ -219,16 +239,18 @@ t.test('an agent streams its answer: head, pieces in order, credit as they are t
     if (sent === total && (way === 'end' || way === 'bare')) peer.send(`{"jsonrpc":"2.0","id":${id},"result":{}}`);
     if (sent === total && way === 'error') peer.send(`{"jsonrpc":"2.0","id":${id},"error":{"code":1,"message":"the model has died"}}`);
   };
-  peer = await dial(
+  const peer = await dial(
     rig,
-    (message) => {
+    (message, _payload, peer) => {
       if (message.method !== 'reach.invoke') return;
+      held.peer = peer;
       id = message.id as number;
       sent = 0;
       credit = 0;
       if (way === 'whole') peer.send(`{"jsonrpc":"2.0","id":${id},"result":{"payload":{"whole":true}}}`);
       else {
-        if (way !== 'bare') peer.send(`{"jsonrpc":"2.0","method":"reach.head","params":{"id":${id},"content_type":"text/plain","headers":{"x-model":"m"}}}`);
+        if (way !== 'bare')
+          peer.send(`{"jsonrpc":"2.0","method":"reach.head","params":{"id":${id},"content_type":"text/plain","headers":{"x-model":"m"}}}`);
         pump();
       }
     },
@@ -281,11 +303,18 @@ t.test('an agent is streamed to: frames of its stream, an end that says so, a cu
   const peer = await ChannelPeer.dial(rig.url, AGENT_TOKEN, false, {
     frame: (type, stream, payload) => void frames.push({ type, stream, text: payload.toString('utf8') }),
   });
-  const ask = async (how: string) => (await peer.ask('reach.stream', `{"capability":"nlp.answer.generate","payload":{"how":"${how}"}}`).answer).result;
+  const ask = async (how: string) =>
+    (await peer.ask('reach.stream', `{"capability":"nlp.answer.generate","payload":{"how":"${how}"}}`).answer).result;
   const first = await ask('end');
   t.match(first, { stream: 1, status: 200, content_type: 'text/plain', provider: 'nlp.writer.1' });
   await waitUntil('the end', () => frames.some(({ type }) => type === Frame.end));
-  t.equal(frames.filter(({ type }) => type === Frame.data).map(({ text }) => text).join(''), 'one two');
+  t.equal(
+    frames
+      .filter(({ type }) => type === Frame.data)
+      .map(({ text }) => text)
+      .join(''),
+    'one two',
+  );
   t.match(JSON.parse(frames.at(-1)!.text), { code: 0, provider: 'nlp.writer.1', error: null });
   frames.length = 0;
   t.equal((await ask('cut')).stream, 2);
@@ -294,8 +323,13 @@ t.test('an agent is streamed to: frames of its stream, an end that says so, a cu
   const third = await ask('hang');
   peer.send(`{"jsonrpc":"2.0","method":"reach.cancel","params":{"stream":${third.stream}}}`);
   await waitUntil('the provider is let go', () => provider.abandoned >= 1);
-  t.match((await peer.ask('reach.stream', `{"capability":"no.such.thing","payload":1}`).answer).error, { code: -32601, data: { code: 2001 } });
-  t.match((await peer.ask('reach.explain', `{"capability":"nlp.answer.generate"}`).answer).result, { would_serve: { provider: 'nlp.writer.1' } });
+  t.match((await peer.ask('reach.stream', `{"capability":"no.such.thing","payload":1}`).answer).error, {
+    code: -32601,
+    data: { code: 2001 },
+  });
+  t.match((await peer.ask('reach.explain', `{"capability":"nlp.answer.generate"}`).answer).result, {
+    would_serve: { provider: 'nlp.writer.1' },
+  });
   t.match((await peer.ask('reach.register', '{}').answer).error, { data: { code: 4003 } }, 'standalone there is nothing to register at');
   await peer.close();
   await provider.close();
@@ -305,7 +339,10 @@ t.test('an agent is streamed to: frames of its stream, an end that says so, a cu
 t.test('limits: calls under way in each direction, and a connection that only calls takes nobody’s place', async (t) => {
   const rig = await Rig.start(t, { table: table(), settings: '  channel: {in_flight: 2}' });
   const ids: number[] = [];
-  const peer = await dial(rig, serving((message) => (ids.push(message.id as number), null)));
+  const peer = await dial(
+    rig,
+    serving((message) => (ids.push(message.id as number), null)),
+  );
   const caller = await ChannelPeer.dial(rig.url, AGENT_TOKEN, false);
   const calls = [1, 2].map((n) => caller.ask('reach.invoke', `{"capability":"${QUERY}","payload":${n}}`).answer);
   await waitUntil('two are under way', () => ids.length === 2);
@@ -313,7 +350,10 @@ t.test('limits: calls under way in each direction, and a connection that only ca
   t.match(third.error, { data: { code: 3002 } }, 'of the agent');
   t.match((await rig.invoke(QUERY, { payload: 4 })).json, { code: 3003, ambiguous: false }, 'to the agent');
   for (const id of ids) peer.send(`{"jsonrpc":"2.0","id":${id},"result":{"payload":${id}}}`);
-  t.same((await Promise.all(calls)).map(({ result }) => result.data), ids);
+  t.same(
+    (await Promise.all(calls)).map(({ result }) => result.data),
+    ids,
+  );
   await caller.close();
   t.equal(channelsOf(rig).size, 1);
   await peer.close();
@@ -350,8 +390,11 @@ t.test('an agent that hangs on another sidecar is reached over its mesh port', a
   });
   const absent = await near.invoke(QUERY, { payload: 1 });
   t.match(absent.json, { code: 1001, ambiguous: false }, 'not dialled in there: it never started');
-  console.log(absent.json);t.match(absent.json.detail, /not dialled in/);
-  const peer = await dial(far, serving((_message, payload) => `"result":{"payload":{"far":${payload.toString()}}}`));
+  t.match(absent.json.detail, /not dialled in/);
+  const peer = await dial(
+    far,
+    serving((_message, payload) => `"result":{"payload":{"far":${payload.toString()}}}`),
+  );
   t.same((await near.invoke(QUERY, { payload: 2 })).json.data, { far: 2 });
   await peer.close();
   await far.stop();
@@ -360,7 +403,10 @@ t.test('an agent that hangs on another sidecar is reached over its mesh port', a
 
 t.test('presence is right in every order of table and connection', async (t) => {
   const rig = await Rig.start(t, { table: table().replace(AGENT, 'sales.other.9') });
-  const peer = await dial(rig, serving(() => '"result":{"payload":1}'));
+  const peer = await dial(
+    rig,
+    serving(() => '"result":{"payload":1}'),
+  );
   t.equal((await rig.invoke(QUERY, {})).json.code, 2003, 'another is named');
   t.equal(await rig.push(table()), 'installed');
   t.equal((await rig.invoke(QUERY, {})).status, 200, 'dialled in before the table named it');
@@ -370,13 +416,21 @@ t.test('presence is right in every order of table and connection', async (t) => 
   await waitUntil('gone', () => channelsOf(rig).size === 0);
   t.equal(await rig.push(table('', ', tags: {a: c}')), 'installed');
   t.equal((await rig.invoke(QUERY, {})).json.code, 2003, 'and brings nobody back');
-  t.match(await rig.push(table().replace('{type: channel}', '{type: channel, adress: x}')), 'refused', 'a misspelt option is refused with the table');
+  t.match(
+    await rig.push(table().replace('{type: channel}', '{type: channel, adress: x}')),
+    'refused',
+    'a misspelt option is refused with the table',
+  );
   await rig.finish(t, before);
 });
 
 t.test('signs of life overtake what waits, but never inside a frame', async (t) => {
   const written: string[] = [];
-  const socket = { writableLength: 0, writableNeedDrain: false, write: (bytes: Buffer) => (written.push(`${bytes.length}`), !(socket.writableNeedDrain = true)) };
+  const socket = {
+    writableLength: 0,
+    writableNeedDrain: false,
+    write: (bytes: Buffer) => (written.push(`${bytes.length}`), !(socket.writableNeedDrain = true)),
+  };
   const outbox = new Outbox(socket as unknown as ConstructorParameters<typeof Outbox>[0], new VirtualClock());
   outbox.send(Buffer.alloc(200_000));
   outbox.send(Buffer.alloc(10));
@@ -391,3 +445,60 @@ t.test('signs of life overtake what waits, but never inside a frame', async (t) 
   t.same(written, ['65536', '65536', '65536', '3392', '2', '10'], 'the ping stands before what had not begun');
   t.equal(outbox.bytes, 0);
 });
+
+t.test(
+  'with a registry: a registration brings a ticket, dialling in announces the agent everywhere, and a closed channel takes it away at once',
+  async (t) => {
+    const nats = await NatsServer.start(t);
+    const plane = await Plane.start(t, nats);
+    await plane.leads();
+    const joined = (name: string): Promise<Rig> =>
+      Rig.start(t, {
+        name,
+        table: 'contracts: []\nproviders: []\n',
+        settings: `  registry: {nats: "${nats.url}", env: ${ENV}}\n  mesh: {listen: "127.0.0.1:0", token: a-mesh-token}`,
+      });
+    const one = await joined('one');
+    const two = await joined('two');
+    for (const rig of [one, two]) await waitUntil('fresh', async () => (await rig.ask('/v1/health')).json.status === 'ok', 20_000);
+    const registration = {
+      contracts: [{ name: QUERY, version: '1.0.0', acl: 'public', execution: 'idempotent' }],
+      provider: { agent_id: AGENT, offers: [`${QUERY}@1.0.0`], endpoint: { type: 'channel' } },
+    };
+    const said = await one.ask('/v1/agents', { method: 'POST', payload: registration, token: AGENT_TOKEN });
+    t.match([said.status, said.json.state], [201, 'gone'], 'judged and known, and not there before it has dialled in');
+    t.match(said.json.channel.url, /\/v1\/channel$/);
+    const code = async (rig: Rig): Promise<number> => (await rig.invoke(QUERY, { payload: 1 })).json.code as number;
+    t.not(await code(two), 0);
+    const raw = await RawClient.to(one.port);
+    raw.write(handshake(one.port, '', `?ticket=${said.json.channel.ticket}`));
+    t.equal((await raw.answer()).status, 101, 'the ticket is good');
+    raw.close();
+    const answer = serving(() => '"result":{"payload":{"by":"channel"}}');
+    let peer = await dial(one, answer);
+    await waitUntil('the other sidecar can call it', async () => (await code(two)) === 0, 10_000);
+    t.equal((await two.invoke(QUERY, { payload: 1 })).json.data.by, 'channel', 'over the mesh, as every hosted agent');
+    t.equal((await one.ask('/v1/agents', { token: AGENT_TOKEN })).json.agents[0].state, 'in_force');
+    await peer.close();
+    await waitUntil('gone here', async () => (await one.ask('/v1/agents', { token: AGENT_TOKEN })).json.agents[0].state === 'gone', 1_000);
+    await waitUntil('and everywhere, long before any lease', async () => ![0, 1001].includes(await code(two)), 3_000);
+    peer = await dial(one, answer);
+    await waitUntil('back', async () => (await code(two)) === 0, 10_000);
+    // The same by a registration on the channel itself, in another version.
+    const again = JSON.stringify({
+      ...registration,
+      contracts: [{ ...registration.contracts[0], version: '1.1.0' }],
+      provider: { ...registration.provider, offers: [`${QUERY}@1.1.0`] },
+    });
+    t.match((await peer.ask('reach.register', again).answer).result, { agent: AGENT, state: 'in_force', offers: [`${QUERY}@1.1.0`] });
+    await waitUntil('in force everywhere', async () => (await two.invoke(QUERY, { payload: 1 })).json.version === '1.1.0', 10_000);
+    t.match(
+      (await peer.ask('reach.register', again.replaceAll(AGENT, 'sales.other.9')).answer).error,
+      { data: { code: 4002 } },
+      'nobody registers another',
+    );
+    await peer.close();
+    await one.stop();
+    await two.stop();
+  },
+);

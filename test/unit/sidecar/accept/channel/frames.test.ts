@@ -4,7 +4,14 @@ import t from 'tap';
 import { readRpc } from '../../../../../proto/wire/json-rpc.ts';
 import { readAsk, readContent, readHeaders } from '../../../../../sidecar/accept/channel/message.ts';
 import { quick, readQuick } from '../../../../../sidecar/accept/channel/quick-answer.ts';
-import { binaryFrame, closeFrame, controlFrame, latin1Frame, Opcode, textFrame } from '../../../../../sidecar/accept/channel/websocket-frame.ts';
+import {
+  binaryFrame,
+  closeFrame,
+  controlFrame,
+  latin1Frame,
+  Opcode,
+  textFrame,
+} from '../../../../../sidecar/accept/channel/websocket-frame.ts';
 import { type FrameSink, WebSocketReader } from '../../../../../sidecar/accept/channel/websocket-reader.ts';
 import { clientFrame, type FrameParts, serverFrames } from '../../../../support/websocket-bytes.ts';
 
@@ -51,15 +58,34 @@ const one = (parts: FrameParts): string[] => read(clientFrame(parts));
 t.test('a message comes through whatever its length, its mask and the cuts on the way', async (t) => {
   fc.assert(
     fc.property(
-      fc.array(fc.tuple(fc.nat({ max: 70_000 }).map((n) => (n % 5 === 0 ? n : n % 300)), fc.uint8Array({ minLength: 4, maxLength: 4 }), fc.boolean()), { minLength: 1, maxLength: 4 }),
+      fc.array(
+        fc.tuple(
+          fc.nat({ max: 70_000 }).map((n) => (n % 5 === 0 ? n : n % 300)),
+          fc.uint8Array({ minLength: 4, maxLength: 4 }),
+          fc.boolean(),
+        ),
+        { minLength: 1, maxLength: 4 },
+      ),
       fc.array(fc.nat({ max: 200_000 }), { maxLength: 6 }),
       (messages, cuts) => {
         const payloads = messages.map(([length], i) => Buffer.alloc(length, i % 2 === 0 ? 'héllo wörld ' : 'x').subarray(0, length));
         const sent = messages.map(([, mask, isText], i) => {
-          const payload = isText ? text(payloads[i]!.toString('latin1').slice(0, 60_000).replace(/[^a-z ]/g, '?')) : payloads[i]!;
-          return { parts: { op: isText ? 1 : 2, payload, mask: Buffer.from(mask) }, says: isText ? `text ${payload.toString('utf8')}` : `binary ${payload.toString('hex')}` };
+          const payload = isText
+            ? text(
+                payloads[i]!.toString('latin1')
+                  .slice(0, 60_000)
+                  .replace(/[^a-z ]/g, '?'),
+              )
+            : payloads[i]!;
+          return {
+            parts: { op: isText ? 1 : 2, payload, mask: Buffer.from(mask) },
+            says: isText ? `text ${payload.toString('utf8')}` : `binary ${payload.toString('hex')}`,
+          };
         });
-        const events = read(Buffer.concat(sent.map(({ parts }) => clientFrame(parts))), [...cuts].sort((a, b) => a - b));
+        const events = read(
+          Buffer.concat(sent.map(({ parts }) => clientFrame(parts))),
+          [...cuts].sort((a, b) => a - b),
+        );
         return JSON.stringify(events) === JSON.stringify(sent.map(({ says }) => says));
       },
     ),
@@ -79,7 +105,10 @@ t.test('a message in pieces is put together, with signs of life between the piec
   ]);
   t.same(read(bytes), ['ping alive?', 'pong', 'text one two thrée', 'binary 78']);
   t.same(
-    read(bytes, Array.from({ length: bytes.length }, (_, i) => i)),
+    read(
+      bytes,
+      Array.from({ length: bytes.length }, (_, i) => i),
+    ),
     ['ping alive?', 'pong', 'text one two thrée', 'binary 78'],
     'byte by byte as well',
   );
@@ -113,23 +142,35 @@ t.test('what breaks the protocol is told with its code, and nothing behind it is
     t.equal(events.length, 1, what);
     t.equal((events[0] as string).slice(0, says.length), says, `${what}: ${says}`);
   }
-  t.same(read(Buffer.concat([clientFrame({ op: 1, fin: false }), clientFrame({ op: 1 })]))[0]?.slice(0, 11), 'broken 1002', 'a message inside a message');
+  t.same(
+    read(Buffer.concat([clientFrame({ op: 1, fin: false }), clientFrame({ op: 1 })]))[0]?.slice(0, 11),
+    'broken 1002',
+    'a message inside a message',
+  );
   t.same(one({ op: 8 }), ['close 1005'], 'a close without a code is none of this');
   t.same(one({ op: 8, payload: Buffer.from([0x03, 0xe8]) }), ['close 1000']);
 });
 
 t.test('a limit counts the message, not the frame, and the head alone is enough to refuse', async (t) => {
   const half = Buffer.alloc(60_000, 'a');
-  t.match(read(Buffer.concat([clientFrame({ op: 2, fin: false, payload: half }), clientFrame({ op: 0, payload: half })])), [/^broken 1009/]);
+  t.match(read(Buffer.concat([clientFrame({ op: 2, fin: false, payload: half }), clientFrame({ op: 0, payload: half })])), [
+    /^broken 1009/,
+  ]);
   t.match(read(clientFrame({ op: 2, length: 5_000_000n, payload: text('') }).subarray(0, 14)), [/^broken 1009/]);
-  const crumbs = Buffer.concat(Array.from({ length: 17_000 }, (_, i) => clientFrame({ op: i === 0 ? 2 : 0, fin: false, payload: text('x') })));
+  const crumbs = Buffer.concat(
+    Array.from({ length: 17_000 }, (_, i) => clientFrame({ op: i === 0 ? 2 : 0, fin: false, payload: text('x') })),
+  );
   t.match(read(crumbs), [/^broken 1009 .*pieces/], 'crumbs cost more than their bytes');
 });
 
 t.test('no bytes make the reader throw, hold more than its limit, or speak after the end', async (t) => {
   fc.assert(
     fc.property(fc.uint8Array({ maxLength: 400 }), fc.array(fc.nat({ max: 400 }), { maxLength: 5 }), (bytes, cuts) => {
-      const events = read(Buffer.from(bytes), [...cuts].sort((a, b) => a - b), 200);
+      const events = read(
+        Buffer.from(bytes),
+        [...cuts].sort((a, b) => a - b),
+        200,
+      );
       const ending = events.findIndex((event) => event.startsWith('close') || event.startsWith('broken'));
       return ending < 0 || ending === events.length - 1;
     }),
@@ -141,7 +182,9 @@ t.test('no bytes make the reader throw, hold more than its limit, or speak after
 t.test('frames of ours are read by a strict client as what they are', async (t) => {
   for (const length of [0, 1, 125, 126, 65_535, 65_536, 200_000]) {
     const payload = Buffer.alloc(length, 'é').subarray(0, length);
-    const { frames, rest } = serverFrames(Buffer.concat([binaryFrame(Buffer.from([1]), payload), textFrame('a', payload, 'z'), latin1Frame('b'.repeat(length))]));
+    const { frames, rest } = serverFrames(
+      Buffer.concat([binaryFrame(Buffer.from([1]), payload), textFrame('a', payload, 'z'), latin1Frame('b'.repeat(length))]),
+    );
     t.equal(rest.length, 0);
     t.same(
       frames.map(({ op, payload }) => [op, payload.length]),
@@ -160,7 +203,8 @@ t.test('frames of ours are read by a strict client as what they are', async (t) 
 });
 
 t.test('the quick way finds in an answer what the long way finds, or nothing', async (t) => {
-  const said = (frame: string): string | null => (readQuick(Buffer.from(frame)) ? `${quick.id} ${frame.slice(quick.from, quick.to)}` : null);
+  const said = (frame: string): string | null =>
+    readQuick(Buffer.from(frame)) ? `${quick.id} ${frame.slice(quick.from, quick.to)}` : null;
   t.equal(said('{"jsonrpc":"2.0","id":7,"result":{"payload":{"a":[1,"}}"]}}}'), '7 {"a":[1,"}}"]}');
   t.equal(said(' { "jsonrpc" : "2.0", "id": 12, "result": { "payload": 1.0 } }\n'), '12 1.0', 'as other serializers write it');
   for (const other of [
@@ -180,7 +224,9 @@ t.test('the quick way finds in an answer what the long way finds, or nothing', a
     t.equal(said(other), null, other);
   fc.assert(
     fc.property(fc.jsonValue(), fc.nat(), fc.constantFrom('', ' ', '\n  '), (value, id, space) => {
-      const frame = Buffer.from(`{${space}"jsonrpc":${space}"2.0",${space}"id":${space}${id},${space}"result":${space}{"payload":${space}${JSON.stringify(value)}${space}}}`);
+      const frame = Buffer.from(
+        `{${space}"jsonrpc":${space}"2.0",${space}"id":${space}${id},${space}"result":${space}{"payload":${space}${JSON.stringify(value)}${space}}}`,
+      );
       const reading = readRpc(frame, { batch: 0 });
       if (!readQuick(frame) || reading.isBatch || reading.message.kind !== 'result') return false;
       return reading.message.id === String(quick.id) && frame.toString('utf8', quick.from, quick.to) === JSON.stringify(value);
