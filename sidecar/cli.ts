@@ -5,9 +5,11 @@ import { realClock } from '../base/clock.ts';
 import { nearest } from '../base/suggest.ts';
 import { createLog, type LogOptions } from '../base/log.ts';
 import { documentSchema } from '../proto/language/document.ts';
+import { withEndpointTypes } from '../proto/language/endpoint.ts';
 import { configSchema } from './config.ts';
 import { problemsIn, readSettings, type Started, StartRefused, startSidecar } from './sidecar.ts';
 import { wordsOfProblem } from './table/file.ts';
+import { endpointTables, registerTransports } from './transports/index.ts';
 import { packageVersion } from './version.ts';
 
 /** How long calls under way may take to end after SIGTERM; a second signal ends them at once. */
@@ -25,6 +27,11 @@ interface Options {
 }
 
 const LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'silent'] as const satisfies readonly LogOptions['level'][];
+
+/** Of a whole file, with what each transport takes. */
+function editorSchema(kind: 'settings' | 'table'): object {
+  return withEndpointTypes(kind === 'table' ? documentSchema() : configSchema(), endpointTables(registerTransports(null)));
+}
 
 const VERBS: Readonly<Record<string, Verb>> = {
   run: {
@@ -50,7 +57,7 @@ const VERBS: Readonly<Record<string, Verb>> = {
     run: ([kind = 'settings']) => {
       if (kind !== 'settings' && kind !== 'table')
         throw new StartRefused([`there is no schema of ${JSON.stringify(kind.slice(0, 40))}: settings or table`]);
-      process.stdout.write(`${JSON.stringify(kind === 'table' ? documentSchema() : configSchema(), null, 2)}\n`);
+      process.stdout.write(`${JSON.stringify(editorSchema(kind), null, 2)}\n`);
     },
   },
   sandbox: {

@@ -70,7 +70,7 @@ export interface SidecarConfig {
   readonly anonymous: string | null;
   /** Extra Host names, lower case, without port. */
   readonly allowedHosts: readonly string[];
-  readonly limits: { readonly bodyBytes: number; readonly headerBytes: number; readonly connections: number; readonly batch: number };
+  readonly limits: LimitSettings;
   readonly maxDeadlineMs: number;
   readonly maxHops: number;
   readonly retryBudget: { readonly ratio: number; readonly minPerSec: number };
@@ -79,6 +79,16 @@ export interface SidecarConfig {
   readonly connectionsPerOrigin: number;
   readonly log: { readonly level: LogLevel; readonly access: 'all' | 'errors' | 'off' };
   readonly ejection: { readonly consecutive: number; readonly forMs: number };
+}
+
+/** How much is taken in, and kept for who does not take it. */
+export interface LimitSettings {
+  readonly bodyBytes: number;
+  readonly headerBytes: number;
+  readonly connections: number;
+  readonly batch: number;
+  readonly unsentBytes: number;
+  readonly stallMs: number;
 }
 
 /** Agents that dial in. */
@@ -183,6 +193,18 @@ const limitsShape = object('map', {
     'Messages in one JSON-RPC batch; a longer one is refused whole. Each message counts against every limit by itself.',
     100,
     '100',
+  ),
+  unsent: optional(
+    size(65_536, 1_073_741_824),
+    'Answers that may wait on one gRPC connection whose client does not take them; above it new RPCs on it are refused as busy. Those under way may add three times as much.',
+    16_777_216,
+    '16MiB',
+  ),
+  stall: optional(
+    duration(100, 3_600_000),
+    'A connection (HTTP, gRPC) that takes nothing of whole answers for so long is cut off. Streams are not: there the caller sets the pace, within the deadline.',
+    10_000,
+    '10s',
   ),
 });
 
@@ -523,6 +545,8 @@ export const sidecarShape: Shape<{ readonly config: SidecarConfig; readonly tabl
       headerBytes: read.limits.header_bytes,
       connections: read.limits.connections,
       batch: read.limits.batch,
+      unsentBytes: read.limits.unsent,
+      stallMs: read.limits.stall,
     },
     maxDeadlineMs: read.max_deadline,
     maxHops: read.max_hops,

@@ -23,7 +23,8 @@ const BUNDLES: ReadonlyMap<string, string> = new Map([
 
 /** Arguments for Node to run a program of this tree, compiled or not as we are ourselves. `source` is named from this folder. */
 function nodeArgs(source: string): string[] {
-  if (EXTENSION === '.ts') return ['--import', 'tsx', join(HERE, source)];
+  // By its address: we may be run in a folder that has no such package.
+  if (EXTENSION === '.ts') return ['--import', import.meta.resolve('tsx'), join(HERE, source)];
   const bundle = BUNDLES.get(source);
   if (bundle !== undefined) return [join(HERE, bundle)];
   return ['--enable-source-maps', join(HERE, source.replace(/\.ts$/, EXTENSION))];

@@ -2,7 +2,18 @@
 import { quote } from '../../base/duration.ts';
 import { addressProblem, headerNameProblem, headerValueProblem, pathProblem, templateProblem, tidyAddress } from './http-text.ts';
 import { capabilityNameProblem } from './names.ts';
-import { BAD, type FieldTable, mapped, object, optional, type Place, readPresent, required, type Shape } from './reader.ts';
+import {
+  BAD,
+  type FieldTable,
+  mapped,
+  object,
+  optional,
+  type Place,
+  readPresent,
+  required,
+  type SchemaNode,
+  type Shape,
+} from './reader.ts';
 import { anyJson, choice, dictionary, hasKey, isPlainMap, isText, oneOf, text } from './shapes.ts';
 import type { Credential, Endpoint, HttpMapping, SecretRef } from './types.ts';
 
@@ -126,9 +137,9 @@ const address: Shape<string> = mapped(
 
 const typeField = required(
   text('the name of a transport', (value) =>
-    /^[a-z][a-z0-9_-]{0,30}$/.test(value) ? null : `${quote(value)} is not the name of a transport: write one such as http or mock`,
+    /^[a-z][a-z0-9_-]{0,30}$/.test(value) ? null : `${quote(value)} is not the name of a transport: write one such as http or grpc`,
   ),
-  'the transport: http, or mock in the sandbox',
+  'the transport: http, jsonrpc, grpc, nats, channel, or local (mock in the sandbox); each has keys of its own, see docs/transports.md',
 );
 const credentialField = optional(credential, 'A secret that the sidecar puts into every request, so that no agent holds it.', null);
 
@@ -151,11 +162,13 @@ export const httpFields = {
 
 const http = object('endpoint', httpFields);
 
-const otherFields = {
-  type: typeField,
+/** What most transports have besides their own keys. */
+export const reachedFields = {
   address: optional(text('an address'), 'Whatever the transport takes as an address.', ''),
   credential: credentialField,
 } satisfies FieldTable;
+
+const otherFields = { type: typeField, ...reachedFields } satisfies FieldTable;
 
 /** Keys that the transport itself reads and checks go to `options`. */
 function readOther(value: Readonly<Record<string, unknown>>, place: Place): Endpoint | typeof BAD {
@@ -196,7 +209,34 @@ export const endpoint: Shape<Endpoint> = {
     type: 'object',
     properties: { type: { type: 'string' } },
     required: ['type'],
-    if: { properties: { type: { const: 'http' } } },
-    then: http.schema(),
+    allOf: [{ if: { properties: { type: { const: 'http' } }, required: ['type'] }, then: http.schema() }],
   }),
 };
+
+/**
+ * The JSON Schema of a file with endpoints in it, when it is known what each transport takes. Here only http is: the others
+ * are read by their adapters, which stand above. @param tables by endpoint type, all keys but `type`.
+ */
+export function withEndpointTypes(schema: SchemaNode, tables: Readonly<Record<string, FieldTable>>): SchemaNode {
+  const more = Object.entries(tables).map(([type, fields]) => ({
+    if: { properties: { type: { const: type } }, required: ['type'] },
+    then: object('endpoint', { type: typeField, ...fields }).schema(),
+  }));
+  return deepened(schema, more) as SchemaNode;
+}
+
+function deepened(node: unknown, more: readonly SchemaNode[]): unknown {
+  if (Array.isArray(node)) return node.map((each) => deepened(each, more));
+  if (!isPlainMap(node)) return node;
+  const copy: Record<string, unknown> = {};
+  for (const [key, part] of Object.entries(node as SchemaNode)) {
+    const inner = deepened(part, more) as SchemaNode;
+    copy[key] = key === 'endpoint' && isOpen(inner) ? { ...inner, allOf: [...(inner['allOf'] as SchemaNode[]), ...more] } : inner;
+  }
+  return copy;
+}
+
+/** The schema of an endpoint, and no other property of that name. */
+function isOpen(node: SchemaNode): boolean {
+  return isPlainMap(node) && Array.isArray(node['allOf']);
+}

@@ -153,11 +153,9 @@ function readAnswer(bytes: Buffer, parts: Parts, id: RpcId | null): RpcMessage {
   if (id === null) return badAnswer(NO_ID, 'an answer has the id of its request');
   // Some peers of version 1 habits write both, one of them null.
   const failed = error !== null && !(result !== null && isNull(bytes, error));
-  if (failed && result !== null && !isNull(bytes, result))
-    return badAnswer(id, 'an answer has a result or an error, not both');
+  if (failed && result !== null && !isNull(bytes, result)) return badAnswer(id, 'an answer has a result or an error, not both');
   const body = (failed ? error : result) as Span;
-  if (body.depth > MAX_RPC_DEPTH)
-    return badAnswer(id, `the answer is nested more than ${MAX_RPC_DEPTH} levels deep`);
+  if (body.depth > MAX_RPC_DEPTH) return badAnswer(id, `the answer is nested more than ${MAX_RPC_DEPTH} levels deep`);
   if (!failed) return { kind: 'result', id, result: bytes.subarray(body.from, body.to) };
   return readError(bytes, body, id);
 }

@@ -5,8 +5,18 @@ import { Header } from '../../proto/wire/headers.ts';
 import type { HttpAnswer } from './http.ts';
 import { type Failure, ownFailure, type Result, resultFrom, type Success } from './result.ts';
 
+/** What to do about it is known here: the sidecar cannot tell how its caller was started. */
+const NO_TOKEN = 'no token was sent: set REACH_TOKEN, or the option token';
+
 /** Never null: what is not a sidecar's answer is a failure that says so. */
 export function resultIn(answer: HttpAnswer, elapsedMs: number): Result {
+  const result = resultAsTold(answer, elapsedMs);
+  if (result.ok || result.code !== Code.unauthenticated || !answer.isAnonymous) return result;
+  const { detail, message } = result.error;
+  return { ...result, error: { ...result.error, detail: `${detail || message}; ${NO_TOKEN}` } };
+}
+
+function resultAsTold(answer: HttpAnswer, elapsedMs: number): Result {
   const { headers, bytes, status } = answer;
   const json = parsed(bytes);
   const isProblem = (headers['content-type'] ?? '').startsWith('application/problem+json');

@@ -2,13 +2,14 @@
 import type { Failure } from './result.ts';
 
 export class ReachError extends Error {
-  readonly result: Failure;
+  /** Not shown with the error when it is printed: its words are in the message. */
+  declare readonly result: Failure;
 
   constructor(result: Failure, options?: ErrorOptions) {
     super(`${result.error.detail || result.error.message} (${result.code})`, options);
     // The word of the code (`none_healthy`): one kind of error each, as `DOMException` has it.
-    this.name = result.error.name;
-    this.result = result;
+    Object.defineProperty(this, 'name', { value: result.error.name, configurable: true, writable: true });
+    Object.defineProperty(this, 'result', { value: result, configurable: true, writable: true });
   }
 
   /** The number of the code; the tables are in docs/errors.md. */

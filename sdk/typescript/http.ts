@@ -19,6 +19,8 @@ export interface HttpAnswer {
   readonly status: number;
   readonly headers: IncomingMessage['headers'];
   readonly bytes: Buffer;
+  /** The question went without a credential. */
+  readonly isAnonymous: boolean;
 }
 
 export class Http {
@@ -36,7 +38,12 @@ export class Http {
       const response = await exchange.head;
       const chunks: Buffer[] = [];
       for await (const chunk of response) chunks.push(chunk as Buffer);
-      return { status: response.statusCode ?? 0, headers: response.headers, bytes: Buffer.concat(chunks) };
+      return {
+        status: response.statusCode ?? 0,
+        headers: response.headers,
+        bytes: Buffer.concat(chunks),
+        isAnonymous: exchange.isAnonymous,
+      };
     } catch (error) {
       throw exchange.failure(error);
     } finally {
@@ -57,6 +64,8 @@ export class Http {
 /** One request under way; `done` must be called, and destroys what has not come to its end. */
 export class Exchange {
   readonly head: Promise<IncomingMessage>;
+  /** It goes without a credential. */
+  readonly isAnonymous: boolean;
   readonly #settings: Settings;
   readonly #signals: readonly AbortSignal[];
   readonly #startedAt: number;
@@ -73,8 +82,10 @@ export class Exchange {
     this.#settings = settings;
     this.#signals = ask.signals;
     this.#startedAt = clock.now();
-    const headers = { ...ask.headers };
+    const headers: Record<string, string> = {};
+    for (const [name, value] of Object.entries(ask.headers)) headers[name] = wireText(value);
     if (token !== '' && headers['authorization'] === undefined) headers['authorization'] = `Bearer ${token}`;
+    this.isAnonymous = headers['authorization'] === undefined;
     if (ask.body !== null) headers['content-length'] = String(ask.body.length);
     const request = httpRequest({ host, port, agent, method: ask.method, path: ask.path, headers });
     this.#request = request;
@@ -137,4 +148,11 @@ export class Exchange {
     this.#request.destroy(this.#stopped);
     this.#response?.destroy(this.#stopped);
   }
+}
+
+const ASCII = /^[\x20-\x7e]*$/;
+
+/** As UTF-8, one character a byte: what curl and the Python SDK send for the same text, so that it is the same key everywhere. */
+function wireText(value: string): string {
+  return ASCII.test(value) ? value : Buffer.from(value, 'utf8').toString('latin1');
 }

@@ -187,7 +187,8 @@ function isFailed(response: IncomingMessage): boolean {
 
 /** A problem document, or the agent's own answer with its code in the headers. */
 function failureIn(response: IncomingMessage, bytes: Buffer, exchange: Exchange): Failure {
-  const told = resultIn({ status: response.statusCode ?? 0, headers: response.headers, bytes }, exchange.elapsedMs);
+  const { isAnonymous, elapsedMs } = exchange;
+  const told = resultIn({ status: response.statusCode ?? 0, headers: response.headers, bytes, isAnonymous }, elapsedMs);
   return told.ok ? cutOf(exchange) : told;
 }
 

@@ -44,6 +44,10 @@ export interface RegistryDoor {
 export interface ChannelDoor {
   /** How many are open. */
   readonly size: number;
+  /** Of these, such as take calls. */
+  readonly serving: number;
+  /** Bytes that wait for agents which do not read, over all channels. */
+  readonly waitingBytes: number;
   /** A ticket with which this agent can dial in, at the address by which the request has come. */
   offer(agentId: string, request: IncomingMessage): { readonly url: string; readonly ticket: string; readonly expires_in_ms: number };
 }

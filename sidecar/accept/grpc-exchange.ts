@@ -8,6 +8,7 @@ import { gunzip, inflate } from 'node:zlib';
 import { nextTurn, type Timer } from '../../base/clock.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import type { Front } from './front.ts';
+import type { Backlog } from './grpc-backlog.ts';
 import { type Metadata, readMetadata } from './grpc-request.ts';
 import { OK, refusalTrailers, Status, type Trailers } from './grpc-status.ts';
 import type { Stoppable } from './line.ts';
@@ -16,6 +17,8 @@ import type { Stoppable } from './line.ts';
 export const PREFIX_BYTES = 5;
 /** The request of an RPC with one: as long as HTTP gives a request. */
 const REQUEST_MS = 60_000;
+/** One write to the stream. Small enough that a slow client shows within the stall limit that it takes something. */
+const SLICE_BYTES = 65_536;
 const ENCODINGS = 'identity,gzip,deflate';
 
 const HEAD: OutgoingHttpHeaders = Object.freeze({
@@ -44,7 +47,7 @@ function onClose(this: Owned): void {
 }
 
 function onDrain(this: Owned): void {
-  this[EXCHANGE]?.onDrain?.();
+  this[EXCHANGE]?.drained();
 }
 
 function onWantTrailers(this: Owned): void {
@@ -68,21 +71,38 @@ export class Exchange {
   work: Stoppable | null = null;
   /** Called when the client takes more after `send` gave false. */
   onDrain: (() => void) | null = null;
+  /** In the connection's list. */
+  place = 0;
+  readonly #backlog: Backlog;
   readonly #taker: Taker;
   readonly #maxMessageBytes: number;
   readonly #chunks: Buffer[] = [];
   #chunkBytes = 0;
   #saidAll = false;
   #inflating = false;
+  /** What the stream has not been given yet, in slices. */
+  #queue: Buffer[] | null = null;
+  #queuedBytes = 0;
+  /** As the connection knows it. */
+  #countedBytes = 0;
   #isHeadOut = false;
   #isOver = false;
+  #isClosed = false;
   #trailers: Trailers = OK;
   #timer: Timer | null = null;
 
   /** @param slow true: the client may take its time between messages. */
-  constructor(front: Front, stream: ServerHttp2Stream, rawHeaders: readonly string[], taker: Taker, slow: boolean) {
+  constructor(
+    front: Front,
+    stream: ServerHttp2Stream,
+    rawHeaders: readonly string[],
+    taker: Taker,
+    { slow, backlog }: { readonly slow: boolean; readonly backlog: Backlog },
+  ) {
     this.front = front;
     this.stream = stream;
+    this.#backlog = backlog;
+    backlog.opened(this);
     this.#taker = taker;
     this.openedAt = front.engine.clock.now();
     this.metadata = readMetadata(rawHeaders);
@@ -111,16 +131,35 @@ export class Exchange {
   send(message: Uint8Array): boolean {
     if (this.#isGone) return true;
     this.#openHead();
-    return this.stream.write(framed(message));
+    return this.#write(framed(message));
+  }
+
+  /**
+   * True when an answer of so many bytes was given up, because the client does not take those that wait already. What was
+   * asked for has been done, so the status says that nobody knows.
+   */
+  givesUp(bytes: number): boolean {
+    if (this.#isGone || bytes <= SLICE_BYTES || this.#backlog.hasRoomFor(bytes)) return false;
+    this.front.observation.metrics.requestRefused('unsent');
+    const words = `the answer of ${bytes} bytes is given up: ${this.#backlog.bytes} bytes of others wait on this connection to be taken`;
+    this.fail(refusalTrailers(Code.response_too_large, words, 0, Status.resource_exhausted, true));
+    return true;
   }
 
   /** The last message, and the good end. */
   finish(message: Uint8Array | null): void {
     if (this.#isGone) return;
+    const bytes = message === null ? 0 : PREFIX_BYTES + message.length;
     this.#openHead();
     this.#over();
-    if (message === null) this.stream.end();
-    else this.stream.end(framed(message));
+    if (message === null) this.#end();
+    else if (this.#queue === null && bytes <= SLICE_BYTES) {
+      this.stream.end(framed(message));
+      this.count();
+    } else {
+      this.#write(framed(message));
+      this.#end();
+    }
   }
 
   /** Ends with a status that is not OK; messages sent before it get there before it. */
@@ -129,7 +168,7 @@ export class Exchange {
     this.#trailers = trailers;
     this.#over();
     const { stream } = this;
-    if (this.#isHeadOut) stream.end();
+    if (this.#isHeadOut) this.#end();
     else stream.respond({ ...HEAD, ...trailers }, TRAILERS_ONLY);
     if (this.#saidAll) return;
     // The client is still sending: it is told that nobody reads it, after it was told why.
@@ -141,6 +180,51 @@ export class Exchange {
     this.fail(refusalTrailers(code, detail, retryAfterMs, status));
   }
 
+  /** Bytes that were written and have not left; told to the connection. */
+  count(): number {
+    const bytes = this.#isClosed ? 0 : this.stream.writableLength + this.#queuedBytes;
+    this.#backlog.changed(bytes - this.#countedBytes);
+    this.#countedBytes = bytes;
+    return bytes;
+  }
+
+  #write(bytes: Buffer): boolean {
+    if (this.#queue !== null || bytes.length > SLICE_BYTES) {
+      const queue = (this.#queue ??= []);
+      for (let at = 0; at < bytes.length; at += SLICE_BYTES) queue.push(bytes.subarray(at, at + SLICE_BYTES));
+      this.#queuedBytes += bytes.length;
+      if (!this.stream.writableNeedDrain) this.#writeQueued();
+    } else this.stream.write(bytes);
+    this.count();
+    return this.#queue === null && !this.stream.writableNeedDrain;
+  }
+
+  #writeQueued(): void {
+    const queue = this.#queue as Buffer[];
+    const { stream } = this;
+    while (queue.length > 0 && !stream.writableNeedDrain) {
+      const slice = queue.shift() as Buffer;
+      this.#queuedBytes -= slice.length;
+      stream.write(slice);
+    }
+    if (queue.length === 0) this.#queue = null;
+  }
+
+  /** After all that was written. */
+  #end(): void {
+    if (this.#queue === null) this.stream.end();
+  }
+
+  drained(): void {
+    this.#backlog.taken();
+    if (this.#queue !== null) {
+      this.#writeQueued();
+      if (this.#queue === null && this.#isOver) this.stream.end();
+    }
+    this.count();
+    if (this.#queue === null && !this.stream.writableNeedDrain) this.onDrain?.();
+  }
+
   #openHead(): void {
     if (this.#isHeadOut) return;
     this.#isHeadOut = true;
@@ -150,6 +234,7 @@ export class Exchange {
 
   #over(): void {
     this.#isOver = true;
+    if (!this.#isClosed) this.#backlog.ending();
     this.work = null;
     this.onDrain = null;
     this.#timer?.cancel();
@@ -168,6 +253,11 @@ export class Exchange {
   closed(): void {
     this.#timer?.cancel();
     const { work } = this;
+    this.#isClosed = true;
+    this.#queue = null;
+    this.#queuedBytes = 0;
+    this.count();
+    this.#backlog.closed(this, this.#isOver);
     if (this.#isOver) return;
     this.#over();
     work?.cancel();

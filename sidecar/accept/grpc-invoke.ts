@@ -101,6 +101,7 @@ export function answer(exchange: Exchange, call: Call, form: Form): void {
     exchange.fail(failureTrailers(result));
     return;
   }
+  if (exchange.givesUp(bytesOf(call).length)) return;
   exchange.finish(InvokeReply.write({ ...resultFields(result, contentTypeOf(call)), output: outputOf(result, form) }));
 }
 

@@ -50,15 +50,27 @@ export type Trailers = Readonly<Record<string, string>>;
 export const OK: Trailers = Object.freeze({ [STATUS]: '0' });
 
 /** For what never became a call. `status` is the code's own unless another fits better. */
-export function refusalTrailers(code: Code, detail: string, retryAfterMs: number, status: number = codeEntry(code).grpc): Trailers {
+export function refusalTrailers(
+  code: Code,
+  detail: string,
+  retryAfterMs: number,
+  status: number = codeEntry(code).grpc,
+  isAmbiguous = false,
+): Trailers {
   const entry = codeEntry(code);
-  const trailers = begin(status, entry, detail, retryAfterMs, entry.retryable);
+  const trailers = begin(status, entry, detail, retryAfterMs, entry.retryable && !isAmbiguous);
   trailers[Header.code] = String(code);
-  trailers[Header.ambiguous] = 'false';
+  trailers[Header.ambiguous] = String(isAmbiguous);
   if (detail !== '') trailers[Header.detail] = headerText(detail);
   if (retryAfterMs > 0) trailers[Header.retryAfterMs] = String(Math.ceil(retryAfterMs));
-  const info = errorInfo(entry, [Header.code, String(code), Header.ambiguous, 'false']);
-  const failure = { code, name: entry.name, retryable: entry.retryable, detail: cut(detail, MAX_WORDS_CHARS) };
+  const info = errorInfo(entry, [Header.code, String(code), Header.ambiguous, String(isAmbiguous)]);
+  const failure = {
+    code,
+    name: entry.name,
+    retryable: entry.retryable && !isAmbiguous,
+    ambiguous: isAmbiguous,
+    detail: cut(detail, MAX_WORDS_CHARS),
+  };
   trailers[DETAILS] = details(status, messageOf(entry, detail), info, retryAfterMs, failure);
   return trailers;
 }

@@ -46,9 +46,11 @@ function answerWhole(exchange: Exchange, call: Call, form: Form): void {
     exchange.fail(failureTrailers(result));
     return;
   }
+  const body = call.staticBody ?? (call.reply as Reply).body;
+  if (exchange.givesUp(body.length)) return;
   const pieces = new Pieces(call, form);
   exchange.send(pieces.head());
-  pieces.send(exchange, call.staticBody ?? (call.reply as Reply).body);
+  pieces.send(exchange, body);
   pieces.end(exchange);
 }
 

@@ -22,6 +22,7 @@ import type { Listen } from '../../proto/language/process-shapes.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import type { GrpcConfig } from '../config.ts';
 import type { Front } from './front.ts';
+import { Backlog } from './grpc-backlog.ts';
 import { Exchange, isGrpc, type Taker } from './grpc-exchange.ts';
 import { check, watch } from './grpc-health.ts';
 import { explain, invoke, notNow } from './grpc-invoke.ts';
@@ -39,8 +40,16 @@ const PING_EVERY_MS = 60_000;
 const PING_MS = 20_000;
 /** Libraries ping every ten seconds at the most; whoever does it so often in one second means something else. */
 const MAX_PINGS_PER_SEC = 50;
-/** What one connection's frames may hold in memory, in MiB: many answers of some MiB at once. */
+/**
+ * What the platform may hold for one connection, in MiB. It refuses without a word, so our own limits lie below it: a
+ * stream gives it one slice of its answer at a time.
+ */
 const MAX_SESSION_MIB = 512;
+/** How often to look for connections that do not take their answers. */
+const LOOK_EVERY_MS = 1_000;
+
+/** A client that reads has made room by then. */
+const RETRY_MS = 1_000;
 
 const SERVICE = 'agentreach.v1.Reach';
 const SERVICES: ReadonlySet<string> = new Set([SERVICE]);
@@ -106,13 +115,21 @@ function keepsNoMessages(exchange: Exchange): void {
   if (!notNow(exchange)) exchange.refuse(Code.delivery_unavailable, NO_MESSAGES);
 }
 
+interface Connection {
+  readonly socket: Socket;
+  readonly backlog: Backlog;
+}
+
 /** The open port. */
 export class GrpcPort {
   readonly #front: Front;
   readonly #guard: LocalGuard;
   readonly #server: Http2Server;
   readonly #sockets = new Set<Socket>();
-  readonly #sessions = new Set<ServerHttp2Session>();
+  readonly #sessions = new Map<ServerHttp2Session, Connection>();
+  /** Whose session is made next: the platform does so in the same turn. */
+  #arriving: Socket | null = null;
+  #looking: Timer | null = null;
   /** RPCs that are no calls and may last as long as their clients like: they end when the port closes. */
   readonly #lasting = new Set<Exchange>();
   #address: Listen;
@@ -128,7 +145,7 @@ export class GrpcPort {
       settings: { maxConcurrentStreams: config.streams, maxHeaderListSize: limits.headerBytes },
     });
     this.#server.maxConnections = limits.connections;
-    this.#server.on('connection', (socket: Socket) => this.#connected(socket));
+    this.#server.prependListener('connection', (socket: Socket) => this.#connected(socket));
     this.#server.on('session', (session) => this.#opened(session));
     this.#server.on('stream', (stream: ServerHttp2Stream, headers: IncomingHttpHeaders, _flags: number, ...rest: unknown[]) =>
       this.#asked(stream, headers, rest[0] as string[]),
@@ -174,9 +191,9 @@ export class GrpcPort {
       exchange.refuse(Code.blocked_by_operator, 'this sidecar is stopping');
       work?.cancel();
     }
-    for (const session of this.#sessions) session.close();
+    for (const session of this.#sessions.keys()) session.close();
     const grace = this.#front.engine.clock.after(graceMs, () => {
-      for (const session of this.#sessions) session.destroy();
+      for (const session of this.#sessions.keys()) session.destroy();
       for (const socket of this.#sockets) socket.destroy();
     });
     await closed;
@@ -185,6 +202,7 @@ export class GrpcPort {
   }
 
   #connected(socket: Socket): void {
+    this.#arriving = socket;
     this.#sockets.add(socket);
     // Trailers are a write of their own: they must not wait for the peer to acknowledge the one before.
     socket.setNoDelay(true);
@@ -195,13 +213,35 @@ export class GrpcPort {
   }
 
   #opened(session: ServerHttp2Session): void {
-    this.#sessions.add(session);
+    this.#sessions.set(session, { socket: this.#arriving as Socket, backlog: new Backlog(this.#front.engine.config.limits.unsentBytes) });
+    this.#looking ??= this.#front.engine.clock.after(LOOK_EVERY_MS, () => this.#look());
     const liveness = new Liveness(this.#front, session);
     session.once('close', () => {
       liveness.stop();
       this.#sessions.delete(session);
+      if (this.#sessions.size > 0) return;
+      this.#looking?.cancel();
+      this.#looking = null;
     });
     session.on('error', () => session.destroy());
+  }
+
+  #look(): void {
+    const { clock, config } = this.#front.engine;
+    const { stallMs } = config.limits;
+    const now = clock.now();
+    for (const [session, { socket, backlog }] of this.#sessions) {
+      if (session.destroyed) {
+        // It waits for the peer to take what was written, and that may never be.
+        socket.destroy();
+        continue;
+      }
+      if (backlog.stalledMs(now) < stallMs) continue;
+      this.#front.observation.metrics.requestRefused('stalled');
+      session.goaway(constants.NGHTTP2_ENHANCE_YOUR_CALM, 0, Buffer.from('answers are not taken'));
+      session.destroy();
+    }
+    this.#looking = clock.after(LOOK_EVERY_MS, () => this.#look());
   }
 
   #asked(stream: ServerHttp2Stream, headers: IncomingHttpHeaders, rawHeaders: readonly string[]): void {
@@ -215,6 +255,10 @@ export class GrpcPort {
       return;
     }
     const refused = this.#problem(headers);
+    const connection = this.#sessions.get(stream.session as ServerHttp2Session);
+    // Gone before it was looked at.
+    if (connection === undefined || stream.destroyed) return;
+    const { backlog } = connection;
     const path = headers[':path'] ?? '';
     const found = METHODS.get(path);
     if (refused !== null || found === undefined) {
@@ -223,11 +267,17 @@ export class GrpcPort {
         refused === null
           ? refusalTrailers(Code.invalid_request, `there is no method ${path.slice(0, 200)} here`, 0, Status.unimplemented)
           : refusalTrailers(refused.status === 403 ? Code.forbidden : Code.invalid_request, refused.detail, 0);
-      new Exchange(this.#front, stream, rawHeaders, NOBODY, true).fail(trailers);
+      new Exchange(this.#front, stream, rawHeaders, NOBODY, { slow: true, backlog }).fail(trailers);
       return;
     }
     const { method, each } = found;
-    const exchange = new Exchange(this.#front, stream, rawHeaders, each ? new Each(method) : new One(method), each);
+    const taker = backlog.isFull ? NOBODY : each ? new Each(method) : new One(method);
+    const exchange = new Exchange(this.#front, stream, rawHeaders, taker, { slow: each, backlog });
+    if (taker === NOBODY) {
+      metrics.requestRefused('unsent');
+      exchange.refuse(Code.caller_busy, `this connection has not taken ${backlog.bytes} bytes of its answers: read them first`, RETRY_MS);
+      return;
+    }
     if (each || path === '/grpc.health.v1.Health/Watch') this.#last(exchange);
     // Nothing is to be heard first: the channel is not served at all.
     if (path === `/${SERVICE}/Channel`) keepsNoMessages(exchange);

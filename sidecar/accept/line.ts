@@ -12,16 +12,30 @@ export interface Stoppable {
 }
 
 const LINE = Symbol('line');
+/** Clients that pipeline at all have a handful of requests under way on a connection. */
+const MAX_PIPELINED = 64;
 
 export class Line {
   #one: Stoppable | null = null;
   /** Pipelined requests are under way at once; the usual case is one. */
   #more: Set<Stoppable> | null = null;
+  /** Requests whose answers are not out. */
+  #open = 0;
   /** A request on this connection was refused for its framing: what follows on it is not to be believed. */
   doomed = false;
 
   get isIdle(): boolean {
     return this.#one === null && (this.#more === null || this.#more.size === 0);
+  }
+
+  /** False when this connection has asked for too much ahead of its answers: they all wait in memory for the first one. */
+  opens(): boolean {
+    return ++this.#open <= MAX_PIPELINED;
+  }
+
+  /** An answer is out, or nobody is there to take it. */
+  answered(): void {
+    this.#open--;
   }
 
   add(work: Stoppable): void {

@@ -3,14 +3,41 @@
  * clients offer with every request, is passed over as RFC 9110 allows; since the platform stops reading a connection at such
  * a request once anybody listens for them, its head is given back without the offer and read again.
  */
-import type { IncomingMessage, Server } from 'node:http';
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Code } from '../../proto/wire/codes.ts';
 import { plainProblem } from '../call/result.ts';
 import { PROBLEM_TYPE } from './answer.ts';
 
 export function isForWebSocket(request: IncomingMessage): boolean {
-  return request.headers.upgrade?.trim().toLowerCase() === 'websocket';
+  return (
+    request.headers.upgrade
+      ?.toLowerCase()
+      .split(',')
+      .some((each) => each.trim() === 'websocket') ?? false
+  );
+}
+
+type Answering = Socket & { readonly _httpMessage?: ServerResponse | null };
+
+/**
+ * Goes on when what was asked before on this connection has been answered: an answer that is still under way would come
+ * behind the new protocol's first bytes, or find nobody that sends it. Until then nothing more is read.
+ */
+export function whenAnswered(socket: Socket, goOn: () => void): void {
+  const answer = (socket as Answering)._httpMessage ?? null;
+  if (answer === null) {
+    if (socket.writable) goOn();
+    else socket.destroy();
+    return;
+  }
+  // The platform has taken its own listener off, and a long answer waits for room.
+  const drained = (): void => void answer.emit('drain');
+  socket.on('drain', drained);
+  answer.once('finish', () => {
+    socket.off('drain', drained);
+    whenAnswered(socket, goOn);
+  });
 }
 
 /** Lets the server read the request once more, without the offer; whatever stands behind it follows. */

@@ -525,7 +525,15 @@ function schemas(): Json {
       table_stale_because: { ...textOrNull, description: 'Why the table may not be the newest; null when it is.' },
       table_stale_for_ms: ms,
     }),
-    Capabilities: object({ caller: text, table_version: count, capabilities: list(ref('schemas/Capability')) }),
+    Capabilities: object({
+      caller: text,
+      table_version: count,
+      serves: {
+        description: 'What the table has the caller itself for, as a provider; null when it is none.',
+        oneOf: [object({ endpoint: text, offers: list(text) }), { type: 'null' }],
+      },
+      capabilities: list(ref('schemas/Capability')),
+    }),
     Capability: object({
       name: text,
       aliases: list(text),

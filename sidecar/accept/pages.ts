@@ -1,6 +1,7 @@
 /** What can be read of a sidecar without calling anybody: who would serve, what may be called, how it is doing. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Code, codeEntry } from '../../proto/wire/codes.ts';
+import type { ProviderRecord } from '../../proto/language/types.ts';
 import type { Call } from '../call/call.ts';
 import type { Principal } from '../call/principal.ts';
 import { admittedBy, type Capability, type Version } from '../table/snapshot.ts';
@@ -58,7 +59,14 @@ export function capabilities(front: Front, request: IncomingMessage, response: S
     if (versions.length > 0)
       shown.push({ name: capability.name, aliases: aliasesOf(capability), default_range: capability.defaultRange, versions });
   }
-  json(response, 200, { caller: principal.agent, table_version: table.version, capabilities: shown });
+  const serves = servesOf(table.providers.get(principal.agent)?.record);
+  json(response, 200, { caller: principal.agent, table_version: table.version, serves, capabilities: shown });
+}
+
+/** What the table has the caller itself for: an agent can see that it is called for what it serves. null = for nothing. */
+function servesOf(record: ProviderRecord | undefined): object | null {
+  if (record === undefined) return null;
+  return { endpoint: record.endpoint.type, offers: record.offers.map(({ name, version }) => `${name}@${version}`) };
 }
 
 function mayCall(version: Version, principal: Principal): boolean {
@@ -138,7 +146,7 @@ export async function metrics(front: Front, response: ServerResponse): Promise<v
         rejected: front.table.refusals,
         isStale: front.table.staleBecause !== '' || !front.table.ready,
       },
-      channels: front.channels?.size ?? 0,
+      channels: front.channels,
       registry: front.registry?.client.status() ?? null,
       breakers: view.cells(),
       providers: view.providers(),

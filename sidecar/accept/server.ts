@@ -7,7 +7,7 @@ import { createServer, type IncomingMessage, type RequestListener, type Server, 
 import type { AddressInfo, Socket } from 'node:net';
 import { type FastifyError, type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from 'fastify';
 import type { Timer } from '../../base/clock.ts';
-import { Code } from '../../proto/wire/codes.ts';
+import { Code, codeEntry } from '../../proto/wire/codes.ts';
 import { plainProblem } from '../call/result.ts';
 import type { Listen } from '../../proto/language/process-shapes.ts';
 import { PROBLEM_TYPE, refuse } from './answer.ts';
@@ -15,7 +15,7 @@ import { type BodyDone, readBody } from './body.ts';
 import type { Front } from './front.ts';
 import type { Refusal } from '../../base/host-guard.ts';
 import { type Line, lineOf, openLine } from './line.ts';
-import { isForWebSocket, readAgainWithout, refuseUpgrade } from './offer.ts';
+import { isForWebSocket, readAgainWithout, refuseUpgrade, whenAnswered } from './offer.ts';
 
 /** Longer than the pools of usual HTTP clients keep a connection, so that the client is the one who closes it. */
 const KEEP_ALIVE_MS = 75_000;
@@ -29,6 +29,9 @@ const CHECK_EVERY_MS = 1_000;
 const LOOK_EVERY_MS = 20;
 /** A target is at most three segments of 63 and a range; the router's own limit must lie above the name stage's. */
 const MAX_TARGET_CHARS = 8_192;
+
+/** The parser's word for a connection that begins as HTTP/2 does. */
+const HTTP2_PREFACE = 'HPE_PAUSED_H2_UPGRADE';
 
 /** Only the agents' port has it. */
 const GUIDE = '/v1/openapi.json';
@@ -68,6 +71,7 @@ export class Port {
   readonly #upgrades: UpgradeDoor | null;
   #address: { readonly host: string; readonly port: number };
   #whenEmpty: (() => void) | null = null;
+  #hasToldOfHttp2 = false;
 
   constructor(front: Front, options: PortOptions) {
     this.#front = front;
@@ -212,6 +216,10 @@ export class Port {
       return;
     }
     line.doomed = true;
+    if (error.code === HTTP2_PREFACE) {
+      this.#spokeHttp2(socket);
+      return;
+    }
     const { status, code, detail, reason } = this.#whatWasWrong(error);
     this.#front.observation.metrics.requestRefused(reason);
     const body = plainProblem(code, status, detail);
@@ -219,6 +227,22 @@ export class Port {
       `HTTP/1.1 ${status} ${REASONS[status] ?? 'Bad Request'}\r\nconnection: close\r\ncontent-type: ${PROBLEM_TYPE}\r\ncontent-length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
       () => socket.destroy(),
     );
+  }
+
+  /**
+   * No answer: clients of HTTP/2 take one in HTTP/1.1 for a server that is not up yet and try again until their patience
+   * ends, and one in HTTP/2 for a server that is up and come back at once. A connection that is closed they take for a no.
+   */
+  #spokeHttp2(socket: Socket): void {
+    const { observation, engine } = this.#front;
+    observation.metrics.requestRefused('http2');
+    if (!this.#hasToldOfHttp2) {
+      this.#hasToldOfHttp2 = true;
+      const { grpc } = engine.config;
+      const where = grpc === null ? 'sidecar.grpc opens one, and none is set' : `it listens at ${grpc.listen.host}:${grpc.listen.port}`;
+      observation.hint(`a client spoke HTTP/2 to a port for HTTP/1.1 and was let go; gRPC has a port of its own: ${where}`);
+    }
+    socket.end(() => socket.destroy());
   }
 
   #whatWasWrong(error: NodeJS.ErrnoException): { status: number; code: Code; detail: string; reason: string } {
@@ -262,6 +286,7 @@ function methodsAt(routes: readonly string[], path: string): string[] {
   return [...methods];
 }
 
+const TOO_FAR_AHEAD = 'too many requests were sent on this connection ahead of their answers: wait for some';
 const REASONS: Readonly<Record<number, string>> = { 400: 'Bad Request', 408: 'Request Timeout', 431: 'Request Header Fields Too Large' };
 
 function serverFor(handler: RequestListener, { guard, proxy, upgrades }: PortOptions, headerBytes: number, front: Front): Server {
@@ -278,17 +303,49 @@ function serverFor(handler: RequestListener, { guard, proxy, upgrades }: PortOpt
   const server = createServer(options, (request: IncomingMessage, response: ServerResponse) => {
     const line = lineOf(request.socket);
     if (line.doomed) return;
+    response.on('close', answered);
+    if (!line.opens()) {
+      line.doomed = true;
+      front.observation.metrics.requestRefused('pipelined');
+      refuse(response, Code.caller_busy, codeEntry(Code.caller_busy).http, TOO_FAR_AHEAD, 'close');
+      return;
+    }
     const refusal = guard(request);
     if (refusal !== null) turnAway(front, line, response, refusal);
     else if (proxy?.isMeant(request) === true) proxy.serve(request, response);
     else handler(request, response);
   });
+  server.timeout = front.engine.config.limits.stallMs;
+  server.on('timeout', (socket: Socket) => untouched(front, server.timeout, socket));
   if (upgrades !== undefined)
-    server.on('upgrade', (request: IncomingMessage, socket: Socket, head: Buffer) =>
-      takeUpgrade(front, server, guard, upgrades, request, socket, head),
-    );
+    server.on('upgrade', (request: IncomingMessage, socket: Socket, head: Buffer) => {
+      socket.on('error', ignore);
+      whenAnswered(socket, () => takeUpgrade(front, server, guard, upgrades, request, socket, head));
+    });
   if (proxy !== undefined) server.on('connect', (request: IncomingMessage, socket: Socket) => proxy.tunnel(request, socket));
   return server;
+}
+
+function answered(this: ServerResponse): void {
+  lineOf(this.req.socket).answered();
+}
+
+/**
+ * Nothing has moved on a connection for a while: it waits for its next request and has done so for too long, or it does not
+ * take what was written. The platform counts bytes of an unfinished write as movement, so a slow reader is not meant. While
+ * work is under way it is left alone: a provider may take its time, and of a stream the caller may.
+ */
+function untouched(front: Front, stallMs: number, socket: Socket): void {
+  if (socket.timeout !== stallMs) {
+    socket.destroy();
+    return;
+  }
+  if (socket.writableLength > 0 && lineOf(socket).isIdle) {
+    front.observation.metrics.requestRefused('stalled');
+    socket.destroy();
+    return;
+  }
+  socket.setTimeout(stallMs);
 }
 
 /** The platform hands out connections that offer another protocol before anybody has looked at them: the guard looks here. */
@@ -301,7 +358,6 @@ function takeUpgrade(
   socket: Socket,
   head: Buffer,
 ): void {
-  socket.on('error', ignore);
   if (lineOf(socket).doomed) {
     socket.destroy();
     return;

@@ -127,8 +127,10 @@ export class Call {
   status = 0;
   /** When to come back, as the provider or a stage said; 0 = unknown. */
   retryAfterMs = 0;
-  /** The half-open provider at which this call began a conversation, so that it can be taken back; null = none. */
+  /** Where this call began a conversation, so that it can be taken back; null = it goes on with one, or has no key. */
   begunAt: Candidate | null = null;
+  /** It began there to find out whether that provider has recovered. */
+  begunAsProbe = false;
   /** The provider said that nobody should repeat this. */
   noRetry = false;
   /** The provider asked for by name (`Reach-Pin`), or by a fallback step. */

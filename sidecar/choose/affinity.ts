@@ -120,7 +120,11 @@ export class Affinity {
     const first = view.version.settings.load === 'primary_backup' ? firstOf(call, view, now) : null;
     const candidate = first ?? this.#hashed(call, view, key, now);
     if (candidate === null) return NOBODY;
-    if (!dry) this.#bindings.bind(key, candidate.provider, over);
+    if (!dry) {
+      this.#bindings.bind(key, candidate.provider, over);
+      call.begunAt = candidate;
+      call.begunAsProbe = false;
+    }
     const agentId = candidate.provider.agentId;
     if (gone !== null) return { candidate, verdict: new Verdict(Reasons.rebound, agentId, gone), holder: null };
     return { candidate, verdict: new Verdict(first === null ? Reasons.begun : Reasons.begunFirst, agentId, view.usable), holder: null };
@@ -137,11 +141,12 @@ export class Affinity {
     if (!dry) {
       this.#bindings.bind(key, candidate.provider);
       call.begunAt = candidate;
+      call.begunAsProbe = true;
     }
     return { candidate, verdict: new Verdict(Reasons.probe, candidate.provider.agentId, view.usable), holder: null };
   }
 
-  /** The first call of a conversation that began at a half-open provider has failed there: the conversation is free again. */
+  /** The first call of a conversation has found nobody where it was to begin: the conversation is free again. */
   forget(call: Call, key: string): void {
     if (call.begunAt === null) return;
     this.#bindings.unbind(key, call.begunAt.provider.agentId);

@@ -17,6 +17,7 @@
 import type { Clock } from '../../base/clock.ts';
 import { type Random, SeededRandom } from '../../base/random.ts';
 import { hash32 } from '../../base/rendezvous.ts';
+import { Code } from '../../proto/wire/codes.ts';
 import { Header } from '../../proto/wire/headers.ts';
 import { type Call, headerOf } from '../call/call.ts';
 import { Verdict } from '../call/verdict.ts';
@@ -63,12 +64,9 @@ export class Chooser {
     return this.#choose(call, now, this.#live);
   }
 
-  /** The call has ended: a conversation that it began at a half-open provider goes on there only if that one answered. */
+  /** The call has ended: a conversation that it began somewhere goes on there only if there was somebody. */
   ended(call: Call): void {
-    if (call.begunAt === null) return;
-    const last = call.attempts[call.attempts.length - 1];
-    if (last !== undefined && last.candidate === call.begunAt && (last.code === 0 || (last.started === 'done' && last.status < 500)))
-      return;
+    if (call.begunAt === null || hasBegun(call)) return;
     const key = keyOf(call, call.begunAt.version);
     if (key !== null) this.#affinity.forget(call, key);
   }
@@ -105,24 +103,37 @@ export class Chooser {
 
   #choose(call: Call, now: number, mode: Mode): Verdict {
     const version = call.lines[call.lineIndex] as Version;
-    const view = this.#lines.viewOf(call, version, now);
-    if (call.execution !== 'once' && !mode.dry) view.state.repeatableAt = now;
     const pin = pinOf(call);
-    if (pin !== null) return this.#pinned(call, view, pin, now);
     const key = keyOf(call, version);
-    if (key !== null && call.begunAt !== null && !mode.dry) this.#affinity.forget(call, key);
+    const isPlain = pin === null && key === null && call.attempts.length === 0 && !mode.dry;
+    const view = isPlain ? this.#lines.recentOf(call, version, now) : this.#lines.viewOf(call, version, now);
+    if (call.execution !== 'once' && !mode.dry) view.state.repeatableAt = now;
+    if (pin !== null) return this.#pinned(call, view, pin, now);
+    if (key !== null && call.begunAt !== null && !mode.dry && !hasBegun(call)) this.#affinity.forget(call, key);
     if (key !== null) return this.#byKey(call, view, key, now, mode);
-    if (call.attempts.length > 0 || view.byCaller) return this.#exactly(call, view, now, mode, null);
+    if (call.attempts.length > 0) return this.#exactly(call, view, now, mode, null);
+    const found = this.#atOnce(call, view, now, mode);
+    if (found !== null) return found;
+    if (this.#lines.holds(view, now)) return this.#exactly(call, view, now, mode, null);
+    const fresh = this.#lines.viewOf(call, version, now);
+    return this.#atOnce(call, fresh, now, mode) ?? this.#exactly(call, fresh, now, mode, null);
+  }
+
+  /** The usual case: a probe, or the first pick of the first group, if health, which may have moved on, still has them so. */
+  #atOnce(call: Call, view: View, now: number, mode: Mode): Verdict | null {
+    if (view.byCaller) return null;
     if (view.probes.length > 0) {
       const probe = probeFor(call, view, now);
-      if (probe !== null) return take(call, probe, new Verdict(Reasons.probe, probe.provider.agentId, view.usable));
+      if (probe !== null) {
+        if (probe.health.usable(now) !== 'probe') return null;
+        return take(call, probe, new Verdict(Reasons.probe, probe.provider.agentId, view.usable));
+      }
     }
     const group = view.groups[0];
-    if (group !== undefined) {
-      const candidate = group.candidates[pick(group, view, null, mode)] as Candidate;
-      if (!isBusy(candidate.provider)) return takeByLoad(call, candidate, group, view);
-    }
-    return this.#exactly(call, view, now, mode, null);
+    if (group === undefined) return null;
+    const candidate = group.candidates[pick(group, view, null, mode)] as Candidate;
+    if (isBusy(candidate.provider) || candidate.health.usable(now) !== 'yes') return null;
+    return takeByLoad(call, candidate, group, view);
   }
 
   /** A probe, then place by place, leaving out who is busy, tried or held back from this caller; then whoever has room for a probe; then panic. */
@@ -215,6 +226,22 @@ export class Chooser {
 }
 
 /** `Reach-Pin`, or the provider that a fallback step names. An operator's reroute, and a fallback elsewhere, drop the caller's pin. */
+/**
+ * Whether the conversation that this call began may stay where it began. At a half-open provider only if that one
+ * answered; elsewhere unless nobody could answer there: bound to a dead agent it would be served by stand-ins, and torn
+ * away from them when the next agent joins.
+ */
+function hasBegun(call: Call): boolean {
+  const { attempts, begunAt } = call;
+  if (call.begunAsProbe) {
+    const last = attempts[attempts.length - 1];
+    return last !== undefined && last.candidate === begunAt && (last.code === Code.ok || (last.started === 'done' && last.status < 500));
+  }
+  for (const { candidate, code, started } of attempts)
+    if (candidate === begunAt) return started !== 'not_started' || (code !== Code.connect_timeout && code !== Code.breaker_open);
+  return true;
+}
+
 function pinOf(call: Call): string | null {
   if (call.pin !== null) return call.pin;
   if (call.headers[Header.pin] === undefined || call.fallbackFrom !== null || call.reroutedBy !== null) return null;

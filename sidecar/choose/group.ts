@@ -4,10 +4,13 @@
  * busy or were tried already. Weights are the configured ones times the health view's factor, all above 0.
  */
 import type { Random } from '../../base/random.ts';
+import type { ProviderHealth } from '../health/provider.ts';
 import type { Candidate } from '../table/snapshot.ts';
 
 export class Group {
   readonly candidates: readonly Candidate[];
+  /** Of the candidates: whoever is only compared is not touched elsewhere, since among thousands every step is a cold one. */
+  readonly healths: readonly ProviderHealth[];
   /** Order among groups, least first: see `placeOf`. */
   readonly place: number;
   readonly weights: Float64Array;
@@ -23,6 +26,7 @@ export class Group {
 
   constructor(candidates: readonly Candidate[], weights: Float64Array, place: number) {
     this.candidates = candidates;
+    this.healths = candidates.map((one) => one.provider.health);
     this.weights = weights;
     this.place = place;
     this.ends = new Float64Array(weights.length);
@@ -106,11 +110,16 @@ export function leastRequest(group: Group, random: Random, allowed: Uint8Array |
   if (first < 0) return -1;
   const second = draw(group, random, allowed, first);
   if (second < 0) return first;
+  if (group.equal) return underWay(group, second) < underWay(group, first) ? second : first;
   return loadOf(group, second) < loadOf(group, first) ? second : first;
 }
 
 function loadOf(group: Group, i: number): number {
-  return (group.candidates[i] as Candidate).provider.health.inFlight / (group.weights[i] as number);
+  return underWay(group, i) / (group.weights[i] as number);
+}
+
+function underWay(group: Group, i: number): number {
+  return (group.healths[i] as ProviderHealth).inFlight;
 }
 
 /** The highest weight that is allowed; the others stand by. */

@@ -24,8 +24,7 @@ export class Lines {
   viewOf(call: Call, version: Version, now: number): View {
     const health = this.#health;
     const kept = version.eligible as View | null;
-    if (kept !== null && kept.healthVersion === health.version && now < kept.validUntil && kept.owner === this && kept.table === call.table)
-      return kept;
+    if (kept !== null && this.holds(kept, now) && kept.owner === this && kept.table === call.table) return kept;
     // What falls due with time happens first, so that the version read here is the one that the view is made from.
     health.advance(now);
     let view = kept;
@@ -35,6 +34,21 @@ export class Lines {
     }
     view.refresh(health.version, health.nextChangeAt, now, this.#clock.wallMs());
     return view;
+  }
+
+  /**
+   * Also one that health has moved on from, if it is large and was made a moment ago. Whoever is picked from it must be asked
+   * whether it is still usable; somebody who has become usable meanwhile is that moment late.
+   */
+  recentOf(call: Call, version: Version, now: number): View {
+    const kept = version.eligible as View | null;
+    if (kept !== null && now < kept.restsUntil && kept.owner === this && kept.table === call.table) return kept;
+    return this.viewOf(call, version, now);
+  }
+
+  /** It says what health says now. */
+  holds(view: View, now: number): boolean {
+    return view.healthVersion === this.#health.version && now < view.validUntil;
   }
 
   #stateOf(key: string): LineState {

@@ -1,14 +1,18 @@
 /**
  * A sliding window of time buckets: how many calls ended lately, how many of them failed, how many were slow. Old
- * samples leave a tenth of the window at a time. Adding is a compare and three additions; nothing is allocated after
- * construction. It counts and forgets; what the counts mean is `trip.ts`.
+ * samples leave a tenth of the window at a time. Adding is a compare and three additions. It counts and forgets; what
+ * the counts mean is `trip.ts`.
  */
 export const BUCKETS = 10;
 
 export class Window {
+  /** Of the buckets before the present one. */
   readonly #calls = new Int32Array(BUCKETS);
-  readonly #failures = new Int32Array(BUCKETS);
-  readonly #slow = new Int32Array(BUCKETS);
+  /** In the present bucket: a number here, since among thousands of providers each further place in memory is a cold one. */
+  #callsNow = 0;
+  /** Made with the first failure and the first slow call: most providers of thousands never have one, and each array costs. */
+  #failures: Int32Array | null = null;
+  #slow: Int32Array | null = null;
   #bucketMs: number;
   #index = 0;
   /** The present bucket takes samples before this instant. */
@@ -30,13 +34,15 @@ export class Window {
   add(now: number, failed: boolean, slow: boolean): void {
     if (now >= this.#endsAt) this.#turn(now);
     const at = this.#index;
-    this.#calls[at] = (this.#calls[at] as number) + 1;
+    this.#callsNow++;
     this.calls++;
     if (failed) {
+      this.#failures ??= new Int32Array(BUCKETS);
       this.#failures[at] = (this.#failures[at] as number) + 1;
       this.failures++;
     }
     if (slow) {
+      this.#slow ??= new Int32Array(BUCKETS);
       this.#slow[at] = (this.#slow[at] as number) + 1;
       this.slow++;
     }
@@ -49,8 +55,9 @@ export class Window {
 
   clear(): void {
     this.#calls.fill(0);
-    this.#failures.fill(0);
-    this.#slow.fill(0);
+    this.#callsNow = 0;
+    this.#failures = null;
+    this.#slow = null;
     this.calls = 0;
     this.failures = 0;
     this.slow = 0;
@@ -65,14 +72,20 @@ export class Window {
       this.#endsAt = now + this.#bucketMs;
       return;
     }
+    this.#calls[this.#index] = this.#callsNow;
+    this.#callsNow = 0;
     for (let step = 0; step < steps; step++) {
       const at = (this.#index = (this.#index + 1) % BUCKETS);
       this.calls -= this.#calls[at] as number;
-      this.failures -= this.#failures[at] as number;
-      this.slow -= this.#slow[at] as number;
       this.#calls[at] = 0;
-      this.#failures[at] = 0;
-      this.#slow[at] = 0;
+      if (this.#failures !== null) {
+        this.failures -= this.#failures[at] as number;
+        this.#failures[at] = 0;
+      }
+      if (this.#slow !== null) {
+        this.slow -= this.#slow[at] as number;
+        this.#slow[at] = 0;
+      }
     }
     this.#endsAt += steps * this.#bucketMs;
   }

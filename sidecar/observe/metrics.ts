@@ -29,14 +29,23 @@ const OTHER = 'other';
 /** What is read at scrape time. */
 export interface ScrapeSources {
   readonly table: { readonly version: number; readonly ageMs: number; readonly rejected: number; readonly isStale?: boolean };
-  /** Agents that have dialled in. */
-  readonly channels?: number;
+  /** Agents that have dialled in. Absent: they cannot. */
+  readonly channels?: ChannelReading | null;
   /** null = standalone. */
   readonly registry?: RegistryReading | null;
   readonly breakers: Iterable<{ readonly agentId: string; readonly capability: string; readonly stateName: BreakerStateName }>;
   readonly providers: Iterable<{ readonly agentId: string; readonly inFlight: number; readonly ejectedUntil: number }>;
   /** Whether the table names a provider, or calls to it are under way. Absent: whoever was counted is shown for ever. */
   readonly isKnown?: (agentId: string) => boolean;
+}
+
+export interface ChannelReading {
+  /** Connections that are open. */
+  readonly size: number;
+  /** Of these, such as take calls. */
+  readonly serving: number;
+  /** Written for agents that have not read it yet. */
+  readonly waitingBytes: number;
 }
 
 export interface RegistryReading {
@@ -72,11 +81,13 @@ class CallCells {
 }
 
 class AttemptCells {
+  readonly owner: Metrics;
   readonly attempts: Int32Array;
   readonly durations: number;
   /** Its series have been dropped: the cells are somebody else's. */
   isDropped = false;
-  constructor(durations: number) {
+  constructor(owner: Metrics, durations: number) {
+    this.owner = owner;
     this.attempts = new Int32Array(CODES.length).fill(-1);
     this.durations = durations;
   }
@@ -170,6 +181,13 @@ export class Metrics {
     'state',
   ]);
   readonly #channels = this.#reading('gauge', 'reach_channels', 'Channels that are open: agents that have dialled in.', []);
+  readonly #channelsServing = this.#reading('gauge', 'reach_channels_serving', 'Channels on which an agent takes calls.', []);
+  readonly #channelBytes = this.#reading(
+    'gauge',
+    'reach_channel_waiting_bytes',
+    'Bytes that wait for agents which do not read, over all channels.',
+    [],
+  );
   readonly #cpu = this.#reading('counter', 'process_cpu_seconds_total', 'User and system time of the process.', []);
   readonly #rss = this.#reading('gauge', 'process_resident_memory_bytes', 'Resident memory.', []);
   readonly #heap = this.#reading('gauge', 'process_heap_bytes', 'JavaScript heap in use.', []);
@@ -177,10 +195,11 @@ export class Metrics {
 
   readonly #versions = new WeakMap<Version, CallCells>();
   readonly #capabilities = new WeakMap<Capability, CallCells>();
-  readonly #candidates = new WeakMap<Candidate, AttemptCells>();
   /** By name and version, so that a pushed table goes on counting in the same cells. */
   readonly #callCells = new Map<string, CallCells>();
   readonly #attemptCells = new Map<string, AttemptCells>();
+  /** Of all those for whom there is no room in it; null = there has been room. */
+  #others: AttemptCells | null = null;
   /** Providers that were gone at the last scrape. */
   readonly #leaving = new Set<string>();
   readonly #unknown = this.#cellsOf(UNKNOWN, '');
@@ -215,11 +234,11 @@ export class Metrics {
     const code = CODE_PLACE.get(attempt.code) ?? INTERNAL_PLACE;
     let cell = cells.attempts[code] as number;
     if (cell < 0) {
-      cell = this.#attempts.cell(
-        candidate.version.capability.name,
-        candidate.provider.agentId,
-        String((CODES[code] as (typeof CODES)[number]).code),
-      );
+      const shown = String((CODES[code] as (typeof CODES)[number]).code);
+      cell =
+        cells === this.#others
+          ? this.#attempts.otherCell()
+          : this.#attempts.cell(candidate.version.capability.name, candidate.provider.agentId, shown);
       cells.attempts[code] = cell;
     }
     this.#attempts.add(cell, 1);
@@ -256,7 +275,9 @@ export class Metrics {
     this.#tableAge.set(sources.table.ageMs / 1_000);
     this.#rejected.set(sources.table.rejected);
     this.#stale.set(sources.table.isStale === true ? 1 : 0);
-    this.#channels.set(sources.channels ?? 0);
+    this.#channels.set(sources.channels?.size ?? 0);
+    this.#channelsServing.set(sources.channels?.serving ?? 0);
+    this.#channelBytes.set(sources.channels?.waitingBytes ?? 0);
     if (sources.registry != null) this.#readRegistry(sources.registry);
     const { user, system } = process.cpuUsage();
     this.#cpu.set((user + system) / 1_000_000);
@@ -289,6 +310,9 @@ export class Metrics {
       if (!isGone({ provider })) continue;
       cells.isDropped = true;
       this.#attemptCells.delete(key);
+      // There is room again: those who share are looked up anew.
+      if (this.#others !== null) this.#others.isDropped = true;
+      this.#others = null;
     }
     this.#leaving.clear();
     for (const key of this.#attemptCells.keys()) {
@@ -336,17 +360,19 @@ export class Metrics {
   }
 
   #attemptCellsOf(candidate: Candidate): AttemptCells {
-    let cells = this.#candidates.get(candidate);
-    if (cells !== undefined && !cells.isDropped) return cells;
+    const kept = candidate.counted;
+    if (kept instanceof AttemptCells && kept.owner === this && !kept.isDropped) return kept;
     const capability = candidate.version.capability.name;
     const provider = candidate.provider.agentId;
     const key = `${capability} ${provider}`;
-    cells = this.#attemptCells.get(key);
-    if (cells === undefined) {
-      cells = new AttemptCells(this.#attemptSeconds.cell(capability, provider));
-      if (this.#attemptCells.size < MAX_SERIES) this.#attemptCells.set(key, cells);
+    let cells = this.#attemptCells.get(key);
+    if (cells === undefined && this.#attemptCells.size < MAX_SERIES) {
+      cells = new AttemptCells(this, this.#attemptSeconds.cell(capability, provider));
+      this.#attemptCells.set(key, cells);
     }
-    this.#candidates.set(candidate, cells);
+    // All that have no series of their own share the cells: with thousands of providers each set of cells costs memory.
+    cells ??= this.#others ??= new AttemptCells(this, this.#attemptSeconds.otherCell());
+    candidate.counted = cells;
     return cells;
   }
 

@@ -54,6 +54,11 @@ export class Observation implements Observer {
     this.#logger.error({ err: error }, 'a fault');
   }
 
+  /** What a puzzled operator may want to know, and nobody else. */
+  hint(words: string): void {
+    this.#logger.debug(words);
+  }
+
   /** For `Health.onTransition`. An arrow, so that it can be handed over as it is. */
   readonly breakerMoved = (
     cell: { readonly agentId: string; readonly capability: string },

@@ -47,13 +47,15 @@ class Index {
     const known = this.#byKey.get(key);
     if (known !== undefined) return known;
     // One place is kept for `other`.
-    if (this.#byKey.size >= this.#maxSeries - 1) {
-      if (this.#other < 0) this.#other = this.#push(this.labelNames.map(() => 'other'));
-      return this.#other;
-    }
+    if (this.#byKey.size >= this.#maxSeries - 1) return this.other();
     const at = this.#push(values);
     this.#byKey.set(key, at);
     return at;
+  }
+
+  other(): number {
+    if (this.#other < 0) this.#other = this.#push(this.labelNames.map(() => 'other'));
+    return this.#other;
   }
 
   get size(): number {
@@ -111,7 +113,15 @@ export class Series {
 
   /** The cell of these label values; keep it, it stays valid until it is dropped. */
   cell(...values: string[]): number {
-    const at = this.#index.at(values);
+    return this.#room(this.#index.at(values));
+  }
+
+  /** The cell of all for whom there is no room. */
+  otherCell(): number {
+    return this.#room(this.#index.other());
+  }
+
+  #room(at: number): number {
     this.#cells = grown(this.#cells, at + 1);
     return at;
   }
@@ -193,7 +203,15 @@ export class Histogram {
   }
 
   cell(...values: string[]): number {
-    const at = this.#index.at(values);
+    return this.#room(this.#index.at(values));
+  }
+
+  /** The cells of all for whom there is no room. */
+  otherCell(): number {
+    return this.#room(this.#index.other());
+  }
+
+  #room(at: number): number {
     this.#cells = grown(this.#cells, (at + 1) * this.#width);
     return at * this.#width;
   }

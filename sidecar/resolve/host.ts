@@ -13,14 +13,13 @@ export function host(call: Call, agentId: string, version: string): Verdict {
   const capability = call.capability as Capability;
   for (const line of capability.versions) {
     if (line.text !== version) continue;
-    for (const candidate of line.candidates) {
-      if (candidate.provider.agentId !== agentId || candidate.provider.reach !== 'self') continue;
-      call.lines = [line];
-      call.chosen = candidate;
-      // A drain lets nothing new begin; what names this provider continues something.
-      if (candidate.drain && call.affinityKey === null && headerOf(call, Header.pin) !== agentId) return new Verdict(draining, agentId);
-      return new Verdict(hosted, capability.name, version, agentId);
-    }
+    const candidate = line.candidates[line.placeOf(agentId)];
+    if (candidate === undefined || candidate.provider.reach !== 'self') continue;
+    call.lines = [line];
+    call.chosen = candidate;
+    // A drain lets nothing new begin; what names this provider continues something.
+    if (candidate.drain && call.affinityKey === null && headerOf(call, Header.pin) !== agentId) return new Verdict(draining, agentId);
+    return new Verdict(hosted, capability.name, version, agentId);
   }
   return new Verdict(notHosted, agentId, capability.name, version);
 }

@@ -58,7 +58,7 @@ class Resolution {
     const alive = this.#alive;
     let same = alive.length === versions.length;
     for (let i = 0; i < versions.length; i++) {
-      const now = isAlive(versions[i] as Version);
+      const now = (versions[i] as Version).isAlive;
       if (alive[i] === now) continue;
       alive[i] = now;
       same = false;
@@ -128,11 +128,6 @@ function resolutionOf(capability: Capability, call: Call): Resolution {
   if (capability.resolved.size >= KEEP) capability.resolved.delete(capability.resolved.keys().next().value as string);
   capability.resolved.set(key, made);
   return made;
-}
-
-function isAlive(version: Version): boolean {
-  for (const candidate of version.candidates) if (!candidate.provider.health.offline) return true;
-  return false;
 }
 
 function lacking(capability: Capability, call: Call, matching: Matching): Verdict {

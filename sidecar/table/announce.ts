@@ -44,6 +44,8 @@ const REQUEST_MS = 3_000;
 /** A hello may carry much, and nobody waits for it. */
 const HELLO_MS = 8_000;
 const FIRST_PAUSE_MS = 250;
+/** An agent that was refused is not asked about more often than this. */
+const ASK_AGAIN_MS = 1_000;
 const MAX_PAUSE_MS = 15_000;
 /** Two hundred sidecars that see the control plane come back spread their words over this. */
 const SPREAD_MS = 1_500;
@@ -193,8 +195,9 @@ export class Announcer {
   disconnected(agentId: string): void {
     const { own } = this.#parts;
     const agent = own.get(agentId);
-    if (agent === null || !isDialIn(agent) || agent.state === 'gone' || agent.state === 'refused') return;
-    own.setState(agent, 'gone');
+    if (agent === null || !isDialIn(agent) || agent.state === 'gone') return;
+    // Of one that was refused an earlier word may be in force there. It stays refused until it is asked about again.
+    if (agent.state !== 'refused') own.setState(agent, 'gone');
     void this.#leaveNow(agentId, 'left');
   }
 
@@ -205,8 +208,12 @@ export class Announcer {
     if (agent === null) return null;
     agent.lastBeatAt = clock.now();
     // An agent that dials in is there while it is connected, whatever it says by other ways.
-    if (agent.state === 'gone' && !(isDialIn(agent) && !own.isConnected(agentId))) {
+    if (isDialIn(agent) && !own.isConnected(agentId)) return agent;
+    if (agent.state === 'gone') {
       own.setState(agent, 'pending');
+      void this.#registerNow(agent);
+    } else if (agent.state === 'refused' && isDialIn(agent) && clock.now() - agent.askedAt >= ASK_AGAIN_MS) {
+      // It comes to whom it likes: the sidecar that had it, and for whose sake it was refused here, may have lost it since.
       void this.#registerNow(agent);
     }
     return agent;
@@ -229,6 +236,7 @@ export class Announcer {
 
   async #registerNow(agent: OwnAgent): Promise<void> {
     const told = onlyOf(this.#parts.own.untold(), agent.agentId);
+    agent.askedAt = this.#parts.clock.now();
     const message: Register = {
       wire: REGISTRY_WIRE,
       sidecar: this.#self.sidecar,
@@ -294,7 +302,7 @@ export class Announcer {
     if (this.#isTalking || !bus.connected) return;
     this.#isTalking = true;
     const told = own.untold();
-    const sent = [...own.all()].filter((agent) => agent.state !== 'gone');
+    const sent = [...own.all()].filter((agent) => !own.isAbsent(agent));
     const answer = await this.#ask('hello', this.#fitting(this.#helloOf(sent)));
     this.#isTalking = false;
     if (this.#isStopped) return;

@@ -187,7 +187,7 @@ export class Installer {
     const why = this.#given.unreachable(record);
     if (why === null) this.#unusable.delete(record.agentId);
     else this.#unusable.set(record.agentId, why);
-    return why === null && !this.#given.own.isAway(record.agentId);
+    return why === null && !this.#given.own.isAway(record);
   }
 
   /** The registry names a provider that was kept: from now on its word counts. */

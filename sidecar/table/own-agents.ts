@@ -27,6 +27,8 @@ export class OwnAgent {
   /** Sequence at which it came into force, and the epoch that counts it; 0 = not yet. */
   seq = 0;
   epoch = '';
+  /** `clock.now()` when the registry was last asked about it alone. */
+  askedAt = Number.NEGATIVE_INFINITY;
   /** `clock.now()` of its last sign of life by itself: registering or beating. */
   lastBeatAt: number;
 
@@ -179,16 +181,25 @@ export class OwnAgents {
     this.onChange(agent.names);
   }
 
-  /** It has been taken out here, whatever the registry says until it has heard of that. */
-  isAway(agentId: string): boolean {
+  /** Not to be called here now: gone, or it dials in and has not, whatever the registry said of it last. */
+  isAbsent(agent: OwnAgent): boolean {
+    return agent.state === 'gone' || (isDialIn(agent) && !this.isConnected(agent.agentId));
+  }
+
+  /**
+   * It has been taken out here, whatever the registry says until it has heard of that. One that the registry has at another
+   * sidecar has moved there: what was known of it here counts no more.
+   */
+  isAway({ agentId, via }: ProviderRecord): boolean {
     const agent = this.#agents.get(agentId);
-    return agent === undefined ? this.#untold.has(agentId) : agent.state === 'gone';
+    if (agent === undefined) return this.#untold.has(agentId);
+    return agent.state === 'gone' && via === agent.registration.record.via;
   }
 
   /** The registry has begun anew and knows nobody but those whom it has judged since. */
   forgetConfirmations(epoch: string): void {
     for (const agent of this.#agents.values()) {
-      if (agent.state === 'gone' || agent.epoch === epoch) continue;
+      if (this.isAbsent(agent) || agent.epoch === epoch) continue;
       agent.state = 'pending';
       agent.seq = 0;
       this.onChange(agent.names);

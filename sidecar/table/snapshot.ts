@@ -48,6 +48,8 @@ export class Candidate {
   readonly drain: boolean;
   /** Whatever the transport prepared for this target (URL parts, header arrays); owned by the transport, made once. */
   prepared: unknown = null;
+  /** Where its attempts are counted; owned by the metrics, found once. */
+  counted: unknown = null;
 
   constructor(provider: Provider, version: Version, settings: Settings, weight: number, health: HealthCell, drain = provider.drain) {
     this.provider = provider;
@@ -71,6 +73,9 @@ export class Version {
   readonly candidates: Candidate[] = [];
   /** Cache of `choose`: who is eligible at which health version. Owned by choose. */
   eligible: unknown = null;
+  /** Where somebody was found online last: with thousands of candidates one does not begin at the first each time. */
+  #aliveAt = 0;
+  #places: Map<string, number> | null = null;
 
   constructor(
     capability: Capability,
@@ -87,6 +92,27 @@ export class Version {
     this.settings = settings;
     this.input = input;
     this.output = output;
+  }
+
+  /** Place of an agent among the candidates, -1 when it is not there. To be asked when all of them are. */
+  placeOf(agentId: string): number {
+    this.#places ??= new Map(this.candidates.map((candidate, i) => [candidate.provider.agentId, i]));
+    return this.#places.get(agentId) ?? -1;
+  }
+
+  /** Somebody of it is online. */
+  get isAlive(): boolean {
+    const { candidates } = this;
+    const from = this.#aliveAt;
+    for (let i = from; i < candidates.length; i++) if (this.#isOnline(i)) return true;
+    for (let i = 0; i < from && i < candidates.length; i++) if (this.#isOnline(i)) return true;
+    return false;
+  }
+
+  #isOnline(i: number): boolean {
+    if ((this.candidates[i] as Candidate).provider.health.offline) return false;
+    this.#aliveAt = i;
+    return true;
   }
 }
 

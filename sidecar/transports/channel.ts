@@ -7,26 +7,31 @@ import { ChannelMethod } from '../../proto/wire/channel.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import type { Endpoint } from '../../proto/language/types.ts';
 import { failed, type Reply } from '../call/reply.ts';
-import type { Candidate } from '../table/snapshot.ts';
+import type { Version } from '../table/snapshot.ts';
 import type { ChannelHub, ChannelLink } from './channel-hub.ts';
 import type { Exchange, Transport, TransportContext, TransportKind } from './transport.ts';
 
 /** What is the same in every call to a candidate, and the connection that took the last one: with thousands of agents a search costs. */
 export class ChannelTarget {
   readonly owner: ChannelTransport;
-  /** Of the message that says a call: method and the beginning of its params. */
+  /** Of the message that says a call: method and the beginning of its params. One text for all candidates of a version. */
   readonly head: string;
   link: ChannelLink | null = null;
 
-  constructor(owner: ChannelTransport, { version }: Candidate) {
+  constructor(owner: ChannelTransport, head: string) {
     this.owner = owner;
-    const names = { capability: version.capability.name, version: version.text };
-    this.head = `"method":"${ChannelMethod.invoke}","params":${JSON.stringify(names).slice(0, -1)}`;
+    this.head = head;
   }
+}
+
+function headFor(version: Version): string {
+  const names = { capability: version.capability.name, version: version.text };
+  return `"method":"${ChannelMethod.invoke}","params":${JSON.stringify(names).slice(0, -1)}`;
 }
 
 export class ChannelTransport implements Transport {
   readonly #hub: ChannelHub | null;
+  readonly #heads = new WeakMap<Version, string>();
 
   constructor(context: TransportContext) {
     this.#hub = context.channels ?? null;
@@ -53,13 +58,22 @@ export class ChannelTransport implements Transport {
     const { candidate } = exchange;
     let target = candidate.prepared;
     if (!(target instanceof ChannelTarget) || target.owner !== this) {
-      target = new ChannelTarget(this, candidate);
+      target = new ChannelTarget(this, this.#headOf(candidate.version));
       candidate.prepared = target;
     }
     const link = this.#linkOf(target as ChannelTarget, candidate.provider.agentId);
     if (link === null)
       return Promise.resolve(failed(Code.connect_timeout, 'not_started', `${candidate.provider.agentId} is not dialled in here`));
     return link.send(exchange, (target as ChannelTarget).head, mode);
+  }
+
+  #headOf(version: Version): string {
+    let head = this.#heads.get(version);
+    if (head === undefined) {
+      head = headFor(version);
+      this.#heads.set(version, head);
+    }
+    return head;
   }
 
   #linkOf(target: ChannelTarget, agentId: string): ChannelLink | null {
@@ -81,4 +95,4 @@ function problems(endpoint: Endpoint): readonly string[] {
   return found;
 }
 
-export const channelKind: TransportKind = { make: (context) => new ChannelTransport(context), problems };
+export const channelKind: TransportKind = { make: (context) => new ChannelTransport(context), problems, fields: {} };

@@ -7,11 +7,12 @@
  * past our judgement of addresses, keeps time of its own, and does not tell whether a call was sent, with which code a
  * stream was reset, or up to which stream a leaving server has worked. All of these decide here about repeating work.
  */
+import { reachedFields } from '../../proto/language/endpoint.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { failed, type Reply } from '../call/reply.ts';
 import type { Candidate } from '../table/snapshot.ts';
 import { Channel } from './grpc-channel.ts';
-import { readGrpcEndpoint } from './grpc-endpoint.ts';
+import { grpcFields, readGrpcEndpoint } from './grpc-endpoint.ts';
 import { GrpcExchange } from './grpc-exchange.ts';
 import { frameOf } from './grpc-frames.ts';
 import { headersFor } from './grpc-metadata.ts';
@@ -247,4 +248,5 @@ export const grpcKind: TransportKind = {
     const read = readGrpcEndpoint(endpoint);
     return 'address' in read ? [] : read;
   },
+  fields: { ...reachedFields, ...grpcFields },
 };

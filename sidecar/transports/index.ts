@@ -1,4 +1,5 @@
 /** Which adapter serves which endpoint type: one line each. Everything else about adapters is in their own files. */
+import type { FieldTable } from '../../proto/language/reader.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { failed, type Reply } from '../call/reply.ts';
 import type { Candidate } from '../table/snapshot.ts';
@@ -29,6 +30,16 @@ export function registerTransports(meshToken: string | null): TransportKinds {
     mock: mockKind,
     nats: natsKind,
   };
+}
+
+/** The keys of each endpoint type whose adapter has a table of them. */
+export function endpointTables(kinds: TransportKinds): Readonly<Record<string, FieldTable>> {
+  const tables: Record<string, FieldTable> = {};
+  for (const type of endpointTypes(kinds)) {
+    const fields = kinds[type]?.fields;
+    if (fields !== undefined) tables[type] = fields;
+  }
+  return tables;
 }
 
 /** The endpoint types that a provider record may name. */

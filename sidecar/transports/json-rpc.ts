@@ -7,6 +7,7 @@
  * taken for theirs. A JSON-RPC answer has no parts, so a call for a stream gets it whole.
  */
 import { isJson } from '../../base/json-scan.ts';
+import { reachedFields } from '../../proto/language/endpoint.ts';
 import { addressProblem } from '../../proto/language/http-text.ts';
 import { capabilityNameProblem } from '../../proto/language/names.ts';
 import { optional, type Shape } from '../../proto/language/reader.ts';
@@ -208,4 +209,8 @@ function problemsOf({ address, options }: Endpoint): readonly string[] {
   return [...(wrong === null ? [] : [wrong]), ...(isProblems(read) ? read : [])];
 }
 
-export const jsonRpcKind: TransportKind = { make: (context) => new JsonRpcTransport(context), problems: problemsOf };
+export const jsonRpcKind: TransportKind = {
+  make: (context) => new JsonRpcTransport(context),
+  problems: problemsOf,
+  fields: { ...reachedFields, ...jsonRpcFields },
+};

@@ -54,4 +54,4 @@ function problemsOf({ address, credential, options }: Endpoint): readonly string
   ];
 }
 
-export const localKind: TransportKind = { make: (context) => new LocalTransport(context), problems: problemsOf };
+export const localKind: TransportKind = { make: (context) => new LocalTransport(context), problems: problemsOf, fields: {} };

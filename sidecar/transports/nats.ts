@@ -9,6 +9,7 @@
 import { messageBytes, replyWords } from '../../base/bus-message.ts';
 import type { Bus } from '../../base/nats.ts';
 import { subjectProblem } from '../../base/subject.ts';
+import { reachedFields } from '../../proto/language/endpoint.ts';
 import type { SecretRef } from '../../proto/language/types.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { answered, failed, NO_BODY, type Reply } from '../call/reply.ts';
@@ -18,7 +19,7 @@ import { type BusPlan, Buses, shownServers } from './nats-buses.ts';
 import { NatsExchange } from './nats-exchange.ts';
 import { headersFor } from './nats-message.ts';
 import { isProblems } from './options.ts';
-import { type NatsOptions, readNats, subjectOf } from './nats-options.ts';
+import { natsFields, type NatsOptions, readNats, subjectOf } from './nats-options.ts';
 import type { Exchange, Transport, TransportContext, TransportKind } from './transport.ts';
 
 /** A service says what it has within moments, or is not there. */
@@ -240,4 +241,5 @@ export const natsKind: TransportKind = {
     const read = readNats(endpoint);
     return isProblems(read) ? read : [];
   },
+  fields: { ...reachedFields, ...natsFields },
 };

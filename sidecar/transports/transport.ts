@@ -5,6 +5,7 @@
  */
 import type { Clock } from '../../base/clock.ts';
 import type { Random } from '../../base/random.ts';
+import type { FieldTable } from '../../proto/language/reader.ts';
 import type { SecretRef } from '../../proto/language/types.ts';
 import type { Endpoint } from '../../proto/language/types.ts';
 import type { HeaderView, HttpAsk } from '../call/call.ts';
@@ -98,4 +99,6 @@ export interface TransportKind {
    * when a table is read, so that a misspelt option is refused with its place instead of failing the first call.
    */
   problems(endpoint: Endpoint): readonly string[];
+  /** All keys of its `endpoint` beside `type`, for the schema that editors use; absent = the language knows them, or no table does. */
+  readonly fields?: FieldTable;
 }

@@ -332,6 +332,12 @@ t.test('a caller that does not read is told of the cut for a while, then its con
   await sleep(300);
   await clock.advance(20_100);
   await waitUntil('both calls are over', () => rig.quiet.inFlight() === 0);
+  t.strictSame(
+    rig.logged.filter((line) => line['msg'] === 'call').map((line) => line['code']),
+    [5001, 5001],
+    'and say why',
+  );
+  await waitUntil('the agent is let go', () => agent.openConnections === 0);
   const open = (): number => process.getActiveResourcesInfo().filter((name) => name === 'TCPSocketWrap').length;
   const both = open();
   await clock.advance(10_000);

@@ -3,8 +3,9 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { inspect } from 'node:util';
 import t, { type Test } from 'tap';
-import { Reach } from '../../sdk/typescript/index.ts';
+import { Reach, ReachError } from '../../sdk/typescript/index.ts';
 import { Plane } from '../support/control-plane.ts';
 import { NatsServer } from '../support/nats.ts';
 import { type Peer, startPython } from '../support/peers.ts';
@@ -23,6 +24,15 @@ function clientOf(t: Test, rig: Rig): Reach {
 
 const answers = async (reach: Reach, language: Language): Promise<boolean> =>
   (await reach.call(`${language}.work.echo`, 1, { deadlineMs: 1_000 })).ok;
+
+/** Free a moment ago. */
+async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((done) => server.listen(0, '127.0.0.1', done));
+  const { port } = server.address() as AddressInfo;
+  await new Promise<void>((done) => server.close(() => done()));
+  return port;
+}
 
 function pythonOn(t: Test, url: string, how = 'channel'): Promise<Peer> {
   return startPython(t, 'test/sdk/python_agent.py', [url, tokenOf('python'), how]);
@@ -187,6 +197,63 @@ t.test('an agent that does not stand in the table is told that nobody will call 
   t.equal(lines.length, 1, 'and what stands there is not complained of');
   const python = await pythonOn(t, rig.url);
   await waitUntil('it is said', () => /nobody is sent here for python\.work\.echo@1\.0\.0/.test(python.words));
+});
+
+t.test('an agent on a port of its own that does not stand in the table is told so as well, once', async (t) => {
+  const port = await freePort();
+  const rig = await Rig.start(t, { table: tableOf({ node: port }), callers: CALLERS });
+  const lines: string[] = [];
+  const agent = new Reach({ url: rig.url, token: tokenOf('node'), log: (line) => lines.push(line) });
+  t.teardown(() => agent.close());
+  agent.serve('node.work.echo@1.0.0', () => 1).serve('node.work.other@1.0.0', () => 1);
+  await agent.start({ port });
+  t.match(lines, [
+    /nobody is sent here for node\.work\.other@1\.0\.0: .* with endpoint \{type: http, address: "http:\/\/127\.0\.0\.1:\d+"\}/,
+  ]);
+  t.equal(lines.length, 1, 'and what stands there is not complained of');
+  const python = await pythonOn(t, rig.url, '0');
+  await waitUntil('it is said', () => /nobody is sent here for python\.work\.echo@1\.0\.0/.test(python.words));
+  // One that stands there for a channel is not called on a port either.
+  const other = await Rig.start(t, { table: tableOf({ node: 0 }), callers: CALLERS });
+  const wrong = await startNodeAgent(t, other.url, tokenOf('node'), 0);
+  t.match(wrong.lines[0], /nobody is sent here for node\.work\.echo@1\.0\.0/);
+});
+
+t.test('without a token the way to give one is named', async (t) => {
+  const rig = await Rig.start(t, { table: tableOf({ node: 0 }), callers: CALLERS });
+  const nobody = new Reach({ url: rig.url, token: '' });
+  t.teardown(() => nobody.close());
+  const words = /; no token was sent: set REACH_TOKEN, or the option token/;
+  await t.rejects(nobody.invoke('node.work.echo'), { code: 4001, message: words });
+  await t.rejects(nobody.stream('node.work.echo').head(), { code: 4001, message: words });
+  await t.rejects(nobody.capabilities(), { code: 4001, message: words });
+  await t.rejects(startNodeAgent(t, rig.url, '', null), { code: 4001, message: words });
+  const foreign = await new Reach({ url: rig.url, token: 'nobody' }).call('node.work.echo');
+  t.equal(foreign.code, 4001);
+  t.notMatch(foreign.error?.detail, /REACH_TOKEN/, 'one was sent');
+  await t.rejects(
+    startPython(t, 'test/sdk/python_agent.py', [rig.url, '', 'channel']),
+    /no token was sent: set REACH_TOKEN, or give token=/,
+  );
+});
+
+t.test('an error that nobody catches prints its words and where it came from, not the whole Result', async (t) => {
+  const rig = await Rig.start(t, { table: tableOf({ node: 0 }), callers: CALLERS });
+  const error = await clientOf(t, rig)
+    .invoke('node.work.echo')
+    .catch((failure: unknown) => failure as ReachError);
+  t.type(error, ReachError);
+  const printed = inspect(error);
+  const { result } = error as ReachError;
+  t.equal(printed.split('\n')[0], `${result.error.name}: ${result.error.detail} (${result.code})`);
+  t.ok(
+    printed
+      .split('\n')
+      .slice(1)
+      .every((line) => line.startsWith('    at ')),
+    printed,
+  );
+  t.equal(result.ok, false, 'it is still there for whoever looks');
 });
 
 t.test('a credential that is not known is said at once, and not tried for ever', async (t) => {

@@ -72,7 +72,7 @@ t.test('a call', async (t) => {
       tags: { lang: 'en' },
       execution: 'idempotent',
       idempotencyKey: 'key-1',
-      headers: { 'X-Own': 'grüß dich'.normalize('NFC').replace('ü', 'ue').replace('ß', 'ss') },
+      headers: { 'X-Own': 'grüß dich 🙂' },
     });
     t.ok(asked.ok);
     const { headers } = agent.requests.at(-1)!;
@@ -81,8 +81,8 @@ t.test('a call', async (t) => {
       'reach-sequence-id': 'seq-1',
       'idempotency-key': 'key-1',
       'reach-execution': 'idempotent',
-      'x-own': 'gruess dich',
     });
+    t.equal(Buffer.from(headers['x-own'] as string, 'latin1').toString('utf8'), 'grüß dich 🙂', 'text of any kind goes as UTF-8');
     t.ok(Number(headers['reach-deadline-ms']) <= 2_000 && Number(headers['reach-deadline-ms']) > 1_000);
     t.match(await reach.call(TASK, 1, { tags: { lang: 'de' } }), { ok: false, code: 2001 });
     t.match(await reach.call(TASK, 1, { pin: 'crm.order.9' }), { ok: false });

@@ -228,8 +228,9 @@ export class ScriptedFront extends Front {
       name: 'here',
       listen: { host: '127.0.0.1', port: 0 },
       mesh: null,
+      grpc: null,
       allowedHosts: ['reach.internal'],
-      limits: { bodyBytes: 65_536, headerBytes: 16_384, connections: 1_000, batch: 100 },
+      limits: { bodyBytes: 65_536, headerBytes: 16_384, connections: 1_000, batch: 100, unsentBytes: 1_048_576, stallMs: 10_000 },
       maxDeadlineMs: 3_600_000,
       ...options.config,
     } as unknown as SidecarConfig;

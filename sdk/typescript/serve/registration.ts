@@ -21,6 +21,11 @@ const LEASE_MS = 135_000;
 /** Of a question whose answer is at hand: a sidecar that takes longer is not well. */
 const PATIENCE_MS = 10_000;
 
+interface CapabilitiesPage {
+  readonly caller: string;
+  readonly serves?: { readonly endpoint: string; readonly offers: readonly string[] } | null;
+}
+
 export class Registration {
   readonly #http: Http;
   readonly #offers: readonly Offer[];
@@ -30,6 +35,8 @@ export class Registration {
   #leaseMs = LEASE_MS;
   /** The sidecar has a registry, which knows us. */
   #isKnown = false;
+  /** Whether the table has us has been looked up. */
+  #hasLooked = false;
   /** Everything has been said that had to be. */
   #isWell = false;
 
@@ -51,6 +58,7 @@ export class Registration {
     this.#isWell = false;
     const health = await this.#json('GET', '/v1/health');
     if (health['registry'] === null || health['registry'] === undefined) {
+      await this.#look();
       this.#isWell = true;
       return;
     }
@@ -62,6 +70,25 @@ export class Registration {
     this.#leaseMs = typeof leaseMs === 'number' && leaseMs > 0 ? leaseMs : LEASE_MS;
     this.#isKnown = true;
     this.#isWell = true;
+  }
+
+  /** At a sidecar with a table file an agent that does not stand in it would wait for ever, and nobody would say why. */
+  async #look(): Promise<void> {
+    const { settings } = this.#http;
+    if (this.#hasLooked || this.#endpoint.type === 'channel' || settings.token === '') return;
+    const answer = await this.#ask('GET', '/v1/capabilities');
+    const page = answer.status === 200 ? (parsed(answer.bytes) as CapabilitiesPage | undefined) : undefined;
+    // Not loaded yet, or a sidecar that does not say it.
+    if (page?.serves === undefined) return;
+    this.#hasLooked = true;
+    // Of an agent under another name than its token's nothing is known.
+    if (this.agent !== '' && this.agent !== page.caller) return;
+    const { serves } = page;
+    for (const { key } of this.#offers)
+      if (serves === null || serves.endpoint !== this.#endpoint.type || !serves.offers.includes(key))
+        settings.log(
+          `nobody is sent here for ${key}: the sidecar's table has no provider ${page.caller} that offers it with endpoint {type: http, address: "${this.#endpoint.address}"}`,
+        );
   }
 
   /** Signs of life until the signal aborts; registers again when the sidecar has been restarted. Never rejects. */

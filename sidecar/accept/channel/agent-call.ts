@@ -68,7 +68,8 @@ export class AgentCall implements BodySink {
     } catch (error) {
       front.observation.fault(error);
       call.cancel();
-      if (this.#over()) this.#on.sendJson(rpcFailure(this.id, Code.internal, 'a fault in Agent-Reach'));
+      if (!this.#isOver) this.#on.sendJson(rpcFailure(this.id, Code.internal, 'a fault in Agent-Reach'));
+      this.#over();
     }
   }
 
@@ -96,23 +97,27 @@ export class AgentCall implements BodySink {
   }
 
   end(): void {
-    if (this.#over()) this.#last(Frame.end);
+    this.#last(Frame.end);
   }
 
   cut(code: Code): void {
-    if (!this.#over()) return;
+    if (this.#isOver) return;
     // The pipeline has set the code by now; a source of another make may not have.
     if (this.#call.code === Code.ok) this.#call.code = code;
     this.#last(Frame.error);
   }
 
+  /** Said before it is over: a connection that is left ends with its last call. */
   #last(type: typeof Frame.end | typeof Frame.error): void {
+    if (this.#isOver) return;
     this.#on.sendBinary(frameHead(type, this.stream), Buffer.from(streamEnd(resultOf(this.#call, false)), 'utf8'));
+    this.#over();
   }
 
   #answer(): void {
-    if (!this.#over()) return;
+    if (this.#isOver) return;
     this.#on.sendJson(rpcAnswer(this.id, this.#call, false));
+    this.#over();
   }
 
   #follow(reply: Reply, source: BodySource): void {

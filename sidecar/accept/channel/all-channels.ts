@@ -62,6 +62,10 @@ export class AllChannels implements Channels, ChannelDoor {
     return this.#connections.size;
   }
 
+  get serving(): number {
+    return this.hub.size;
+  }
+
   /** Why an agent cannot have a connection (more) now; null = it can. */
   whyFull(agentId: string): string | null {
     if (this.#connections.size >= this.settings.connections)

@@ -223,6 +223,7 @@ export class ChannelConnection implements ChannelLink, AskedOn, CalledOn, Stoppa
 
   drained(): void {
     this.outbox.drained();
+    if (this.isLeaving) this.#leaveIfIdle();
     if (this.#isPaused && this.outbox.bytes <= this.#channels.sendBufferBytes) {
       this.#isPaused = false;
       this.#socket.resume();
@@ -288,7 +289,7 @@ export class ChannelConnection implements ChannelLink, AskedOn, CalledOn, Stoppa
   }
 
   #leaveIfIdle(): void {
-    if (this.isOver || this.inFlight > 0) return;
+    if (this.isOver || this.inFlight > 0 || this.outbox.queuedBytes > 0) return;
     this.#sayLast(GOING_AWAY, STOPPING);
     this.#finish(GOING_AWAY, '', `the channel of ${this.agentId} was closed: ${STOPPING}`);
     this.#cutLater();
@@ -327,6 +328,7 @@ export class ChannelConnection implements ChannelLink, AskedOn, CalledOn, Stoppa
         return this.out.find(ownId(message.id))?.error(message);
       case 'invalid':
         if (message.isAnswer) return this.#badAnswer(message);
+        if (message.isNotification) return;
         return this.sendJson(rpcRefusal(message.id, message.code, message.problem));
     }
   }

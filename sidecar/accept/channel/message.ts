@@ -23,10 +23,16 @@ export function ownId(id: RpcId): number {
   if (id.length > 15) return -1;
   for (let i = 0; i < id.length; i++) {
     const digit = id.charCodeAt(i) - 0x30;
-    if (digit < 0 || digit > 9) return -1;
+    if (digit < 0 || digit > 9) return i === 0 ? -1 : wholeNumber(id);
     number = number * 10 + digit;
   }
   return number;
+}
+
+/** `7.0` and `7e0` are 7: languages with one kind of number write a number back so. */
+function wholeNumber(id: RpcId): number {
+  const number = Number(id);
+  return Number.isSafeInteger(number) ? number : -1;
 }
 
 /** A JSON string's text; null when the value is something else. */

@@ -92,7 +92,8 @@ export class WebSocketReader {
     if (short === 126) length = bytes.readUInt16BE(at + 2);
     else if (short === 127) length = bytes.readUInt32BE(at + 2) * 0x1_0000_0000 + bytes.readUInt32BE(at + 6);
     // What is said between the pieces of a message is not of the message.
-    if (op < Op.close && length + this.#piecesBytes > this.#maxBytes) return broken(sink, 1009, `a message has at most ${this.#maxBytes} bytes`);
+    if (op < Op.close && length + this.#piecesBytes > this.#maxBytes)
+      return broken(sink, 1009, `a message has at most ${this.#maxBytes} bytes`);
     if (left < head + length) {
       this.#needed = head + length;
       return 0;

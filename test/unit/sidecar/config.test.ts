@@ -2,8 +2,12 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
+import { compileSchema } from '../../../base/json-schema.ts';
+import { documentSchema, readTable } from '../../../proto/language/document.ts';
+import { withEndpointTypes } from '../../../proto/language/endpoint.ts';
 import { configSchema, readSidecarConfig, type SidecarConfig } from '../../../sidecar/config.ts';
 import { problemsIn } from '../../../sidecar/sidecar.ts';
+import { endpointTables, endpointTypes, registerTransports } from '../../../sidecar/transports/index.ts';
 
 const TABLE = 'contracts: []\n';
 const problems = (text: string): string[] => {
@@ -40,7 +44,7 @@ t.test('every default of the sidecar is stated here', async (t) => {
     stateDir: '.reach',
     anonymous: null,
     allowedHosts: [],
-    limits: { bodyBytes: 8_388_608, headerBytes: 16_384, connections: 20_000, batch: 100 },
+    limits: { bodyBytes: 8_388_608, headerBytes: 16_384, connections: 20_000, batch: 100, unsentBytes: 16_777_216, stallMs: 10_000 },
     maxDeadlineMs: 600_000,
     maxHops: 16,
     retryBudget: { ratio: 0.2, minPerSec: 10 },
@@ -65,7 +69,7 @@ sidecar:
   anonymous: dev.local.me
   state_dir: none
   allowed_hosts: [Reach.Internal, "[fd00::1]"]
-  limits: {body: 1MiB, header_bytes: 32KiB, connections: 50, batch: 7}
+  limits: {body: 1MiB, header_bytes: 32KiB, connections: 50, batch: 7, unsent: 1MiB, stall: 3s}
   max_deadline: 30m
   max_hops: 8
   retry_budget: {ratio: 0, min_per_sec: 0.5}
@@ -87,7 +91,7 @@ ${TABLE}`);
     anonymous: 'dev.local.me',
     stateDir: null,
     allowedHosts: ['reach.internal', '[fd00::1]'],
-    limits: { bodyBytes: 1_048_576, headerBytes: 32_768, connections: 50, batch: 7 },
+    limits: { bodyBytes: 1_048_576, headerBytes: 32_768, connections: 50, batch: 7, unsentBytes: 1_048_576, stallMs: 3_000 },
     maxDeadlineMs: 1_800_000,
     maxHops: 8,
     retryBudget: { ratio: 0, minPerSec: 0.5 },
@@ -275,4 +279,50 @@ t.test('a mesh port on every address says where it is reached', async (t) => {
   t.match(config(`sidecar: {name: s1, mesh: {token: not-for-production, advertise: "http://s1.mesh:7701/"}}\n${TABLE}`).mesh, {
     advertise: 'http://s1.mesh:7701',
   });
+});
+
+t.test('the schema for editors knows the keys of every endpoint type, and takes what the sidecar takes', (t) => {
+  const kinds = registerTransports(null);
+  const schema = withEndpointTypes(documentSchema(), endpointTables(kinds));
+  const compiled = compileSchema(schema);
+  if ('problem' in compiled) throw new Error(compiled.problem);
+  const verdict = (endpoint: object): boolean =>
+    compiled.validator.validate({ providers: [{ agent_id: 'a.b.c', offers: ['a.b.c@1.0.0'], endpoint }] }) === null;
+  const credential = { secret: { env: 'TOKEN' } };
+  const good: Record<string, object> = {
+    http: { address: 'http://x.test', path: '/{capability}', credential },
+    jsonrpc: { address: 'http://x.test/rpc', params: 'by_position', methods: { 'a.b.c': 'do' }, credential },
+    grpc: { address: 'x.test:1', service: 'shop.v1.Orders', max_message: '8MiB', credential },
+    nats: { address: 'nats://x.test:4222', mode: 'publish', subject: 'a.b', credential },
+    channel: {},
+    local: {},
+  };
+  for (const [type, keys] of Object.entries(good)) {
+    t.ok(verdict({ type, ...keys }), type);
+    t.notOk(verdict({ type, ...keys, no_such_key: 1 }), `${type}: a key that it does not have`);
+    const read = readDocumentOf(`{type: ${type}, ${JSON.stringify(keys).slice(1, -1)}}`);
+    t.strictSame(read, [], `${type}: the reader says the same`);
+  }
+  t.notOk(verdict({ type: 'jsonrpc', address: 'http://x.test', params: 'by_wish' }), 'a value that it does not have');
+  t.notOk(verdict({ type: 'grpc', address: 'x.test:1', subject: 'a.b' }), 'the key of another type');
+  t.notOk(verdict({ type: 'channel', address: 'http://x.test' }), 'a channel has no address');
+  t.notOk(verdict({ address: 'http://x.test' }), 'the type has to be said');
+  t.ok(verdict({ type: 'mock', answers: [] }), 'what no table describes is left to the sidecar');
+  t.strictSame(
+    endpointTypes(kinds).filter((type) => !(type in good)),
+    ['mock'],
+    'no type was forgotten',
+  );
+  t.end();
+
+  function readDocumentOf(endpoint: string): readonly string[] {
+    const reading = readTable(
+      `contracts: [{name: a.b.c, version: 1.0.0, acl: public}]\nproviders: [{agent_id: a.b.c, offers: [a.b.c@1.0.0], endpoint: ${endpoint}}]`,
+      'table.yaml',
+    );
+    if ('problems' in reading) return reading.problems.map(({ message }) => message);
+    const provider = reading.document.providers[0];
+    if (provider === undefined) return ['there is no provider'];
+    return kinds[provider.endpoint.type]?.problems(provider.endpoint) ?? ['no such type'];
+  }
 });

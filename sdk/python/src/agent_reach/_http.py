@@ -86,6 +86,10 @@ class Http:
         finally:
             exchange.done()
 
+    def is_anonymous(self, ask: Ask) -> bool:
+        """It goes without a credential."""
+        return not self._token and "authorization" not in ask.headers
+
     async def json(self, method: str, path: str, body: Any = None, limit: float = 10.0) -> Any:
         """A page of the sidecar; raises ReachError for anything but a success."""
         headers = {} if body is None else {"content-type": "application/json"}
@@ -94,7 +98,7 @@ class Http:
         value = parsed(text)
         if status < 300 and (isinstance(value, dict) or status == 204):
             return value
-        result = result_in(status, answered, text, elapsed_ms)
+        result = result_in(status, answered, text, elapsed_ms, self.is_anonymous(ask))
         raise ReachError(own_failure(Code.BAD_RESPONSE, f"{method} {path}: the answer is not a sidecar's", False) if result.ok else result)
 
 

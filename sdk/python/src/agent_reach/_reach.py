@@ -128,7 +128,7 @@ class Reach:
             status, answered, body, elapsed_ms = await self._http.ask(ask)
         except ReachError as error:
             return error.result
-        return result_in(status, answered, body, elapsed_ms)
+        return result_in(status, answered, body, elapsed_ms, self._http.is_anonymous(ask))
 
     def stream(
         self,
@@ -205,7 +205,7 @@ class Reach:
         told = parsed(body)
         if status == 200 and isinstance(told, dict):
             return told
-        result = result_in(status, answered, body, elapsed_ms)
+        result = result_in(status, answered, body, elapsed_ms, self._http.is_anonymous(ask))
         raise ReachError(own_failure(Code.BAD_RESPONSE, "the answer is not a sidecar's", False) if result.ok else result)
 
     async def capabilities(self) -> List[Dict[str, Any]]:

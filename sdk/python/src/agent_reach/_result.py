@@ -4,7 +4,7 @@ be asked: then the client writes it, with a code of the same table."""
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Mapping, Optional
 from urllib.parse import unquote
 
@@ -104,8 +104,20 @@ def result_from(fields: Any, no_retry: bool) -> Optional[Result]:
     )
 
 
-def result_in(status: int, headers: Mapping[str, str], body: bytes, elapsed_ms: float) -> Result:
+# What to do about it is known here: the sidecar cannot tell how its caller was started.
+_NO_TOKEN = "no token was sent: set REACH_TOKEN, or give token="
+
+
+def result_in(status: int, headers: Mapping[str, str], body: bytes, elapsed_ms: float, is_anonymous: bool = False) -> Result:
     """From an HTTP answer of the sidecar. What is none of a sidecar's is a failure that says so."""
+    result = _as_told(status, headers, body, elapsed_ms)
+    if result.error is None or result.code != Code.UNAUTHENTICATED or not is_anonymous:
+        return result
+    detail = f"{result.error.detail or result.error.message}; {_NO_TOKEN}"
+    return replace(result, error=replace(result.error, detail=detail))
+
+
+def _as_told(status: int, headers: Mapping[str, str], body: bytes, elapsed_ms: float) -> Result:
     code = headers.get("reach-code")
     no_retry = headers.get("reach-retry") == "none"
     if code is None or headers.get("content-type", "").startswith("application/problem+json"):

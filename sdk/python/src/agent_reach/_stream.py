@@ -92,7 +92,7 @@ class Stream:
             self._is_framed = content_type.startswith(frames.FRAMES_TYPE)
             if not self._is_framed and (response.status >= 400 or headers.get("reach-code", "0") != "0"):
                 body = await exchange.limited(response.read())
-                result = result_in(response.status, headers, body, exchange.elapsed_ms)
+                result = result_in(response.status, headers, body, exchange.elapsed_ms, self._http.is_anonymous(self._ask))
                 raise ReachError(self._cut(exchange) if result.ok else result)
         except BaseException:
             exchange.done()

@@ -1,6 +1,6 @@
 import { execFile } from 'node:child_process';
-import { connect as connectHttp2, constants, type ClientHttp2Session } from 'node:http2';
-import { connect as connectTcp } from 'node:net';
+import { connect as connectHttp2, constants, type ClientHttp2Session, type ClientHttp2Stream } from 'node:http2';
+import { type AddressInfo, connect as connectTcp, createServer as listenTcp, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { gzipSync, inflateSync } from 'node:zlib';
 import { fromBinary, toBinary } from '@bufbuild/protobuf';
@@ -719,7 +719,7 @@ t.test('connections and RPCs on one of them are bounded', async (t) => {
       running--;
       stage.answer(call, 200, '{}');
     },
-    { config: { limits: { bodyBytes: 65_536, headerBytes: 16_384, connections: 2, batch: 1 } } },
+    { config: { limits: { bodyBytes: 65_536, headerBytes: 16_384, connections: 2, batch: 1, unsentBytes: 1_048_576, stallMs: 10_000 } } },
     3,
   );
   const calls = Array.from({ length: 8 }, () => client.invoke({ capability: NAME }));
@@ -807,6 +807,165 @@ t.test('who is slow, silent or gone is not waited for', async (t) => {
   await clock.advance(20_001);
   await waitUntil('it is let go', () => port.connections === 0);
   t.equal(front.calls.length, 0);
+});
+
+/** RPCs on one connection; what each was answered with so far. */
+function asking(session: ClientHttp2Session, count: number, path = INVOKE): { head: Record<string, unknown>; stream: ClientHttp2Stream }[] {
+  const request = Buffer.from([0, 0, 0, 0, NAME.length + 2, 0x0a, NAME.length, ...Buffer.from(NAME)]);
+  return Array.from({ length: count }, () => {
+    const stream = session.request(requestHead(path));
+    const head: Record<string, unknown> = {};
+    stream.on('response', (headers) => Object.assign(head, headers));
+    stream.on('trailers', (headers) => Object.assign(head, headers));
+    stream.on('error', () => undefined);
+    stream.end(request);
+    return { head, stream };
+  });
+}
+
+/** A client whose window for answers is shut, and one whose machine reads nothing after the handshake. */
+for (const kind of ['window', 'socket'] as const)
+  t.test(`a client that does not take its answers gets no new ones, and is cut off after the stall limit (${kind})`, async (t) => {
+    const clock = new VirtualClock();
+    const body = JSON.stringify('x'.repeat(400_000));
+    const { port, front, client } = await open(t, (call, stage) => stage.answer(call, 200, body), { clock });
+    const relayed: Socket[] = [];
+    const relay = listenTcp((near) => {
+      const far = connectTcp(port.address.port, '127.0.0.1');
+      relayed.push(far);
+      near.pipe(far);
+      far.pipe(near);
+      for (const socket of [near, far]) socket.on('error', () => undefined);
+      far.on('close', () => near.destroy());
+      near.on('close', () => far.destroy());
+    });
+    await new Promise<void>((done) => relay.listen(0, '127.0.0.1', done));
+    t.teardown(() => relay.close());
+    const settings = { initialWindowSize: kind === 'window' ? 0 : 2_147_483_647 };
+    const session = connectHttp2(`http://127.0.0.1:${(relay.address() as AddressInfo).port}`, { settings });
+    session.on('error', () => undefined);
+    let goaway = 0;
+    session.on('goaway', (code: number) => (goaway = code));
+    await new Promise<void>((done) => session.on('remoteSettings', () => done()));
+    if (kind === 'socket') {
+      session.setLocalWindowSize(2_147_483_647);
+      await sleep(30);
+      relayed[0]?.unpipe();
+      relayed[0]?.pause();
+    }
+    // What the buffers of the machine take is taken; so more is asked for until nothing is.
+    const rounds = kind === 'window' ? 1 : 8;
+    for (let i = 0; i < rounds; i++) {
+      asking(session, kind === 'window' ? 3 : 20);
+      await sleep(30);
+    }
+    const served = front.calls.length;
+    if (kind === 'window') t.equal(served, 3, 'up to the limit of 1 MiB they are served');
+    else t.ok(served < 8 * 20, `${served} of 160 were served`);
+    const [late] = asking(session, 1);
+    if (kind === 'window') {
+      await waitUntil('it is refused', () => late?.head['grpc-status'] !== undefined);
+      t.match(late?.head, { 'grpc-status': '8', 'reach-code': '3002', 'reach-ambiguous': 'false' });
+      t.match(decodeURIComponent(late?.head['grpc-message'] as string), /has not taken \d+ bytes of its answers/);
+    } else await sleep(30);
+    t.equal(front.calls.length, served, 'nothing new is asked of anybody');
+    for (let i = 0; i < 9; i++) {
+      await clock.advance(1_000);
+      await settle(2);
+    }
+    t.notOk(session.destroyed, 'nine seconds are borne');
+    t.equal((await client.invoke({ capability: NAME })).status, 0, 'another client is served as ever');
+    for (let i = 0; i < 4; i++) {
+      await clock.advance(1_000);
+      await settle(2);
+    }
+    await waitUntil('it is cut off', () => port.connections === 1);
+    if (kind === 'window') t.equal(goaway, constants.NGHTTP2_ENHANCE_YOUR_CALM);
+    session.destroy();
+    for (const socket of relayed) socket.destroy();
+  });
+
+t.test('a client that takes its answers slowly but takes them is served to the end, and gets every byte', async (t) => {
+  const clock = new VirtualClock();
+  const body = JSON.stringify('x'.repeat(900_000));
+  const { address } = await open(t, (call, stage) => stage.answer(call, 200, body), { clock });
+  const session = connectHttp2(`http://${address}`);
+  session.on('error', () => undefined);
+  const [one] = asking(session, 1);
+  let bytes = 0;
+  let ended = false;
+  one?.stream.on('end', () => (ended = true));
+  one?.stream.on('data', (chunk: Buffer) => {
+    bytes += chunk.length;
+    one.stream.pause();
+  });
+  let rounds = 0;
+  for (; rounds < 500 && !ended; rounds++) {
+    await clock.advance(1_000);
+    one?.stream.resume();
+    await sleep(2);
+  }
+  t.ok(rounds > 30, `it took ${rounds} s`);
+  t.equal(one?.head['grpc-status'], '0');
+  t.ok(bytes > 900_000, `${bytes} bytes`);
+  session.destroy();
+});
+
+t.test('answers of RPCs that were under way already are bounded too: one too many is given up, and says so', async (t) => {
+  const clock = new VirtualClock();
+  const release: (() => void)[] = [];
+  const body = JSON.stringify('x'.repeat(900_000));
+  const { address, front } = await open(
+    t,
+    async (call, stage) => {
+      await new Promise<void>((done) => release.push(done));
+      stage.answer(call, 200, body);
+    },
+    { clock },
+  );
+  const session = connectHttp2(`http://${address}`, { settings: { initialWindowSize: 0 } });
+  session.on('error', () => undefined);
+  const all = asking(session, 8);
+  await waitUntil('all are under way', () => release.length === 8);
+  for (const done of release) done();
+  const given = (): Record<string, unknown>[] => all.map(({ head }) => head).filter((head) => head['grpc-status'] !== undefined);
+  await waitUntil('those above four times the limit are given up', () => given().length === 4);
+  for (const head of given()) t.match(head, { 'grpc-status': '8', 'reach-code': '1005', 'reach-ambiguous': 'true' });
+  t.equal(front.calls.length, 8);
+  session.destroy();
+});
+
+t.test('a stream whose caller stops reading goes on to its own end; after it the connection is cut off', async (t) => {
+  const clock = new VirtualClock();
+  let source: ScriptedBody | null = null;
+  const { address, front, port } = await open(
+    t,
+    (call, stage) => {
+      source = stage.stream(call, { 'content-type': 'application/octet-stream' });
+    },
+    { clock },
+  );
+  const session = connectHttp2(`http://${address}`, { settings: { initialWindowSize: 0 } });
+  session.on('error', () => undefined);
+  asking(session, 1, '/agentreach.v1.Reach/InvokeStream');
+  await waitUntil('it has begun', () => source?.sink !== null && source?.sink !== undefined);
+  const body = source as unknown as ScriptedBody;
+  while (body.push(Buffer.alloc(60_000))) await settle(1);
+  for (let i = 0; i < 30; i++) {
+    await clock.advance(1_000);
+    await settle(2);
+  }
+  t.equal(body.cancelled, null, 'thirty seconds without a byte taken');
+  t.equal(port.connections, 1);
+  t.equal(front.observation.inFlight(), 1);
+  // As the total deadline does it.
+  body.cut(5001, 'the total deadline has passed');
+  t.equal(front.observation.inFlight(), 0, 'the call is over');
+  for (let i = 0; i < 12; i++) {
+    await clock.advance(1_000);
+    await settle(2);
+  }
+  await waitUntil('the connection is cut off', () => port.connections === 0);
 });
 
 t.test('any bytes in any pieces end with a status, and the connection serves on', async (t) => {

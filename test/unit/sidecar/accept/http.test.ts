@@ -1,3 +1,6 @@
+import { execFile } from 'node:child_process';
+import { connect as connectHttp2 } from 'node:http2';
+import { connect, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import t, { type Test } from 'tap';
 import { VirtualClock } from '../../../../base/virtual-clock.ts';
@@ -10,6 +13,7 @@ import { failed } from '../../../../sidecar/call/reply.ts';
 import { refusing, Verdict } from '../../../../sidecar/call/verdict.ts';
 import { type FrontOptions, type Script, type ScriptedBody, ScriptedFront } from '../../../support/front.ts';
 import { dechunked, framesOf } from '../../../support/frames.ts';
+import { grpcurl } from '../../../support/grpcurl.ts';
 import { ask, head, RawClient } from '../../../support/raw-http.ts';
 import { waitUntil } from '../../../support/settle.ts';
 
@@ -39,6 +43,16 @@ async function open(t: Test, script: Script, more: Partial<FrontOptions> = {}): 
       throw new Error(`left behind: ${JSON.stringify({ started, ended, inFlight, records, connections: port.connections })}`);
   });
   return { front, port, at: port.address.port };
+}
+
+/** Says something and does not read. */
+async function deaf(at: number, text: string): Promise<Socket> {
+  const socket = connect(at, '127.0.0.1');
+  socket.on('error', () => undefined);
+  socket.pause();
+  await new Promise<void>((done) => socket.once('connect', () => done()));
+  socket.write(text);
+  return socket;
 }
 
 const ok: Script = (call, stage) => stage.answer(call, 200, '{"ok":true}');
@@ -402,7 +416,9 @@ t.test('a body whose length could be read in two ways is refused and the connect
 });
 
 t.test('what is too large is refused with the limit, and the caller can read the answer', async (t) => {
-  const { at, front } = await open(t, ok, { config: { limits: { bodyBytes: 1_000, headerBytes: 4_096, connections: 100, batch: 100 } } });
+  const { at, front } = await open(t, ok, {
+    config: { limits: { bodyBytes: 1_000, headerBytes: 4_096, connections: 100, batch: 100, unsentBytes: 1_048_576, stallMs: 10_000 } },
+  });
   const announced = await ask(at, 'POST', INVOKE, {}, 'x'.repeat(2_000_000));
   t.equal(announced.status, 413);
   t.equal(announced.headers['connection'], 'close');
@@ -435,6 +451,115 @@ t.test('garbage on the wire gets one answer at most and harms nobody else', asyn
     client.close();
   }
   t.equal((await ask(at, 'POST', INVOKE, {}, '{}')).status, 200);
+});
+
+t.test('a caller that does not take a whole answer is cut off after the stall limit; one that takes it slowly is not', async (t) => {
+  const body = JSON.stringify('x'.repeat(12_000_000));
+  const limits = { bodyBytes: 65_536, headerBytes: 16_384, connections: 100, batch: 100, unsentBytes: 65_536, stallMs: 300 };
+  const { at, port } = await open(t, (call, stage) => stage.answer(call, 200, body), { config: { limits } });
+  for (const path of [INVOKE, STREAM, '/rpc']) {
+    const request = path === '/rpc' ? '{"jsonrpc":"2.0","id":1,"method":"crm.order.query"}' : '{}';
+    const never = await deaf(at, `${head('POST', path, { 'content-length': String(request.length) })}${request}`);
+    await waitUntil(`${path}: it is there`, () => port.connections === 1);
+    await sleep(150);
+    t.equal(port.connections, 1, `${path}: borne for a while`);
+    await waitUntil(`${path}: cut off`, () => port.connections === 0, 3_000);
+    never.destroy();
+  }
+  const slow = await deaf(at, `${head('POST', INVOKE, { 'content-length': '2' })}{}`);
+  let bytes = 0;
+  const began = performance.now();
+  slow.on('data', (chunk: Buffer) => {
+    bytes += chunk.length;
+    slow.pause();
+  });
+  while (bytes < body.length && !slow.destroyed && performance.now() - began < 15_000) {
+    slow.resume();
+    await sleep(5);
+  }
+  t.ok(bytes > body.length, `${bytes} bytes came`);
+  t.ok(performance.now() - began > 600, 'and it took longer than two limits');
+  slow.destroy();
+});
+
+t.test('the stall limit is for answers: waiting for a provider, a slow body and a stream that nobody reads are no stalls', async (t) => {
+  const limits = { bodyBytes: 65_536, headerBytes: 16_384, connections: 100, batch: 100, unsentBytes: 65_536, stallMs: 100 };
+  let source: ScriptedBody | null = null;
+  const { at, port, front } = await open(
+    t,
+    async (call, stage) => {
+      if (call.asked === 'slow.one.here') {
+        await sleep(350);
+        stage.answer(call, 200, '{}');
+      } else source = stage.stream(call, { 'content-type': 'application/octet-stream' });
+    },
+    { config: { limits } },
+  );
+  t.equal((await ask(at, 'POST', '/v1/invoke/slow.one.here', {}, '{}')).status, 200);
+  const client = await RawClient.to(at);
+  client.write(head('POST', '/v1/invoke/slow.one.here', { 'content-length': '2' }));
+  await sleep(350);
+  client.write('{}');
+  t.equal((await client.answer()).status, 200);
+  client.close();
+  await waitUntil('nobody is there', () => port.connections === 0);
+  const reader = await deaf(at, head('GET', STREAM, {}));
+  await waitUntil('it has begun', () => source !== null && source.sink !== null);
+  const body = source as unknown as ScriptedBody;
+  while (body.push(Buffer.alloc(1_000_000))) await sleep(1);
+  await sleep(350);
+  t.equal(port.connections, 1);
+  t.equal(body.cancelled, null, 'the caller sets the pace');
+  // As the total deadline does it.
+  body.cut(5001, 'the total deadline has passed');
+  t.equal(front.observation.inFlight(), 0, 'the call is over, and nothing of it is held');
+  t.match(front.accessLines().at(-1), { code: 5001 });
+  reader.destroy();
+});
+
+t.test('requests sent far ahead of their answers are bounded', async (t) => {
+  const release: (() => void)[] = [];
+  const { at, front } = await open(t, async (call, stage) => {
+    await new Promise<void>((done) => release.push(done));
+    stage.answer(call, 200, '{}');
+  });
+  const client = await RawClient.to(at);
+  client.write(head('GET', STREAM, {}).repeat(100));
+  await waitUntil('as many as may be are under way', () => release.length === 64);
+  await sleep(20);
+  t.equal(front.calls.length, 64);
+  for (const done of release) done();
+  for (let i = 0; i < 64; i++) t.equal((await client.answer()).status, 200);
+  const last = await client.answer();
+  t.equal(last.headers['connection'], 'close');
+  t.match(json(last.body), { code: 3002, detail: /ahead of their answers/ });
+  t.ok(await client.closed());
+});
+
+t.test('a client of HTTP/2 is let go at once, and why is said once', async (t) => {
+  const hints: string[] = [];
+  const { at, front, port } = await open(t, ok);
+  front.observation.hint = (words) => void hints.push(words);
+  for (let i = 0; i < 2; i++) {
+    const session = connectHttp2(`http://127.0.0.1:${at}`);
+    session.on('error', () => undefined);
+    const began = performance.now();
+    await new Promise<void>((done) => session.on('close', () => done()));
+    t.ok(performance.now() - began < 2_000, 'at once');
+  }
+  t.strictSame(hints.length, 1);
+  t.match(hints[0], /spoke HTTP\/2 to a port for HTTP\/1\.1 .* sidecar\.grpc opens one/);
+  await waitUntil('nothing stays', () => port.connections === 0);
+  const program = grpcurl();
+  if (program !== null) {
+    const began = performance.now();
+    const ended = await new Promise<string>((done) =>
+      execFile(program, ['-plaintext', `127.0.0.1:${at}`, 'list'], { timeout: 20_000 }, (_error, _out, err) => done(err)),
+    );
+    t.match(ended, /Failed to dial/);
+    t.ok(performance.now() - began < 5_000, 'grpcurl does not wait for its own limit');
+  }
+  t.equal(front.calls.length, 0);
 });
 
 t.test('a caller that goes away cancels its call, once', async (t) => {
@@ -911,6 +1036,7 @@ t.test('a caller sees only what it may call', async (t) => {
   const seen = json((await ask(at, 'GET', '/v1/capabilities')).body);
   t.match(seen, {
     caller: 'shop.chat.1',
+    serves: null,
     capabilities: [
       { name: 'crm.order.query', versions: [{ version: '2.1.0', examples: [{ id: 1 }], providers: { known: 1, usable: 1 } }] },
     ],

@@ -1,5 +1,8 @@
 import t from 'tap';
 import type { ProviderRecord } from '../../../../proto/language/types.ts';
+import { Code } from '../../../../proto/wire/codes.ts';
+import { Attempt } from '../../../../sidecar/call/attempt-record.ts';
+import type { Call } from '../../../../sidecar/call/call.ts';
 import { Bindings } from '../../../../sidecar/choose/bindings.ts';
 import type { Candidate } from '../../../../sidecar/table/snapshot.ts';
 import { VirtualClock } from '../../../../base/virtual-clock.ts';
@@ -143,6 +146,31 @@ t.test('a conversation that began elsewhere while its owner was unfit stays ther
   here.cell(P1).end(here.cell(P1).admit(now), 'success', 1, now);
   t.strictSame(owners(here, keys(100)), began);
   t.ok(owners(here, keys(300).slice(100)).includes(P1), 'new ones use it again');
+});
+
+t.test('a conversation whose first call finds nobody there begins at the next one, and stays', (t) => {
+  const here = new World(three(), {}, {}, 1, LIMIT);
+  const mine = keys(300).filter((key) => ownerOf(here, key) === P1);
+  t.ok(mine.length > 50, 'some would begin there');
+  const moved = mine.map((key) => {
+    const call = here.call({ affinityKey: key });
+    here.chooser.choose(call, here.clock.now());
+    failAt(call, Code.connect_timeout, 'not_started');
+    here.chooser.choose(call, here.clock.now());
+    const at = (call.chosen as Candidate).provider.agentId;
+    answerAt(call);
+    here.chooser.ended(call);
+    return at;
+  });
+  t.notOk(moved.includes(P1));
+  t.strictSame(owners(here, mine), moved, 'the next call goes where the first one was served');
+  const key = keys(400).find((one) => ownerOf(here, one) === P2) as string;
+  const call = here.call({ affinityKey: key });
+  here.chooser.choose(call, here.clock.now());
+  failAt(call, Code.connection_lost, 'started');
+  here.chooser.ended(call);
+  t.equal(here.pick({ affinityKey: key }), P2, 'one that may have got there stays: the agent may know it');
+  t.end();
 });
 
 t.test('a holder that was deregistered is replaced at once and for good (C056)', (t) => {
@@ -434,3 +462,23 @@ t.test('a half-open breaker of one agent does not disturb bound keys of ramping 
     before.filter((one) => one !== P1),
   );
 });
+
+/** Where a key would begin, without beginning there. */
+function ownerOf(here: World, key: string): string {
+  const { chosen } = here.chooser.foresee(here.call({ affinityKey: key }), here.clock.now());
+  return (chosen as Candidate).provider.agentId;
+}
+
+function failAt(call: Call, code: Code, started: 'not_started' | 'started'): void {
+  const made = new Attempt(call.chosen as Candidate, 0);
+  made.code = code;
+  made.started = started;
+  call.attempts.push(made);
+}
+
+function answerAt(call: Call): void {
+  const made = new Attempt(call.chosen as Candidate, 0);
+  made.started = 'done';
+  made.status = 200;
+  call.attempts.push(made);
+}

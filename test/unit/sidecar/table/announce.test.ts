@@ -297,6 +297,104 @@ t.test('one agent', async (t) => {
   });
 });
 
+t.test('an agent that dials in', async (t) => {
+  const ID = 'crm.order.7';
+  const dialIn = (name = QUERY): AgentRegistration => {
+    const { contracts, record } = agent(ID, name);
+    return { contracts, record: { ...record, endpoint: { ...record.endpoint, type: 'channel', address: '' } } };
+  };
+  const connected = new Set<string>();
+  const rivals = [{ agent: ID, code: 4003, problems: ['it belongs to another sidecar'] }];
+  const begun = async (): Promise<{ world: VirtualRegistry; here: VirtualClient; asked: () => number }> => {
+    const world = await VirtualRegistry.begun(t);
+    takesAll(world);
+    let asked = 0;
+    const { onRegister } = world.writer;
+    world.writer.onRegister = async (register) => {
+      asked++;
+      await onRegister(register);
+    };
+    const here = await world.joined();
+    connected.clear();
+    here.client.own.isConnected = (id) => connected.has(id);
+    return { world, here, asked: () => asked };
+  };
+
+  t.test('is there while it is connected, whatever it says by other ways', async (t) => {
+    const { world, here, asked } = await begun();
+    await here.client.announcer.register(dialIn(), 'api');
+    t.equal(stateOf(here, ID), 'gone');
+    here.client.announcer.beat(ID);
+    await world.clock.advance(100);
+    t.same([stateOf(here, ID), asked()], ['gone', 1], 'a beat over HTTP does not make it callable');
+    connected.add(ID);
+    here.client.announcer.beat(ID);
+    await world.clock.advance(100);
+    t.equal(stateOf(here, ID), 'in_force');
+  });
+
+  t.test(
+    'that was refused for the sake of another sidecar is asked about again when it dials in, and not named while it is away',
+    async (t) => {
+      const { world, here, asked } = await begun();
+      connected.add(ID);
+      here.client.announcer.setFile({ ...fileOf(), providers: [dialIn().record] });
+      world.writer.refuses = (id) => rivals.find((each) => each.agent === id) ?? null;
+      here.client.announcer.beat(ID);
+      await world.clock.advance(5_000);
+      t.equal(stateOf(here, ID), 'refused');
+      connected.delete(ID);
+      here.client.announcer.disconnected(ID);
+      await world.clock.advance(100);
+      world.writer.refuses = () => null;
+      here.client.announcer.helloSoon();
+      await world.clock.advance(5_000);
+      t.same(world.writer.hellos.at(-1)?.agents, [], 'a hello does not bring it into force where it is not');
+      const before = asked();
+      connected.add(ID);
+      here.client.announcer.beat(ID);
+      here.client.announcer.beat(ID);
+      await world.clock.advance(100);
+      t.same([stateOf(here, ID), asked()], ['in_force', before + 1]);
+    },
+  );
+
+  t.test('that hangs up while a new word of it is refused is not in force by its old one', async (t) => {
+    const { world, here } = await begun();
+    connected.add(ID);
+    await here.client.announcer.register(dialIn(), 'api');
+    world.writer.refuses = (id) => rivals.find((each) => each.agent === id) ?? null;
+    const again = here.client.announcer.register(dialIn('crm.order.delete'), 'api');
+    connected.delete(ID);
+    here.client.announcer.disconnected(ID);
+    await again;
+    await world.clock.advance(100);
+    t.equal(stateOf(here, ID), 'gone');
+    world.writer.refuses = () => null;
+    connected.add(ID);
+    here.client.announcer.beat(ID);
+    await world.clock.advance(100);
+    t.equal(stateOf(here, ID), 'in_force', 'so that its next connection brings it back');
+  });
+
+  t.test('that has moved to another sidecar is called there', async (t) => {
+    const { world, here } = await begun();
+    connected.add(ID);
+    await here.client.announcer.register(dialIn(), 'api');
+    connected.delete(ID);
+    here.client.announcer.disconnected(ID);
+    await world.clock.advance(100);
+    t.strictSame(here.providers(QUERY), [], 'away');
+    const moved = { ...dialIn().record, via: 'there' };
+    await world.writer.capability(
+      { ...documentOf(tableOf({ [QUERY]: 0 })), providers: [moved], sidecars: [{ name: 'there', mesh: 'http://127.0.0.1:9' }] },
+      QUERY,
+    );
+    await world.clock.advance(100);
+    t.strictSame(here.providers(QUERY), [ID]);
+  });
+});
+
 t.test('the own file', async (t) => {
   t.test('a reload announces the difference and nothing else', async (t) => {
     const world = await VirtualRegistry.begun(t);

@@ -11,6 +11,7 @@ from .._ask import Ask
 from .._codes import Code
 from .._errors import ReachError
 from .._http import Http, log
+from .._result import parsed
 from .backoff import Backoff, pause
 from .offer import Offer
 
@@ -37,6 +38,8 @@ class Registration:
         self._lease_ms: float = _LEASE_MS
         # The sidecar has a registry, which knows us.
         self._is_known = False
+        # Whether the table has us has been looked up.
+        self._has_looked = False
         # Everything has been said that had to be.
         self._is_well = False
 
@@ -58,7 +61,34 @@ class Registration:
             view = await self._http.json("POST", "/v1/agents", body)
             self._lease_ms = view.get("lease_ms") or _LEASE_MS
             self._is_known = True
+        else:
+            await self._look()
         self._is_well = True
+
+    async def _look(self) -> None:
+        """At a sidecar with a table file an agent that does not stand in it would wait for ever, and nobody would say why."""
+        ask = Ask("GET", "/v1/capabilities", {}, None, _PATIENCE)
+        if self._has_looked or self._endpoint["type"] == "channel" or self._http.is_anonymous(ask):
+            return
+        status, _, body, _ = await self._http.ask(ask)
+        page = parsed(body) if status == 200 else None
+        # Not loaded yet, or a sidecar that does not say it.
+        if not isinstance(page, dict) or "serves" not in page:
+            return
+        self._has_looked = True
+        # Of an agent under another name than its token's nothing is known.
+        if self.agent and self.agent != page["caller"]:
+            return
+        serves = page["serves"] or {"endpoint": "", "offers": []}
+        for offer in self._offers:
+            if serves["endpoint"] != self._endpoint["type"] or offer.key not in serves["offers"]:
+                log.warning(
+                    "nobody is sent here for %s: the sidecar's table has no provider %s that offers it with endpoint "
+                    '{type: http, address: "%s"}',
+                    offer.key,
+                    page["caller"],
+                    self._endpoint["address"],
+                )
 
     async def keep(self, leaving: asyncio.Event) -> None:
         """Signs of life until the event is set; registers again when the sidecar has been restarted."""

@@ -1,12 +1,15 @@
 /** sidecar/accept/channel over real sockets: dialling in, calls both ways, streams, windows, limits, and the end */
+import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import t from 'tap';
 import { VirtualClock } from '../../../../../base/virtual-clock.ts';
 import { WINDOW_BYTES } from '../../../../../proto/wire/channel.ts';
 import { Frame } from '../../../../../proto/wire/frames.ts';
 import type { AllChannels } from '../../../../../sidecar/accept/channel/all-channels.ts';
+import { Asked as AskedCall } from '../../../../../sidecar/accept/channel/asked.ts';
 import { MAX_PER_AGENT, Tickets } from '../../../../../sidecar/accept/channel/tickets.ts';
 import { Outbox } from '../../../../../sidecar/accept/channel/outbox.ts';
 import { Principal } from '../../../../../sidecar/call/principal.ts';
+import type { Reply } from '../../../../../sidecar/call/reply.ts';
 import { TestAgent } from '../../../../support/agent.ts';
 import { type ChannelMessage, ChannelPeer } from '../../../../support/channel-peer.ts';
 import { takeBase } from '../../../../support/invariants.ts';
@@ -15,7 +18,7 @@ import { NatsServer } from '../../../../support/nats.ts';
 import { RawClient } from '../../../../support/raw-http.ts';
 import { CALLER, Rig, TOKEN } from '../../../../support/rig.ts';
 import { waitUntil } from '../../../../support/settle.ts';
-import { handshake, RawChannel } from '../../../../support/websocket-bytes.ts';
+import { clientFrame, handshake, RawChannel } from '../../../../support/websocket-bytes.ts';
 
 t.setTimeout(60_000);
 const before = takeBase();
@@ -29,6 +32,25 @@ function table(extra = '', more = ''): string {
 ${extra === '' ? '' : `  - {name: nlp.answer.generate, version: 1.0.0, acl: public, execution: idempotent, streaming: true}\n`}providers:
   - {agent_id: ${AGENT}, offers: [${QUERY}@2.1.0], endpoint: {type: channel}, via: one}
 ${extra}`;
+}
+
+/** Ports of the peers whose connections this process holds open at the sidecar's port, as the system tells (Linux). */
+function serverSockets(rig: Rig): number[] {
+  const own = rig.port.toString(16).toUpperCase().padStart(4, '0');
+  const inodes = new Set(readdirSync('/proc/self/fd').map((fd) => /socket:\[(\d+)\]/.exec(linkOf(`/proc/self/fd/${fd}`))?.[1]));
+  return readFileSync('/proc/net/tcp', 'utf8')
+    .split('\n')
+    .map((line) => line.trim().split(/\s+/))
+    .filter((fields) => fields[1]?.endsWith(`:${own}`) === true && inodes.has(fields[9]))
+    .map((fields) => Number.parseInt(fields[2]?.slice(-4) ?? '0', 16));
+}
+
+function linkOf(path: string): string {
+  try {
+    return readlinkSync(path);
+  } catch {
+    return '';
+  }
 }
 
 const channelsOf = (rig: Rig): AllChannels => rig.started.front.channels as AllChannels;
@@ -100,7 +122,7 @@ t.test('dialling in: by ticket or credential; everybody else gets a problem docu
     ['a page of another origin', handshake(rig.port, AGENT_TOKEN).replace('\r\n\r\n', '\r\norigin: http://evil.example\r\n\r\n'), 403],
     ['another path', handshake(rig.port, AGENT_TOKEN).replace('/v1/channel', '/v1/other'), 404],
     ['no key', handshake(rig.port, AGENT_TOKEN).replace(/sec-websocket-key: [^\r]*\r\n/, ''), 400],
-    ['an old version', handshake(rig.port, AGENT_TOKEN).replace('version: 13', 'version: 8'), 400],
+    ['an old version', handshake(rig.port, AGENT_TOKEN).replace('version: 13', 'version: 8'), 426],
     ['a POST', handshake(rig.port, AGENT_TOKEN).replace('GET', 'POST'), 400],
     ['headers without end', handshake(rig.port, AGENT_TOKEN).replace('\r\n\r\n', `\r\nx: ${'y'.repeat(20_000)}\r\n\r\n`), 431],
   ];
@@ -113,11 +135,15 @@ t.test('dialling in: by ticket or credential; everybody else gets a problem docu
   const open: RawChannel[] = [];
   for (let i = 0; i < 16; i++) open.push(await RawChannel.dial(rig.port, AGENT_TOKEN));
   t.equal((await attempt(handshake(rig.port, AGENT_TOKEN))).status, 503, 'one agent cannot have them all');
-  t.match((await rig.ask('/metrics')).bytes.toString(), /^reach_channels 16$/m);
+  const page = (await rig.ask('/metrics')).bytes.toString();
+  t.match(page, /^reach_channels 16$/m);
+  t.match(page, /^reach_channels_serving 0$/m, 'nobody has said hello');
+  t.match(page, /^reach_channel_waiting_bytes 0$/m);
   const [first] = open as [RawChannel];
   first.text({ jsonrpc: '2.0', id: 1, method: 'reach.hello', params: { wire: 1 } });
   await waitUntil('hello is answered', () => first.messages.length === 1);
   t.match(first.messages[0], { result: { agent: AGENT, offers: [`${QUERY}@2.1.0`] } }, 'what the table has it for');
+  t.match((await rig.ask('/metrics')).bytes.toString(), /^reach_channels_serving 1$/m);
   t.equal((await attempt(handshake(rig.port, TOKEN))).status, 101);
   for (const each of open) each.client.close();
   await rig.finish(t, before);
@@ -140,6 +166,164 @@ t.test('the offer of another protocol is passed over, body and all, and the conn
   t.equal((await client.answer()).status, 200, 'and again on the same connection');
   client.close();
   await peer.close();
+  await rig.finish(t, before);
+});
+
+t.test('a handshake is judged before the ticket, and says which version is spoken here', async (t) => {
+  const rig = await Rig.start(t, { table: table() });
+  const { ticket } = (await rig.ask('/v1/channel', { method: 'POST', token: AGENT_TOKEN })).json;
+  const asked = async (text: string): Promise<RawClient> => {
+    const client = await RawClient.to(rig.port);
+    client.write(text);
+    await client.until((received) => received.includes('\r\n\r\n'));
+    return client;
+  };
+  const good = handshake(rig.port, '', `?ticket=${ticket}`);
+  const old = await asked(good.replace('version: 13', 'version: 8'));
+  t.match(old.text, /^HTTP\/1\.1 426 Upgrade Required\r\n[^]*\r\nsec-websocket-version: 13\r\n/);
+  t.match((await asked(good.replace('AAAA==', 'AA=='))).text, /^HTTP\/1\.1 400 /);
+  const among = await asked(good.replace('upgrade: websocket', 'upgrade: h2c, WebSocket'));
+  t.match(among.text, /^HTTP\/1\.1 101 /, 'the ticket is still good, and the offer may stand among others');
+  among.close();
+  await rig.finish(t, before);
+});
+
+t.test('an upgrade asked for behind a call waits for its answer, and so does any other offer', async (t) => {
+  const rig = await Rig.start(t, { table: table() });
+  const waiting: { id: number; peer: ChannelPeer }[] = [];
+  const peer = await dial(rig, (message, _payload, from) => {
+    if (message.method === 'reach.invoke') waiting.push({ id: message.id as number, peer: from });
+  });
+  const call = `POST /v1/invoke/${QUERY} HTTP/1.1\r\nhost: 127.0.0.1:${rig.port}\r\nauthorization: Bearer ${TOKEN}\r\ncontent-type: application/json\r\ncontent-length: 1\r\n\r\n1`;
+  const health = `GET /v1/health HTTP/1.1\r\nhost: 127.0.0.1:${rig.port}\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n`;
+  for (const [behind, statuses] of [
+    [handshake(rig.port, TOKEN), [200, 101]],
+    [health, [200, 200]],
+    [call + handshake(rig.port, TOKEN), [200, 200, 101]],
+  ] as const) {
+    const client = await RawClient.to(rig.port);
+    client.write(call + behind);
+    await waitUntil('the agent is asked', () => waiting.length > 0);
+    t.equal(client.text, '', 'nothing is said before the answer');
+    for (let answered = 0; answered < statuses.length - 1; answered++) {
+      await waitUntil('the agent is asked', () => waiting.length > 0);
+      const { id, peer: from } = waiting.shift() as { id: number; peer: ChannelPeer };
+      from.send(`{"jsonrpc":"2.0","id":${id},"result":{"payload":1}}`);
+    }
+    const got: number[] = [];
+    for (const _ of statuses) got.push((await client.answer()).status);
+    t.same(got, statuses);
+    client.close();
+  }
+  await peer.close();
+  await rig.finish(t, before);
+});
+
+t.test('an answer that cannot be read fails its call at once, and is not answered: its id may be one of the agent’s own', async (t) => {
+  const rig = await Rig.start(t, { table: table() });
+  const agent = await RawChannel.dial(rig.port, AGENT_TOKEN);
+  agent.text({ jsonrpc: '2.0', id: 'h', method: 'reach.hello', params: { wire: 1 } });
+  await waitUntil('hello', () => agent.messages.length === 1);
+  const deep = '['.repeat(300) + ']'.repeat(300);
+  const rows = [
+    ['a result and an error', '"jsonrpc":"2.0","result":{},"error":{"code":1,"message":"x"}'],
+    ['no version', '"result":{"payload":1}'],
+    ['too deep', `"jsonrpc":"2.0","result":{"status":200,"payload":${deep}}`],
+    ['an error that is none', '"jsonrpc":"2.0","error":null'],
+  ] as const;
+  for (const [what, members] of rows) {
+    const asked = agent.messages.length;
+    const answer = rig.invoke(QUERY, { payload: 1 });
+    await waitUntil('asked', () => agent.messages.length > asked);
+    const { id } = agent.messages[asked] as { id: number };
+    agent.text(`{"id":${id},${members}}`);
+    const { json } = await answer;
+    t.match(json, { code: 1004, detail: /cannot be read/ }, what);
+    t.ok(json.elapsed_ms < 3_000, `${what}: long before the deadline`);
+    t.notOk(
+      agent.messages.slice(asked + 1).some((message) => message['id'] === id && message['error'] !== undefined),
+      `${what}: no error with this id`,
+    );
+  }
+  const answer = rig.invoke(QUERY, { payload: 1 });
+  const asked = agent.messages.length;
+  await waitUntil('asked', () => agent.messages.length > asked);
+  const { id } = agent.messages.at(-1) as { id: number };
+  agent.text(`{"jsonrpc":"2.0","method":"reach.head","params":{"id":${id}}}`);
+  agent.text(`{"jsonrpc":"2.0","id":${id},"result":{"payload":1}}`);
+  t.match((await answer).json, { code: 1004, detail: /payload behind the head/ }, 'nothing is left out in silence');
+  agent.client.close();
+  await rig.finish(t, before);
+});
+
+t.test('pieces that cost their sender nothing cost us nothing: empty ones are dropped, crumbs are joined', async (t) => {
+  const on = { agentId: AGENT, forget: () => {}, tellCancelled: () => {}, sendBinary: () => {} };
+  let reply: Reply | null = null;
+  const asked = new AskedCall(1, 'stream', on, 1_000, (settled) => (reply = settled));
+  asked.head(Buffer.from('{"id":1}'));
+  for (let i = 0; i < 1_000; i++) asked.data(Buffer.alloc(0));
+  for (let i = 0; i < 200_000; i++) asked.data(Buffer.from([i & 0xff]));
+  asked.result(Buffer.from('{}'));
+  let bytes = 0;
+  let chunks = 0;
+  let hasEnded = false;
+  (reply as unknown as Reply).stream?.pipe({
+    chunk: (data) => {
+      chunks++;
+      for (const byte of data) if (byte !== (bytes++ & 0xff)) throw new Error('out of order');
+      return true;
+    },
+    end: () => (hasEnded = true),
+    cut: () => t.fail('cut'),
+  });
+  t.same([bytes, hasEnded], [200_000, true]);
+  t.ok(chunks < 4_000, `${chunks} chunks`);
+});
+
+t.test('an agent that speaks and does not read is not listened to for long, and holds nothing when it goes', async (t) => {
+  const rig = await Rig.start(t, { table: table(), settings: '  limits: {body: 64KiB}\n  channel: {send_buffer: 64KiB, stall: 60s}' });
+  const all = channelsOf(rig);
+  const deaf = await RawChannel.dial(rig.port, AGENT_TOKEN);
+  deaf.client.socket.pause();
+  const pings = Buffer.concat(Array.from({ length: 20_000 }, () => clientFrame({ op: 9, payload: Buffer.alloc(125) })));
+  for (let i = 0; i < 5; i++) deaf.client.write(pings);
+  await waitUntil('all were read', () => deaf.client.socket.writableLength === 0);
+  await new Promise((done) => setTimeout(done, 200));
+  t.ok(all.waitingBytes < 65_536, `${all.waitingBytes} bytes of pongs wait: the newest takes the place of the older`);
+  const junk = Buffer.concat(Array.from({ length: 100_000 }, () => clientFrame({ op: 1, payload: Buffer.from('[]') })));
+  let most = 0;
+  for (let i = 0; i < 5; i++) deaf.client.write(junk);
+  for (let i = 0; i < 40; i++) {
+    most = Math.max(most, all.waitingBytes);
+    await new Promise((done) => setTimeout(done, 10));
+  }
+  t.ok(most > 65_536 && most < all.hardBytes + 8 * 1_048_576, `at most ${most} bytes waited`);
+  await waitUntil('it is cut off', () => all.size === 0, 5_000);
+  deaf.client.close();
+  // One that closes in good order over what it has not read: nobody counts its connection any more, so it must not stay.
+  const rude = await RawChannel.dial(rig.port, AGENT_TOKEN);
+  rude.client.socket.pause();
+  rude.client.write(Buffer.concat(Array.from({ length: 40_000 }, () => clientFrame({ op: 1, payload: Buffer.from('[]') }))));
+  await waitUntil('answers wait', () => all.waitingBytes > 20_000);
+  rude.client.write(clientFrame({ op: 8, payload: Buffer.from([3, 232]) }));
+  const left = rude.client.socket.address() as { port: number };
+  await waitUntil('it is gone', () => all.size === 0, 5_000);
+  await waitUntil('its socket too', () => !serverSockets(rig).includes(left.port), 4_000);
+  t.pass('closed within the time for the last word');
+  rude.client.close();
+  await rig.finish(t, before);
+});
+
+t.test('an agent that ends its side without a word is gone at once', async (t) => {
+  const rig = await Rig.start(t, { table: table() });
+  const agent = await RawChannel.dial(rig.port, AGENT_TOKEN);
+  agent.text({ jsonrpc: '2.0', id: 'h', method: 'reach.hello', params: { wire: 1 } });
+  await waitUntil('hello', () => agent.messages.length === 1);
+  agent.client.socket.pause();
+  agent.client.socket.end();
+  await waitUntil('gone', () => channelsOf(rig).size === 0, 500);
+  t.match((await rig.invoke(QUERY, { payload: 1 })).json, { code: 2003 });
+  agent.client.close();
   await rig.finish(t, before);
 });
 
@@ -236,7 +420,7 @@ t.test('an agent streams its answer: head, pieces in order, credit as they are t
       peer.sendData(id, PIECE);
       sent += PIECE.length;
     }
-    if (sent === total && (way === 'end' || way === 'bare')) peer.send(`{"jsonrpc":"2.0","id":${id},"result":{}}`);
+    if (sent === total && way !== 'error') peer.send(`{"jsonrpc":"2.0","id":${id},"result":{}}`);
     if (sent === total && way === 'error') peer.send(`{"jsonrpc":"2.0","id":${id},"error":{"code":1,"message":"the model has died"}}`);
   };
   const peer = await dial(
@@ -360,6 +544,26 @@ t.test('limits: calls under way in each direction, and a connection that only ca
   await rig.finish(t, before);
 });
 
+t.test('a notification that is too deep is passed over in silence, and the same as a request is answered', async (t) => {
+  const rig = await Rig.start(t, { table: table() });
+  const raw = await RawChannel.dial(rig.port, AGENT_TOKEN);
+  raw.text({ jsonrpc: '2.0', id: 'h', method: 'reach.hello', params: { wire: 1 } });
+  await waitUntil('hello is answered', () => raw.messages.length === 1);
+  const deep = `${'['.repeat(300)}${']'.repeat(300)}`;
+  for (const method of ['reach.cancel', 'reach.head', 'no.such.method'])
+    raw.text(`{"jsonrpc":"2.0","method":"${method}","params":${deep}}`);
+  raw.text(`{"jsonrpc":"2.0","id":"r","method":"reach.invoke","params":${deep}}`);
+  raw.text({ jsonrpc: '2.0', id: 'last', method: 'no.such.method' });
+  await waitUntil('the last one is answered', () => raw.messages.some(({ id }) => id === 'last'));
+  t.strictSame(
+    raw.messages.map(({ id }) => id),
+    ['h', 'r', 'last'],
+  );
+  t.match(raw.messages[1], { error: { code: -32602 } });
+  raw.client.close();
+  await rig.finish(t, before);
+});
+
 t.test('a sidecar that stops tells its agents, lets calls end, and closes with 1001', async (t) => {
   const rig = await Rig.start(t, { table: table() });
   const raw = await RawChannel.dial(rig.port, AGENT_TOKEN);
@@ -380,6 +584,38 @@ t.test('a sidecar that stops tells its agents, lets calls end, and closes with 1
   raw.client.close();
   await stopping;
   await rig.finish(t, before);
+});
+
+t.test('a sidecar that stops gives an agent the answer of its last call, whole or streamed, before it closes', async (t) => {
+  for (const method of ['reach.invoke', 'reach.stream']) {
+    const rig = await Rig.start(t, { table: table() });
+    const waiting: (() => void)[] = [];
+    const goodbyes: unknown[] = [];
+    const server = await dial(rig, (message, _payload, peer) => {
+      if (message.method === 'reach.invoke')
+        waiting.push(() => peer.send(`{"jsonrpc":"2.0","id":${message.id},"result":{"payload":{"last":true}}}`));
+    });
+    const pieces: number[] = [];
+    const caller = await ChannelPeer.dial(rig.url, TOKEN, false, {
+      asked: (message) => goodbyes.push(message.method),
+      frame: (type) => pieces.push(type),
+      closed: () => goodbyes.push('closed'),
+    });
+    const { answer } = caller.ask(method, `{"capability":"${QUERY}","payload":1}`);
+    await waitUntil('asked', () => waiting.length === 1);
+    const stopping = rig.started.stop(3_000);
+    await waitUntil('told', () => goodbyes.length === 1);
+    waiting[0]?.();
+    const { result } = await answer;
+    if (method === 'reach.invoke') t.match(result, { code: 0, data: { last: true } });
+    else t.match(result, { status: 200, content_type: 'application/json' });
+    await stopping;
+    await waitUntil('closed', () => goodbyes.length === 2);
+    t.same(goodbyes, ['reach.goodbye', 'closed']);
+    t.same(pieces, method === 'reach.invoke' ? [] : [Frame.data, Frame.end], 'the end as well');
+    await server.close();
+    await rig.finish(t, before);
+  }
 });
 
 t.test('an agent that hangs on another sidecar is reached over its mesh port', async (t) => {

@@ -1,8 +1,11 @@
 /** sidecar/accept/channel: bytes to messages and back (websocket-reader, websocket-frame, quick-answer, message) */
+import type { Writable } from 'node:stream';
 import fc from 'fast-check';
 import t from 'tap';
+import * as ws from 'ws';
+import { Crumbs } from '../../../../../sidecar/accept/channel/crumbs.ts';
 import { readRpc } from '../../../../../proto/wire/json-rpc.ts';
-import { readAsk, readContent, readHeaders } from '../../../../../sidecar/accept/channel/message.ts';
+import { ownId, readAsk, readContent, readHeaders } from '../../../../../sidecar/accept/channel/message.ts';
 import { quick, readQuick } from '../../../../../sidecar/accept/channel/quick-answer.ts';
 import {
   binaryFrame,
@@ -177,6 +180,137 @@ t.test('no bytes make the reader throw, hold more than its limit, or speak after
     { numRuns: 2_000 },
   );
   t.pass('2000 runs');
+});
+
+/** Exported by the library and missing in its typings. */
+const { Receiver } = ws as unknown as { readonly Receiver: new (options: object) => Writable };
+
+/** What the receiver of `ws` makes of the same bytes. */
+async function readByWs(bytes: Buffer, cuts: readonly number[], maxBytes: number): Promise<string[]> {
+  const events: string[] = [];
+  const receiver = new Receiver({ isServer: true, maxPayload: maxBytes, allowSynchronousEvents: true, binaryType: 'nodebuffer' });
+  receiver.setMaxListeners(0);
+  let isOver = false;
+  receiver.on('message', (data: Buffer, isBinary: boolean) =>
+    events.push(isBinary ? `binary ${data.toString('hex')}` : `text ${data.toString('utf8')}`),
+  );
+  receiver.on('ping', (data: Buffer) => events.push(`ping ${data.toString('utf8')}`));
+  receiver.on('pong', () => events.push('pong'));
+  receiver.on('conclude', (code: number) => {
+    isOver = true;
+    events.push(`close ${code}`);
+  });
+  receiver.on('error', (error: Error) => {
+    isOver = true;
+    const code = Object.getOwnPropertySymbols(error).map((symbol) => (error as unknown as Record<symbol, unknown>)[symbol])[0];
+    events.push(`broken ${String(code)}`);
+  });
+  let at = 0;
+  for (const cut of [...cuts, bytes.length]) {
+    if (isOver || cut <= at) continue;
+    const chunk = Buffer.from(bytes.subarray(at, cut));
+    at = cut;
+    await new Promise<void>((done) => {
+      receiver.once('error', () => done());
+      receiver.write(chunk, () => done());
+    });
+  }
+  return events;
+}
+
+t.test('the same bytes are the same messages, or the same fault, as for the receiver of `ws`', async (t) => {
+  const payload = fc.oneof(
+    fc.string({ unit: 'binary', maxLength: 30 }).map((words) => Buffer.from(words)),
+    fc.uint8Array({ maxLength: 20 }).map((bytes) => Buffer.from(bytes)),
+    fc.nat({ max: 301 }).map((length) => Buffer.alloc(length, 'é')),
+    // Cut characters, surrogates, too large, overlong; closing codes that may and may not travel; control frames at their limit.
+    fc
+      .constantFrom('e282', 'ac', 'eda080', 'f4908080', 'c080', '03e8', '03e8ff', '03f7', '0bb8', '03', '03ec')
+      .map((hex) => Buffer.from(hex, 'hex')),
+    fc.constantFrom(125, 126, 127).map((length) => Buffer.alloc(length, 'a')),
+  );
+  const rarely = <T>(often: T, rare: fc.Arbitrary<T>): fc.Arbitrary<T> =>
+    fc.oneof({ weight: 60, arbitrary: fc.constant(often) }, { weight: 1, arbitrary: rare });
+  const frame = fc
+    .record({
+      op: fc.oneof({ weight: 40, arbitrary: fc.constantFrom(9, 10) }, { weight: 1, arbitrary: fc.nat({ max: 15 }) }),
+      fin: rarely(true, fc.constant(false)),
+      rsv: rarely(0, fc.nat({ max: 7 })),
+      mask: rarely<Buffer | null>(
+        Buffer.from([1, 2, 3, 4]),
+        fc.option(fc.uint8Array({ minLength: 4, maxLength: 4 }).map((bytes) => Buffer.from(bytes))),
+      ),
+      payload,
+    })
+    .map((parts) => [parts]);
+  const pieces = fc
+    .tuple(fc.constantFrom(1, 2), fc.array(payload, { minLength: 1, maxLength: 4 }))
+    .map(([op, list]) => list.map((each, i) => ({ op: i === 0 ? op : 0, fin: i === list.length - 1, payload: each })));
+  const seen = new Map<string, number>();
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(fc.oneof({ weight: 2, arbitrary: pieces }, { weight: 1, arbitrary: frame }), { minLength: 1, maxLength: 8 }),
+      fc.oneof(fc.array(fc.nat({ max: 900 }), { maxLength: 8 }), fc.constant(Array.from({ length: 900 }, (_, i) => i))),
+      async (groups, cuts) => {
+        const bytes = Buffer.concat(groups.flat().map((parts) => clientFrame(parts)));
+        const sorted = [...cuts].sort((a, b) => a - b);
+        const own = read(bytes, sorted, 300).map((event) => (event.startsWith('broken') ? event.slice(0, 11) : event));
+        const kind = own.at(-1)?.split(' ', 2).join(' ').slice(0, 12) ?? 'nothing';
+        seen.set(kind, (seen.get(kind) ?? 0) + 1);
+        const theirs = await readByWs(bytes, sorted, 300);
+        if (JSON.stringify(own) !== JSON.stringify(theirs)) throw new Error(`${JSON.stringify(own)}, and ws: ${JSON.stringify(theirs)}`);
+      },
+    ),
+    { numRuns: 1_500 },
+  );
+  for (const code of [1002, 1007, 1009]) t.ok((seen.get(`broken ${code}`) ?? 0) > 10, `${code} was among them`);
+});
+
+t.test('a sign of life between the pieces of a message does not count towards its limit', async (t) => {
+  const bytes = Buffer.concat([
+    clientFrame({ op: 2, fin: false, payload: Buffer.alloc(300) }),
+    clientFrame({ op: 9, payload: text('x'.repeat(100)) }),
+    clientFrame({ op: 0 }),
+  ]);
+  t.same(
+    read(bytes, [], 300).map((event) => event.slice(0, 6)),
+    ['ping x', 'binary'],
+  );
+});
+
+t.test('bytes in crumbs are kept whole and in order, and cost about what they hold', async (t) => {
+  fc.assert(
+    fc.property(
+      fc.array(fc.oneof(fc.nat({ max: 5 }), fc.nat({ max: 3_000 })), { maxLength: 300 }),
+      fc.nat({ max: 200 }),
+      (lengths, takes) => {
+        const crumbs = new Crumbs();
+        const sent: Buffer[] = [];
+        const taken: Buffer[] = [];
+        lengths.forEach((length, i) => {
+          const piece = Buffer.alloc(length, i);
+          sent.push(piece);
+          crumbs.add(piece);
+          if (i < takes && i % 3 === 0) taken.push(crumbs.take() ?? Buffer.alloc(0));
+        });
+        const all = Buffer.concat([...taken, crumbs.whole()]);
+        return all.equals(Buffer.concat(sent)) && crumbs.bytes === crumbs.whole().length;
+      },
+    ),
+    { numRuns: 300 },
+  );
+  const crumbs = new Crumbs();
+  const chunk = Buffer.from(new ArrayBuffer(65_536));
+  for (let i = 0; i < 100_000; i++) crumbs.add(chunk.subarray(i & 0xfff, (i & 0xfff) + 1));
+  for (let i = 0; i < 1_000; i++) crumbs.add(chunk.subarray(0, 0));
+  t.equal(crumbs.bytes, 100_000);
+  t.ok(crumbs.count < 2_000, `${crumbs.count} pieces of 100000`);
+  t.not(crumbs.take()?.buffer, chunk.buffer, 'and none keeps the chunk alive in which it came');
+});
+
+t.test('the number of a request of ours is known in every spelling of it, and nothing else is one', async (t) => {
+  for (const spelt of ['7', '7.0', '7e0', '0.7e1', '70e-1']) t.equal(ownId(spelt), 7, spelt);
+  for (const other of ['"7"', 'null', '-7', '7.5', '1e400', '99999999999999999']) t.equal(ownId(other), -1, other);
 });
 
 t.test('frames of ours are read by a strict client as what they are', async (t) => {
