@@ -150,7 +150,7 @@ function lacking(capability: Capability, call: Call, matching: Matching): Verdic
 function noneLeft(capability: Capability, resolution: Resolution): Verdict {
   const { matching } = resolution;
   if (resolution.anyAlive) return new Verdict(switchedOff, capability.name, matching.rule, matching.versions.map(whyNot));
-  const elsewhere = matching.offered.some(isAlive);
+  const elsewhere = matching.offered.some((version) => version.isAlive);
   return new Verdict(elsewhere ? noneAlive : allOffline, capability.name, matching.rule, listed(matching.offered));
 }
 

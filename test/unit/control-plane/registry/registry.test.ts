@@ -422,7 +422,10 @@ t.test('requests', async (t) => {
       t.same(readAgent(json), json);
     }
     const none = JSON.parse(
-      JSON.stringify({ contracts: [contract('a.b.c', '1.0.0', 'streaming: true, fallback: none, affinity: { from: "header:X-Session" }')], record: mock }),
+      JSON.stringify({
+        contracts: [contract('a.b.c', '1.0.0', 'streaming: true, fallback: none, affinity: { from: "header:X-Session" }')],
+        record: mock,
+      }),
     );
     t.same(readAgent(none), none);
   });
