@@ -186,10 +186,14 @@ t.test('C010 a caller that leaves a stream stops it at the provider', async (t) 
       await waitUntil('the provider sees it', () => hanging.openConnections === 0, 500);
       await leave('crm.order.query', () => failing.executions === 1);
       await waitUntil('the pause before the retry is over', () => rig.quiet.inFlight() === 0, 500);
-      // One holds the only connection, one waits for it and leaves, one waits and gets it.
-      const holder = leave('crm.order.hang', () => hanging.requests.length === 2 && rig.started.front.observation.started() === 4);
+      // One holds the only connection, one waits for it and leaves. The first leaves only after the sidecar is rid of the second:
+      // a connection that came free a moment earlier would rightly go to the one that waits.
+      let waiterLeft = false;
+      const holder = leave('crm.order.hang', () => waiterLeft);
       await waitUntil('the connection is taken', () => hanging.requests.length === 2);
       await leave('crm.order.hang', () => rig.started.front.observation.started() === 4);
+      await waitUntil('the one that waited is gone', () => rig.started.front.observation.inFlight() === 1, 500);
+      waiterLeft = true;
       await holder;
       await waitUntil('all have ended', () => rig.quiet.inFlight() === 0, 1_000);
       t.equal(hanging.requests.length, 2, 'the one that waited was never sent');
