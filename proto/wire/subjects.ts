@@ -8,6 +8,11 @@ const TOKEN = /^[a-zA-Z0-9_-]{1,64}$/;
 export const CONFIG_STREAM = 'AR_CFG';
 export const OPERATIONS_STREAM = 'AR_OPS';
 export const CONTROL_STREAM = 'AR_CP';
+/** Durable messages: tasks that wait (work queue), inboxes, claims, what is kept for people. */
+export const TASK_STREAM = 'AR_TASKS';
+export const INBOX_STREAM = 'AR_INBOX';
+export const LEDGER_STREAM = 'AR_IDEM';
+export const KEPT_STREAM = 'AR_DLQ';
 
 export class Subjects {
   readonly #root: string;
@@ -58,7 +63,7 @@ export class Subjects {
     return `${this.#root}.beacon`;
   }
   /** Requests of sidecars to the leader. */
-  ctl(verb: 'hello' | 'register' | 'leave'): string {
+  ctl(verb: 'hello' | 'register' | 'leave' | 'pool' | 'task'): string {
     return `${this.#root}.ctl.${verb}`;
   }
   heartbeat(sidecar: string): string {
@@ -78,6 +83,47 @@ export class Subjects {
   ask(sidecar: string): string {
     return `${this.#root}.ask.${token(sidecar)}`;
   }
+
+  // Durable messages.
+  /** What AR_TASKS stores. */
+  get tasks(): string {
+    return `${this.#root}.task.>`;
+  }
+  /** @param partition number of the partition of a sticky pool, 0 otherwise. */
+  task(pool: string, lane: string, partition: number, sender: string): string {
+    return `${this.#root}.task.${token(pool)}.${lane}.${partition}.${token(sender)}`;
+  }
+  /** What one consumer takes: a lane of a pool, or (lane `*`) a partition of it. */
+  taskFilter(pool: string, lane: string, partition: number | '*'): string {
+    return `${this.#root}.task.${token(pool)}.${lane}.${partition}.*`;
+  }
+  get inboxes(): string {
+    return `${this.#root}.inbox.>`;
+  }
+  /** @param agent `team.role.id` or `*.*.*`; home a sidecar or `*`. */
+  inbox(home: string, agent: string): string {
+    return `${this.#root}.inbox.${home === '*' ? home : token(home)}.${agent === '*' ? '*.*.*' : agentTokens(agent)}`;
+  }
+  get ledger(): string {
+    return `${this.#root}.idem.>`;
+  }
+  idem(id: string): string {
+    return `${this.#root}.idem.${token(id)}`;
+  }
+  get allKept(): string {
+    return `${this.#root}.kept.>`;
+  }
+  kept(kind: 'dead' | 'in_doubt' | 'review' | '*', task: string): string {
+    return `${this.#root}.kept.${kind}.${task === '*' ? task : token(task)}`;
+  }
+  /** Core NATS: states of tasks that are not final, to the sender's home. */
+  note(home: string): string {
+    return `${this.#root}.note.${token(home)}`;
+  }
+  /** Core NATS: a task is to be stopped; every worker hears it. */
+  get cancel(): string {
+    return `${this.#root}.cancel`;
+  }
 }
 
 /** Tails of AR_CFG. */
@@ -91,6 +137,11 @@ export const Tail = {
   policies: 'op.policies',
   providers: 'op.providers',
   canary: 'op.canary',
+  /** Rules for messages, in force. */
+  rules: 'rules',
+  pool: (id: string): string => `pool.${token(id)}`,
+  /** On which pools a sidecar's agents work. */
+  work: (sidecar: string): string => `work.${token(sidecar)}`,
 } as const;
 
 /** Providers in one message of a capability. */
@@ -101,4 +152,11 @@ function token(name: string): string {
   if (!TOKEN.test(name))
     throw new Error(`${JSON.stringify(name.slice(0, 80))} cannot stand in a subject: 1 to 64 of a-z, A-Z, 0-9, _ and - are allowed`);
   return name;
+}
+
+/** `team.role.id` as the tokens it is made of; what a name may not hold cannot get through. */
+function agentTokens(agent: string): string {
+  const parts = agent.split('.');
+  if (parts.length !== 3) throw new Error(`${JSON.stringify(agent.slice(0, 80))} is not team.role.id`);
+  return parts.map(token).join('.');
 }

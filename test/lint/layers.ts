@@ -36,7 +36,7 @@ const SIDECAR: readonly (readonly string[])[] = [
     'sidecar/fallback/',
   ],
   ['sidecar/engine.ts'],
-  ['sidecar/observe/', 'sidecar/send/', 'sidecar/deliver/', 'sidecar/settle.ts', 'sidecar/assemble.ts'],
+  ['sidecar/observe/', 'sidecar/send/', 'sidecar/inbox/', 'sidecar/deliver/', 'sidecar/settle.ts', 'sidecar/assemble.ts'],
   ['sidecar/pipeline.ts', 'sidecar/explain.ts'],
   ['sidecar/accept/', 'sidecar/join.ts'],
   ['sidecar/sidecar.ts', 'sidecar/embed/'],

@@ -1,0 +1,178 @@
+/**
+ * What sidecars and the control plane say to each other about durable messages: which pools there are and who works on them,
+ * what became of a task, what is kept for people. JSON, with a wire number; unknown fields are ignored.
+ */
+import type { Rule } from '../language/rule.ts';
+import type { Envelope } from './envelope.ts';
+
+/**
+ * Tasks for which the same workers are eligible. Its id is derived from the other fields (`poolId`), so that two sidecars
+ * that never spoke mean the same pool.
+ */
+export interface Pool {
+  /** `p` and 20 of a-z2-7. */
+  readonly id: string;
+  /** The worker must offer it. */
+  readonly capability: string;
+  /** Exact version; null = any that the worker offers (pools by role or agent). */
+  readonly version: string | null;
+  /** The worker's role, or a tag of it; null = any. */
+  readonly role: string | null;
+  /** One agent; null = any. */
+  readonly agent: string | null;
+  /** Message tags on which eligibility depends: a worker whose `target{}` names one of them must have the same value. */
+  readonly tags: Readonly<Record<string, string>>;
+  /** Tasks of one key go to one worker, in order. */
+  readonly sticky: boolean;
+}
+
+export const PARTITIONS = 8;
+
+/** Stored as `pool.<id>` in AR_CFG, written by the leader only. */
+export interface PoolState {
+  readonly wire: number;
+  readonly epoch: string;
+  readonly pool: Pool;
+  /** Of a sticky pool, PARTITIONS of them: who owns each one; '' = nobody yet. `term` rises at each change of owner and names its consumer. */
+  readonly partitions: readonly { readonly owner: string; readonly term: number }[];
+}
+
+/** Request `ctl.pool`: this pool is going to be used. Answered with `PoolAnswer` once its consumers exist. */
+export interface PoolAsk {
+  readonly wire: number;
+  readonly sidecar: string;
+  readonly pool: Pool;
+}
+
+export interface PoolAnswer {
+  readonly wire: number;
+  readonly ok: boolean;
+  /** Why not; '' = it is there. */
+  readonly why: string;
+}
+
+/** Stored as `work.<sidecar>` in AR_CFG: the pools on which agents of this sidecar work. */
+export interface WorkState {
+  readonly wire: number;
+  readonly epoch: string;
+  readonly pools: readonly WorkPool[];
+}
+
+export interface WorkPool {
+  readonly pool: Pool;
+  /** Agent ids hosted here that are eligible. */
+  readonly agents: readonly string[];
+  /** Of a sticky pool: the partitions that these agents own. */
+  readonly partitions: readonly { readonly index: number; readonly owner: string; readonly term: number }[];
+}
+
+/** Durable consumers of AR_TASKS, made by the control plane. */
+export const Consumer = {
+  lane: (pool: string, lane: string): string => `${pool}_${lane}`,
+  partition: (pool: string, index: number, term: number): string => `${pool}_s${index}_t${term}`,
+  /** Of AR_INBOX. */
+  inbox: (sidecar: string): string => `inbox_${sidecar}`,
+} as const;
+
+/** Stored as `rules` in AR_CFG: the rules in force, for every sidecar that sends. */
+export interface RulesState {
+  readonly wire: number;
+  readonly epoch: string;
+  /** Version of the operators' document in which they last changed. */
+  readonly version: number;
+  readonly rules: readonly Rule[];
+  /** A staged roll-out: sidecars in the share use these instead. */
+  readonly staged: { readonly version: number; readonly share: number; readonly rules: readonly Rule[] } | null;
+}
+
+export type TaskState =
+  | 'accepted'
+  | 'waiting'
+  | 'received'
+  | 'done'
+  | 'failed'
+  | 'dead_lettered'
+  | 'in_doubt'
+  | 'expired'
+  | 'parked'
+  | 'cancelled';
+
+export const FINAL_STATES: ReadonlySet<TaskState> = new Set(['done', 'failed', 'dead_lettered', 'in_doubt', 'expired', 'cancelled']);
+
+/**
+ * What became of a task. Final ones are messages of AR_INBOX (subject `inbox(home, reply_to)`): this line of JSON, a newline,
+ * then the result's bytes. Those that are not final go to the sender's home over core NATS (`note(home)`), without bytes.
+ */
+export interface TaskEvent {
+  readonly wire: number;
+  readonly kind: 'state';
+  readonly task_id: string;
+  readonly power_id: string;
+  readonly message_type: string;
+  readonly capability: string;
+  readonly state: TaskState;
+  /** Code of the closed table; 0 = fine. */
+  readonly code: number;
+  /** Such as `attempts_exhausted`; '' = the code says it all. */
+  readonly cause: string;
+  readonly detail: string;
+  /** Agent id and version of who has it, or had it last; '' = nobody. */
+  readonly by: string;
+  readonly version: string;
+  /** Hand-overs so far. */
+  readonly attempts: number;
+  /** Wall clock of the worker's sidecar. */
+  readonly at_ms: number;
+  /** When the agent had it; 0 = never, or unknown. */
+  readonly received_at_ms: number;
+  /** The provider's own status; 0 = none. */
+  readonly status: number;
+  readonly content_type: string;
+  /** The result had been made before, for the same key. */
+  readonly replay: boolean;
+  readonly trace_id: string;
+}
+
+/** Messages from agent to agent that go to an inbox as they are: the envelope of the sender, then the payload. */
+export interface InboxMessage extends Pick<Envelope, 'task_id' | 'message_type' | 'source' | 'tags' | 'sequence_id' | 'in_reply_to' | 'content_type' | 'traceparent'> {
+  readonly wire: number;
+  readonly kind: 'message';
+}
+
+/** Why a message is kept for people. */
+export type KeptKind = 'dead' | 'in_doubt' | 'review';
+
+/**
+ * An entry of AR_DLQ, subject `kept(kind, task)`: this line of JSON, a newline, then the message as it stood in AR_TASKS
+ * (envelope, newline, payload).
+ */
+export interface KeptEntry {
+  readonly wire: number;
+  readonly kind: KeptKind;
+  readonly task_id: string;
+  readonly capability: string;
+  readonly source: string;
+  readonly code: number;
+  readonly cause: string;
+  readonly detail: string;
+  readonly attempts: readonly { readonly by: string; readonly at_ms: number; readonly code: number; readonly detail: string }[];
+  /** Wall clock, for people. */
+  readonly since_ms: number;
+  /** The rule that wants a person to look; null = none. */
+  readonly rule: string | null;
+}
+
+/** Requests of sidecars about tasks, answered by the leader: `ctl.task`. */
+export type TaskAsk =
+  /** What became of it: for tasks that their home no longer remembers. */
+  | { readonly wire: number; readonly what: 'status'; readonly sidecar: string; readonly agent: string; readonly task_id: string }
+  /** The inbox of an agent from `from` on, also what is acknowledged. At most `limit` entries or a mebibyte. */
+  | { readonly wire: number; readonly what: 'inbox'; readonly sidecar: string; readonly agent: string; readonly from: number; readonly limit: number };
+
+/** Core NATS, `cancel`: whoever has this task waiting or in hand stops it. Also remembered by workers for what they pull later. */
+export interface CancelNote {
+  readonly wire: number;
+  readonly task_id: string;
+  readonly source: string;
+  /** Answered by the worker that has it. */
+}
