@@ -29,3 +29,26 @@ export interface Rule {
   /** null = none: the next matching rule is tried. */
   readonly fallback: RuleFallback | null;
 }
+
+/** A message as rules see it. */
+export interface RuleSubject {
+  readonly messageType: string;
+  readonly sourceRole: string;
+  /** Role that is addressed, or that of the addressed agent; null = a capability is addressed. */
+  readonly targetRole: string | null;
+  readonly capability: string | null;
+  readonly tags: Readonly<Record<string, string>>;
+}
+
+/** Rules compiled. */
+export interface RuleSet {
+  /** Version of the operators' document; 0 = none. */
+  readonly version: number;
+  /** Those that match, the most specific first, ties in the order of the file. Cost does not depend on how many rules there are. */
+  match(subject: RuleSubject): readonly Rule[];
+}
+
+
+const NONE: readonly Rule[] = Object.freeze([]);
+
+export const NO_RULES: RuleSet = Object.freeze({ version: 0, match: () => NONE });
