@@ -17,6 +17,20 @@ export interface BusMessage {
   names?(): readonly string[];
 }
 
+/** Headers as they travel, made once for a message that is posted. */
+export class WireHeaders {
+  readonly bytes: Buffer;
+
+  /** @param lines `Name: value` and the end of a line for each, of names and values that were looked at */
+  constructor(lines: string) {
+    this.bytes = Buffer.from(`NATS/1.0\r\n${lines}\r\n`, 'utf8');
+  }
+
+  encode(): Uint8Array {
+    return this.bytes;
+  }
+}
+
 /** `NATS/1.0`, its end and the end of all; colon, blank and end of a line. */
 const HEADER_FRAME_BYTES = 12;
 const HEADER_LINE_BYTES = 4;

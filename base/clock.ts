@@ -58,3 +58,8 @@ export function nextTurn(): Promise<void> {
     setImmediate(done);
   });
 }
+
+/** Calls once all that waits for this turn has been heard: where many small things are to leave together. */
+export function atTurnEnd(run: () => void): void {
+  setImmediate(run);
+}

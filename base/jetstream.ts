@@ -62,6 +62,10 @@ export interface ApiProblem {
 export const NO_SUCH_STREAM = 10_059;
 export const STREAM_NAME_TAKEN = 10_058;
 export const NO_MESSAGE_FOUND = 10_037;
+export const NO_SUCH_CONSUMER = 10_014;
+export const NO_SUCH_SEQUENCE = 10_043;
+/** `stream message delete failed`, with its reason in words. */
+export const DELETE_FAILED = 10_057;
 const WRONG_LAST_SEQUENCE: ReadonlySet<number> = new Set([10_071, 10_164]);
 
 export type Json = Readonly<Record<string, unknown>>;
@@ -210,18 +214,18 @@ export function versionWarning(version: string): string | null {
   return null;
 }
 
-function nanos(ms: number | undefined): number | undefined {
+export function nanos(ms: number | undefined): number | undefined {
   return ms === undefined ? undefined : ms * NANOS_PER_MS;
 }
 
-function isJson(value: unknown): value is Json {
+export function isJson(value: unknown): value is Json {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-function whole(value: unknown): number {
+export function whole(value: unknown): number {
   return typeof value === 'number' ? value : 0;
 }
 
-function text(value: unknown): string {
+export function text(value: unknown): string {
   return typeof value === 'string' ? value : '';
 }

@@ -9,8 +9,8 @@
  */
 import type * as NatsClient from 'nats';
 import type { ConnectionOptions, Msg, MsgHdrs, NatsConnection } from 'nats';
-import { type BusMessage, type Headers, STATUS } from './bus-message.ts';
-import type { Clock } from './clock.ts';
+import { type BusMessage, type Headers, STATUS, type WireHeaders } from './bus-message.ts';
+import { atTurnEnd, type Clock } from './clock.ts';
 import type { Random } from './random.ts';
 import { DEFAULT_PACE, type ReconnectPace, waitBeforeDial } from './reconnect.ts';
 import { Greeting, readServerAddress, type ServerAddress } from './server-address.ts';
@@ -88,6 +88,9 @@ export class Link {
   #client: Client | null = null;
   #connection: NatsConnection | null = null;
   #unconfirmedBytes = 0;
+  /** To leave at the end of this turn, over the connection that is there now. */
+  #posts: Post[] = [];
+  readonly #sendPosts = (): void => this.#send();
   #isConfirming = false;
   #isSilent = false;
   #isClosed = false;
@@ -134,6 +137,24 @@ export class Link {
     return true;
   }
 
+  /**
+   * As `publish`, and it leaves at the end of this turn, with all else that was posted in it: the client writes to its socket at
+   * each turn of the smallest kind, so that many small messages would cost a write each. `data` must not change until then.
+   */
+  post(subject: string, data: Uint8Array, reply: string, headers: WireHeaders | null): boolean {
+    if (this.#connection === null || this.#unconfirmedBytes > MAX_UNCONFIRMED_BYTES) return false;
+    this.#unconfirmedBytes += subject.length + data.length;
+    this.#posts.push(new Post(subject, data, reply, headers));
+    if (this.#posts.length === 1) atTurnEnd(this.#sendPosts);
+    return true;
+  }
+
+  /** When the server has read all that was sent before; rejects with the connection's end. */
+  async alive(): Promise<void> {
+    this.#send();
+    await this.#connection?.flush();
+  }
+
   /** For as long as the connection lasts; null when it ends this very instant. `onRefused`: the server does not allow it. */
   subscribe(pattern: string, queue: string, onMessage: (message: BusMessage) => void, onRefused: () => void): { close(): void } | null {
     try {
@@ -155,6 +176,7 @@ export class Link {
     if (!this.#isClosed) {
       this.#isClosed = true;
       this.#wake();
+      this.#send();
       const connection = this.#connection;
       if (connection !== null) {
         await this.#atMost(FLUSH_TIMEOUT_MS, connection.flush());
@@ -181,6 +203,7 @@ export class Link {
       this.#up(connection);
       const end = await connection.closed();
       this.#connection = null;
+      this.#posts = [];
       const why = this.#isSilent ? 'no sign of life from the server' : 'the server hung up';
       this.#events.down(end instanceof Error && end.message !== '' ? end.message : why);
       hadConnection = true;
@@ -281,6 +304,19 @@ export class Link {
     }
   }
 
+  #send(): void {
+    const connection = this.#connection;
+    const posts = this.#posts;
+    if (connection === null || posts.length === 0) return;
+    this.#posts = [];
+    try {
+      for (const post of posts) connection.publish(post.subject, post.data, post.options);
+    } catch {
+      return; // it ends this very instant, and whoever awaits answers is told so
+    }
+    if (this.#unconfirmedBytes > CONFIRM_EVERY_BYTES && !this.#isConfirming) this.#confirm(connection);
+  }
+
   /** Sends a ping behind all that was sent: its answer says that the server has read so far. */
   #confirm(connection: NatsConnection): void {
     const upTo = this.#unconfirmedBytes;
@@ -307,29 +343,44 @@ export class Link {
   }
 }
 
+/** A message that waits for the end of the turn, in the client's form. */
+class Post {
+  readonly subject: string;
+  readonly data: Uint8Array;
+  readonly options: { reply: string; headers?: MsgHdrs };
+
+  constructor(subject: string, data: Uint8Array, reply: string, headers: WireHeaders | null) {
+    this.subject = subject;
+    this.data = data;
+    // of the client's headers only `encode` is used when it sends
+    this.options = headers === null ? { reply } : { reply, headers: headers as unknown as MsgHdrs };
+  }
+}
+
+/** Headers are read when somebody asks for one: most messages on the fast path have none, or none that matter. */
 class Received implements BusMessage {
   readonly subject: string;
   readonly data: Buffer;
   readonly reply: string;
-  readonly #headers: MsgHdrs | undefined;
+  readonly #message: Msg;
 
   constructor(message: Msg) {
     const bytes = message.data;
     this.subject = message.subject;
     this.data = Buffer.isBuffer(bytes) ? bytes : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
     this.reply = message.reply ?? '';
-    this.#headers = message.headers;
+    this.#message = message;
   }
 
   header(name: string): string | null {
-    const headers = this.#headers;
+    const { headers } = this.#message;
     if (headers === undefined) return null;
     if (name === STATUS) return headers.code === 0 ? null : String(headers.code);
     return headers.has(name) ? headers.get(name) : null;
   }
 
   names(): readonly string[] {
-    return this.#headers?.keys() ?? [];
+    return this.#message.headers?.keys() ?? [];
   }
 }
 

@@ -3,11 +3,15 @@
  * subjects and headers before a byte leaves. How a connection is kept is the link's (nats-link.ts), JetStream's forms are those of
  * streams.ts, what is said over the bus is its users'.
  */
-import { type BusMessage, type BusReply, type Headers, messageBytes, STATUS } from './bus-message.ts';
+import { type BusMessage, type BusReply, type Headers, messageBytes, STATUS, type WireHeaders } from './bus-message.ts';
 import type { Clock, Timer } from './clock.ts';
+import type { ConsumerFacts, ConsumerSpec } from './consumer.ts';
+import { type ConsumerReady, Consumers } from './consumers.ts';
 import { type Stored, type StreamFacts, type StreamSpec, versionWarning } from './jetstream.ts';
 import { INBOX, Link, type LinkOptions } from './nats-link.ts';
-import { type Appended, type AppendOptions, type Failed, type StreamReady, Streams } from './streams.ts';
+import type { Asking, Failed } from './jetstream-api.ts';
+import type { Appended } from './pub-ack.ts';
+import { type AppendOptions, type StreamReady, Streams } from './streams.ts';
 import { apiSubjectProblem, headerProblem, patternProblem, subjectProblem } from './subject.ts';
 
 export interface BusOptions extends LinkOptions {
@@ -35,6 +39,23 @@ export interface BusSubscription {
   close(): void;
 }
 
+/** An address of one's own for answers, and who is told what arrives there. `down` comes before `up`; neither may throw. */
+export interface BoxEvents {
+  message(message: BusMessage): void;
+  /** There is a connection, and the address is a new one. */
+  up(): void;
+  /** The connection is gone: no answer to what was asked over it will come. */
+  down(why: string): void;
+  /** The server does not allow to publish there, or (subject '') to receive anything at the address. */
+  denied(subject: string): void;
+}
+
+export interface ReplyBox {
+  /** With the point at its end: a message to this and one more token arrives. '' = no connection. */
+  readonly address: string;
+  close(): void;
+}
+
 type Handler = (message: BusMessage) => void | Promise<void>;
 /** Answers a request; null = with nothing. */
 type Responder = (message: BusMessage) => Uint8Array | null | Promise<Uint8Array | null>;
@@ -49,6 +70,8 @@ export class Bus {
   readonly #clock: Clock;
   readonly #link: Link;
   readonly #streams: Streams;
+  readonly #consumers: Consumers;
+  readonly #boxes = new Set<Box>();
   readonly #subscribed = new Set<Subscribed>();
   readonly #listeners = new Set<(state: BusState) => void>();
   readonly #pending = new Map<string, Awaited>();
@@ -71,10 +94,12 @@ export class Bus {
     if (problem !== null) throw new Error(`the inbox prefix ${quoted(prefix)} ${problem}`);
     this.#options = options;
     this.#clock = options.clock;
-    this.#streams = new Streams({
+    const asking: Asking = {
       ask: (subject, data, timeoutMs, headers) => this.request(subject, data, timeoutMs, headers),
       askApi: (verb, data, timeoutMs) => this.#askApi(`$JS.API.${verb}`, data, timeoutMs),
-    });
+    };
+    this.#streams = new Streams(asking);
+    this.#consumers = new Consumers(asking);
     this.#link = new Link(options, {
       up: () => this.#up(),
       down: (why) => this.#down(why),
@@ -233,6 +258,11 @@ export class Bus {
     return await this.#streams.readAll(stream, pattern);
   }
 
+  /** Subjects of the stream that match the pattern, and how many messages each has. */
+  async subjects(stream: string, pattern: string): Promise<Map<string, number> | Failed> {
+    return await this.#streams.subjects(stream, pattern);
+  }
+
   /** What the stream still has of one subject, oldest first, from `fromSeq`, at most `limit` messages; as its leader has them. */
   async history(stream: string, subject: string, limit: number = 1_000, fromSeq: number = 1): Promise<Stored[] | Failed> {
     return await this.#streams.history(stream, subject, limit, fromSeq);
@@ -251,6 +281,90 @@ export class Bus {
         this.#notice('warn', `nats-server ${this.serverVersion} did not take over, for the stream ${spec.name}, ${each}`);
     }
     return ready;
+  }
+
+  /** Null when there is no such stream, or no such message in it any more: then nothing was deleted. */
+  async deleteMessage(stream: string, seq: number): Promise<true | null | Failed> {
+    return await this.#streams.deleteMessage(stream, seq);
+  }
+
+  /** Makes the durable pull consumer, or makes it so, and reads it back. What is not as asked is a failure, in words. */
+  async ensureConsumer(spec: ConsumerSpec): Promise<ConsumerReady> {
+    return await this.#consumers.ensure(spec);
+  }
+
+  /** True when it was there. What it delivered and was not acknowledged is left to whoever takes its place. */
+  async deleteConsumer(stream: string, name: string): Promise<boolean | Failed> {
+    return await this.#consumers.delete(stream, name);
+  }
+
+  /** Null when there is no such consumer, or no such stream. */
+  async consumer(stream: string, name: string): Promise<ConsumerFacts | null | Failed> {
+    return await this.#consumers.facts(stream, name);
+  }
+
+  /** All of a stream, by name. */
+  async consumers(stream: string): Promise<readonly ConsumerFacts[] | Failed> {
+    return await this.#consumers.list(stream);
+  }
+
+  // ---- for the fast path (stream-publisher.ts, puller.ts): nothing is looked at that its users have looked at before
+
+  /** Answers come to an address of its own, another one at each connection. */
+  openBox(events: BoxEvents): ReplyBox {
+    const box = new Box(events, (it) => {
+      this.#boxes.delete(it);
+      it.leave();
+    });
+    if (!this.#isClosed) {
+      this.#boxes.add(box);
+      if (this.connected) this.#fill(box);
+    }
+    return box;
+  }
+
+  /**
+   * Leaves at the end of this turn, with all else that was posted in it. Subject, headers and size must be fit to be sent, and
+   * `data` must not change until then. False when there is no connection, or none that reads.
+   */
+  post(subject: string, data: Uint8Array, reply: string = '', headers: WireHeaders | null = null): boolean {
+    return this.#link.post(subject, data, reply, headers);
+  }
+
+  /** Posts, and gives whether an answer came, whatever it is. */
+  confirm(subject: string, data: Uint8Array, timeoutMs: number): Promise<boolean> {
+    const token = (this.#nextToken++).toString(36);
+    return new Promise((resolve) => {
+      if (!this.#link.post(subject, data, this.#inbox + token, null)) {
+        resolve(false);
+        return;
+      }
+      const timer = this.#clock.after(timeoutMs, () => {
+        if (this.#pending.delete(token)) resolve(false);
+      });
+      this.#pending.set(token, new Pending(subject, timer, (reply) => resolve(reply.kind === 'ok')));
+    });
+  }
+
+  /** True once the server has read all that was sent; false when it did not say so in that time. */
+  async answers(timeoutMs: number): Promise<boolean> {
+    if (!this.connected) return false;
+    return await new Promise((resolve) => {
+      const timer = this.#clock.after(timeoutMs, () => resolve(false));
+      const end = (did: boolean): void => {
+        timer.cancel();
+        resolve(did);
+      };
+      this.#link.alive().then(
+        () => end(true),
+        () => end(false),
+      );
+    });
+  }
+
+  /** For whoever is called back and breaks: it is reported and goes no further. */
+  broke(who: string, error: unknown): void {
+    this.#notice('error', `${who} threw: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`);
   }
 
   /** Ends everything: what was published gets a moment to leave, whoever awaits an answer is told, nothing is dialled again. */
@@ -277,6 +391,7 @@ export class Bus {
       () => this.#mayNotReceive(),
     );
     for (const each of this.#subscribed) this.#subscribe(each);
+    for (const each of this.#boxes) this.#fill(each);
     this.#notice('info', `connected to NATS ${version}`);
     if (this.#warnedOf !== version) {
       this.#warnedOf = version;
@@ -291,6 +406,11 @@ export class Bus {
     const pending = [...this.#pending.values()];
     this.#pending.clear();
     for (const each of pending) each.end({ kind: 'unreachable', sent: true });
+    for (const each of this.#boxes) {
+      each.inForce = null;
+      each.address = '';
+      each.events.down(why);
+    }
     this.#lost(why, `the connection to NATS is lost: ${why}`);
   }
 
@@ -308,7 +428,7 @@ export class Bus {
       try {
         listener(state);
       } catch (error) {
-        this.#broke('who listens to the state of the bus', error);
+        this.broke('who listens to the state of the bus', error);
       }
     }
   }
@@ -321,6 +441,7 @@ export class Bus {
       this.#pending.delete(token);
       pending.end({ kind: 'refused', why });
     }
+    for (const each of this.#boxes) each.events.denied(subject);
   }
 
   // ---- subscriptions
@@ -335,8 +456,26 @@ export class Bus {
     subscribed.inForce = this.#link.subscribe(pattern, queue, (message) => this.#deliver(subscribed, message), onRefused);
   }
 
+  #fill(box: Box): void {
+    const address = `${this.#link.newInbox()}.`;
+    const onMessage = (message: BusMessage): void => {
+      try {
+        box.events.message(message);
+      } catch (error) {
+        this.broke('who takes answers', error);
+      }
+    };
+    const onRefused = (): void => {
+      this.#notice('error', `no permission to receive answers at ${quoted(`${address}*`)}`);
+      box.events.denied('');
+    };
+    box.inForce = this.#link.subscribe(`${address}*`, '', onMessage, onRefused);
+    box.address = address;
+    box.events.up();
+  }
+
   #deliver(subscribed: Subscribed, message: BusMessage): void {
-    const broke = (thrown: unknown): void => this.#broke(`the handler of ${quoted(subscribed.pattern)}`, thrown);
+    const broke = (thrown: unknown): void => this.broke(`the handler of ${quoted(subscribed.pattern)}`, thrown);
     try {
       const handling = subscribed.handler(message);
       if (handling instanceof Promise) handling.catch(broke);
@@ -397,10 +536,6 @@ export class Bus {
     return bytes > this.maxPayload ? `a message of ${bytes} bytes for ${quoted(subject)}: the server takes ${this.maxPayload}` : null;
   }
 
-  #broke(who: string, error: unknown): void {
-    this.#notice('error', `${who} threw: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`);
-  }
-
   #notice(level: 'info' | 'warn' | 'error', words: string): void {
     this.#options.notice?.(level, words);
   }
@@ -426,8 +561,30 @@ class Subscribed implements BusSubscription {
   }
 }
 
+class Box implements ReplyBox {
+  readonly events: BoxEvents;
+  readonly #onClose: (it: Box) => void;
+  address = '';
+  inForce: { close(): void } | null = null;
+
+  constructor(events: BoxEvents, onClose: (it: Box) => void) {
+    this.events = events;
+    this.#onClose = onClose;
+  }
+
+  close(): void {
+    this.#onClose(this);
+  }
+
+  leave(): void {
+    this.inForce?.close();
+    this.inForce = null;
+    this.address = '';
+  }
+}
+
 /** The server says so itself. */
-function isNobody(message: BusMessage): boolean {
+export function isNobody(message: BusMessage): boolean {
   return message.data.length === 0 && message.header(STATUS) === '503';
 }
 

@@ -2,18 +2,16 @@
  * JetStream over requests: storing with an expectation, reading without a consumer, making a stream and reading back what the
  * server made of it. Every outcome is a value. Nothing is repeated here: whether a repeat is safe, only the caller knows.
  */
-import { type BusReply, type Headers, replyWords, sequence, STATUS } from './bus-message.ts';
+import { type Headers, replyWords, sequence, STATUS } from './bus-message.ts';
 import {
-  type ApiProblem,
   configIn,
-  conflictOf,
   differences,
   type Json,
   NEW_STREAM,
   NO_MESSAGE_FOUND,
+  DELETE_FAILED,
+  NO_SUCH_SEQUENCE,
   NO_SUCH_STREAM,
-  parseJson,
-  problemOf,
   STREAM_NAME_TAKEN,
   type Stored,
   storedIn,
@@ -24,18 +22,11 @@ import {
   timestamp,
   wireConfig,
 } from './jetstream.ts';
+import { API_TIMEOUT_MS, type ApiAnswer, type Asking, askJson, type Failed } from './jetstream-api.ts';
+import { type Appended, NOT_JETSTREAM, readPubAck } from './pub-ack.ts';
 import { patternProblem, subjectProblem } from './subject.ts';
 
-export interface Failed {
-  readonly failed: string;
-}
-
-export type Appended =
-  | { readonly seq: number; readonly duplicate: boolean }
-  /** The expected sequence is not the last one; the last one is this (null: the server does not say). Nothing was stored. */
-  | { readonly conflict: number | null }
-  /** `ambiguous`: it may have been stored all the same. */
-  | { readonly failed: string; readonly ambiguous: boolean };
+export type { Appended, Failed };
 
 export interface AppendOptions {
   /** Refuse unless this is the last sequence of the whole stream. */
@@ -54,19 +45,11 @@ export type StreamReady =
   | { readonly facts: StreamFacts; readonly change: 'created' | 'updated' | 'none'; readonly ignored: readonly string[] }
   | Failed;
 
-/** How requests get out. `askApi` takes subjects of the server's own API, behind `$JS.API.`. */
-export interface Asking {
-  ask(subject: string, data: Uint8Array, timeoutMs: number, headers: Headers | undefined): Promise<BusReply>;
-  askApi(verb: string, data: Uint8Array, timeoutMs: number): Promise<BusReply>;
-}
-
-type Answer = { readonly json: Json } | { readonly failed: string; readonly problem: ApiProblem | null };
-
-const TIMEOUT_MS = 5_000;
 /** Requests that `readAll` has out at a time. */
 const READ_WINDOW = 64;
+/** No such stream; no such sequence; and what 2.9 says of the latter. */
+const GONE: ReadonlySet<number> = new Set([NO_SUCH_STREAM, NO_MESSAGE_FOUND, NO_SUCH_SEQUENCE, DELETE_FAILED]);
 const EMPTY = new Uint8Array(0);
-const NOT_JETSTREAM = 'the answer is not JetStream’s';
 
 export class Streams {
   readonly #asking: Asking;
@@ -82,20 +65,12 @@ export class Streams {
     if (options.stream !== undefined) headers['Nats-Expected-Stream'] = options.stream;
     if (options.msgId !== undefined) headers['Nats-Msg-Id'] = options.msgId;
     const what = `storing ${subject}`;
-    const reply = await this.#asking.ask(subject, data, options.timeoutMs ?? TIMEOUT_MS, headers);
+    const reply = await this.#asking.ask(subject, data, options.timeoutMs ?? API_TIMEOUT_MS, headers);
     if (reply.kind === 'no_responder') return { failed: `${what}: no stream takes it`, ambiguous: false };
     if (reply.kind !== 'ok') {
       return { failed: replyWords(reply, what), ambiguous: reply.kind === 'timeout' || (reply.kind === 'unreachable' && reply.sent) };
     }
-    const answer = parseJson(reply.message.data);
-    const problem = answer === null ? null : problemOf(answer);
-    if (problem !== null) {
-      const conflict = conflictOf(problem);
-      return conflict === null ? { failed: `${what}: ${problem.words}`, ambiguous: false } : { conflict: conflict.lastSeq };
-    }
-    const seq = answer?.['seq'];
-    if (typeof seq !== 'number' || typeof answer?.['stream'] !== 'string') return { failed: `${what}: ${NOT_JETSTREAM}`, ambiguous: true };
-    return { seq, duplicate: answer['duplicate'] === true };
+    return readPubAck(reply.message.data, subject);
   }
 
   async last(stream: string, subject: string, timeoutMs: number): Promise<Stored | null | Failed> {
@@ -117,6 +92,23 @@ export class Streams {
     const problem = subjectProblem(subject);
     if (problem !== null) return { failed: `reading ${subject} of ${stream}: the subject ${problem}` };
     return await this.#get(stream, { last_by_subj: subject }, timeoutMs);
+  }
+
+  /** Subjects that match and how many messages each has. */
+  async subjects(stream: string, pattern: string): Promise<Map<string, number> | Failed> {
+    const problem = patternProblem(pattern);
+    if (problem !== null) return { failed: `listing ${pattern} of ${stream}: the subject ${problem}` };
+    const all = new Map<string, number>();
+    for (let offset = 0, total = 1; offset < total; ) {
+      const page = await this.#json(`STREAM.INFO.${stream}`, { subjects_filter: pattern, offset });
+      if ('failed' in page) return { failed: page.failed };
+      const found = subjectsOf(page.json);
+      if (found.size === 0) break;
+      for (const [subject, count] of found) all.set(subject, count);
+      offset += found.size;
+      total = typeof page.json['total'] === 'number' ? page.json['total'] : 0;
+    }
+    return all;
   }
 
   async readAll(stream: string, pattern: string): Promise<{ readonly messages: Stored[]; readonly lastSeq: number } | Failed> {
@@ -168,6 +160,14 @@ export class Streams {
     return streamFacts(info.json);
   }
 
+  async deleteMessage(stream: string, seq: number): Promise<true | null | Failed> {
+    // overwriting it on disk would cost as much as a write, and nothing in it is more secret than in its neighbours
+    const reply = await this.#json(`STREAM.MSG.DELETE.${stream}`, { seq, no_erase: true });
+    if (!('failed' in reply)) return true;
+    const code = reply.problem?.errCode ?? 0;
+    return GONE.has(code) ? null : { failed: reply.failed };
+  }
+
   async ensure(spec: StreamSpec): Promise<StreamReady> {
     const wanted = wireConfig(spec);
     for (let attempt = 0; attempt < 3; attempt++) {
@@ -201,19 +201,13 @@ export class Streams {
     return { facts: streamFacts(info.json), change, ignored: differences(wanted, configIn(info.json)) };
   }
 
-  async #get(stream: string, what: object, timeoutMs: number = TIMEOUT_MS): Promise<Stored | null | Failed> {
+  async #get(stream: string, what: object, timeoutMs: number = API_TIMEOUT_MS): Promise<Stored | null | Failed> {
     const reply = await this.#json(`STREAM.MSG.GET.${stream}`, what, timeoutMs);
     if ('failed' in reply) return reply.problem?.errCode === NO_MESSAGE_FOUND ? null : { failed: reply.failed };
     return storedIn(reply.json) ?? { failed: `STREAM.MSG.GET.${stream}: ${NOT_JETSTREAM}` };
   }
 
-  async #json(verb: string, body: object | null, timeoutMs: number = TIMEOUT_MS): Promise<Answer> {
-    const data = body === null ? EMPTY : Buffer.from(JSON.stringify(body), 'utf8');
-    const reply = await this.#asking.askApi(verb, data, timeoutMs);
-    if (reply.kind !== 'ok') return { failed: replyWords(reply, verb), problem: null };
-    const json = parseJson(reply.message.data);
-    if (json === null) return { failed: `${verb}: ${NOT_JETSTREAM}`, problem: null };
-    const problem = problemOf(json);
-    return problem === null ? { json } : { failed: `${verb}: ${problem.words}`, problem };
+  async #json(verb: string, body: object | null, timeoutMs: number = API_TIMEOUT_MS): Promise<ApiAnswer> {
+    return await askJson(this.#asking, verb, body, timeoutMs);
   }
 }

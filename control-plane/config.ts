@@ -35,6 +35,7 @@ import {
 } from '../proto/language/reader.ts';
 import { count, duration, isPlainMap, list, oneOf, size, text } from '../proto/language/shapes.ts';
 import type { Problem } from '../proto/language/types.ts';
+import { DEFAULT_MESSAGES, type MessagesConfig, messagesShape } from './messages/config.ts';
 
 export type Role = 'viewer' | 'operator';
 
@@ -71,6 +72,7 @@ export interface ControlPlaneConfig {
   readonly pendingMax: number;
   /** Where providers may stand beside public addresses. */
   readonly addresses: AddressPolicy;
+  readonly messages: MessagesConfig;
   /** An export that is taken in when the stream had to be made anew. */
   readonly restore: string | null;
   readonly logLevel: LogLevel;
@@ -218,6 +220,7 @@ export const controlPlaneFields = {
     'Where providers and health checks may lead beside public addresses, whoever registers them (SSRF).',
     defaultsOf(addressesShape),
   ),
+  messages: optional(messagesShape, 'Messages: what the streams hold, how long work waits, whom notices go to.', DEFAULT_MESSAGES),
   restore: optional(
     text('a file name'),
     'An export (`reachctl export`), relative to this file: its operators’ state is taken in by itself when the stream had to be made anew.',
@@ -252,6 +255,7 @@ const section: Shape<ControlPlaneConfig> = mapped(object('control_plane', contro
     reportsMissingMs: read.reports_missing_after,
     pendingMax: read.pending,
     addresses: read.addresses,
+    messages: read.messages,
     restore: read.restore,
     logLevel: read.log.level,
   });

@@ -241,6 +241,7 @@ export class ControlPlane implements Plane {
     if (!this.#bus.connected) warnings.push(`no connection to NATS: ${this.#bus.state.why}`);
     else if (this.leader() === null) warnings.push('no replica leads at present');
     for (const { reason } of this.leading?.held ?? []) warnings.push(`held back: ${reason}`);
+    warnings.push(...(this.leading?.messages.warnings ?? []));
     if (this.#bus.serverWarning !== null) warnings.push(this.#bus.serverWarning);
     return [...warnings, ...this.#streamWarnings];
   }
@@ -360,6 +361,9 @@ export class ControlPlane implements Plane {
       prober: this.#prober,
       admission: this.#admission,
       pendingMax: this.#config.pendingMax,
+      random: this.#random,
+      messages: this.#config.messages,
+      replicas: this.#config.nats.replicas,
       epoch: this.epoch,
       term: this.#leadership.term,
       onLost: (why) => this.#lost(why),

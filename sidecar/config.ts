@@ -39,6 +39,8 @@ import { agentId } from '../proto/language/settings-fields.ts';
 import { count, duration, isPlainMap, list, number, oneOf, ratio, size, text } from '../proto/language/shapes.ts';
 import type { Problem, TableDocument } from '../proto/language/types.ts';
 import { agentsOnly } from '../proto/language/registration.ts';
+import { type ClaimSettings, claimsShape } from './claims-config.ts';
+import { type MessageSettings, messagesShape } from './messages-config.ts';
 
 export interface CallerToken {
   /** `team.role.id`. */
@@ -71,6 +73,10 @@ export interface SidecarConfig {
   /** Extra Host names, lower case, without port. */
   readonly allowedHosts: readonly string[];
   readonly limits: LimitSettings;
+  /** Calls and tasks with a key. */
+  readonly claims: ClaimSettings;
+  /** Durable messages; only with a registry. */
+  readonly messages: MessageSettings;
   readonly maxDeadlineMs: number;
   readonly maxHops: number;
   readonly retryBudget: { readonly ratio: number; readonly minPerSec: number };
@@ -475,6 +481,8 @@ export const sidecarFields = {
     'none',
   ),
   limits: optional(limitsShape, 'How much is taken in.', defaultsOf(limitsShape)),
+  claims: optional(claimsShape, 'Keys (`Idempotency-Key`, `Reach-Power-Id`): what is kept so that a repeat is recognised.', defaultsOf(claimsShape)),
+  messages: optional(messagesShape, 'Durable messages: casts, tasks and their results. They need a registry.', defaultsOf(messagesShape)),
   max_deadline: optional(
     duration(100),
     'Longest total time of a task, whoever asks for it: what runs longer belongs in a message.',
@@ -548,6 +556,8 @@ export const sidecarShape: Shape<{ readonly config: SidecarConfig; readonly tabl
       unsentBytes: read.limits.unsent,
       stallMs: read.limits.stall,
     },
+    claims: read.claims,
+    messages: read.messages,
     maxDeadlineMs: read.max_deadline,
     maxHops: read.max_hops,
     retryBudget: { ratio: read.retry_budget.ratio, minPerSec: read.retry_budget.min_per_sec },

@@ -17,6 +17,7 @@ import { readRegistration } from '../proto/language/registration.ts';
 import type { AgentRegistration } from '../proto/wire/registry.ts';
 import { type Handler, ServingAgent } from './embed/agent.ts';
 import { Calls } from './embed/calls.ts';
+import { type CastOptions, type CastResult, Casts, type TaskStatus } from './embed/casts.ts';
 import type { CallOptions } from './embed/options.ts';
 import type { Result } from './embed/result.ts';
 import type { ReachStream } from './embed/stream.ts';
@@ -83,6 +84,7 @@ export class Reach {
   readonly #started: Started;
   readonly #local: LocalHub;
   readonly #calls: Calls;
+  readonly #casts: Casts;
   readonly #agent: string | null;
   readonly #clock: Clock;
   readonly #lost: (words: string) => void;
@@ -95,6 +97,7 @@ export class Reach {
     this.#started = started;
     this.#local = local;
     this.#calls = new Calls(started.front, agent);
+    this.#casts = new Casts(started.front, this.#calls);
     this.#agent = agent;
     this.#clock = clock;
     this.#lost = lost;
@@ -123,6 +126,21 @@ export class Reach {
   /** The answer piece by piece; the call is made when it is read. */
   stream(target: string, payload?: unknown, options: CallOptions = {}): ReachStream {
     return this.#calls.stream(target, payload, options);
+  }
+
+  /** A durable message: settles when it is durable, or refused. `target` null: a role or an agent is addressed by the options. */
+  cast(target: string | null, payload?: unknown, options: CastOptions = {}): Promise<CastResult> {
+    return this.#casts.cast(target, payload, options);
+  }
+
+  /** What became of a task; null = not known, or another agent's. */
+  task(taskId: string, as?: string): Promise<TaskStatus | null> {
+    return this.#casts.task(taskId, as);
+  }
+
+  /** Calls a task off, as far as nobody has ended it. */
+  cancelTask(taskId: string, as?: string): Promise<'cancelled' | 'requested' | 'too_late' | 'unknown'> {
+    return this.#casts.cancel(taskId, as);
   }
 
   /** Who would serve it and why, without sending anything. */

@@ -12,6 +12,7 @@ import { Bus, type BusOptions } from '../base/nats.ts';
 import type { Random } from '../base/random.ts';
 import type { ProviderRecord } from '../proto/language/types.ts';
 import { Subjects } from '../proto/wire/subjects.ts';
+import { NatsLedger } from './ledger/nats-ledger.ts';
 import type { NatsCredential, RegistryConfig, SidecarConfig } from './config.ts';
 import { readSecret } from '../base/secret.ts';
 import { FileTable, type TableReader } from './table/file.ts';
@@ -51,6 +52,10 @@ export interface JoinParts {
 
 export interface Joined {
   readonly client: RegistryClient;
+  /** Where keys are claimed. */
+  readonly ledger: NatsLedger;
+  readonly bus: Bus;
+  readonly subjects: Subjects;
   /** Answers what the control plane asks; null = nothing to answer. */
   serve(answer: (question: Uint8Array) => object | null): void;
   /** The own file is looked at no more, and the registry is told goodbye, for as long as this at most. */
@@ -71,6 +76,16 @@ export function joinRegistry(parts: JoinParts): Joined {
     inboxPrefix: `_INBOX.${config.name}`,
     notice: (level, words) => log[level](words),
     ...credentialOf(registry.credential, folder),
+  });
+  const ledger = new NatsLedger({
+    bus,
+    subjects,
+    clock,
+    random,
+    log,
+    self: config.name,
+    leaseMs: config.claims.leaseMs,
+    maxResultBytes: config.claims.resultBytes,
   });
   const client = new RegistryClient({
     bus,
@@ -118,6 +133,9 @@ export function joinRegistry(parts: JoinParts): Joined {
   let serving: { close(): void } | null = null;
   return {
     client,
+    ledger,
+    bus,
+    subjects,
     serve: (answer) => {
       // Some questions want no answer, and have no place for one. Only inboxes are answered.
       serving = bus.subscribe(subjects.ask(config.name), ({ data, reply }) => {
@@ -133,6 +151,7 @@ export function joinRegistry(parts: JoinParts): Joined {
       source.stop();
       serving?.close();
       await client.stop();
+      await ledger.close();
       await bus.close();
     },
   };

@@ -35,6 +35,7 @@ export async function outbound(engine: Engine, call: Call): Promise<void> {
   } catch (error) {
     bug(engine, call, error);
   }
+  if (call.claim === 'held') await engine.ledger.record(call);
   settle(engine, call);
 }
 

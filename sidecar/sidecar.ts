@@ -1,11 +1,12 @@
 /** The composition root of a live sidecar: what is made, in which order it starts, and in which order it stops. */
-import { timingSafeEqual } from 'node:crypto';
+import { randomBytes, timingSafeEqual } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { dirname, isAbsolute, join, resolve } from 'node:path';
 import { type Clock, realClock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { type Random, systemRandom } from '../base/random.ts';
 import { readTable } from '../proto/language/document.ts';
+import { NO_RULES } from '../proto/language/rule.ts';
 import { openSource } from '../proto/language/reader.ts';
 import { agentsOnlyProblems } from '../proto/language/registration.ts';
 import type { Problem, TableDocument } from '../proto/language/types.ts';
@@ -17,7 +18,9 @@ import { httpPort } from './accept/http.ts';
 import { meshPort } from './accept/mesh.ts';
 import type { Port } from './accept/server.ts';
 import { assemble } from './assemble.ts';
+import type { Call } from './call/call.ts';
 import { readSidecarConfig, type SidecarConfig } from './config.ts';
+import type { LiveDelivery } from './deliver/live.ts';
 import { explain } from './explain.ts';
 import { Health } from './health/health.ts';
 import type { Joined } from './join.ts';
@@ -25,6 +28,9 @@ import { StaticTokens } from './identify/static-tokens.ts';
 import { Observation } from './observe/observer.ts';
 import { inbound, outbound } from './pipeline.ts';
 import { readSecret } from '../base/secret.ts';
+import { Messages } from './send/messages.ts';
+import { NO_OUTBOX } from './send/outbox-door.ts';
+import { Promiseless } from './send/promiseless.ts';
 import { FileTable, type TableReader, wordsOfProblem } from './table/file.ts';
 import { InstalledTable } from './table/installed.ts';
 import { LastGood } from './table/last-good.ts';
@@ -145,7 +151,6 @@ export async function startSidecar(
   const callers = config.callers.map(({ agent, token }) => ({ agent, token: secretOf(token) }));
   const peers = meshToken === null ? [] : [{ name: 'mesh', token: meshToken }];
   const identities = new StaticTokens(callers, peers, config.anonymous);
-  const engine = assemble({ clock, random, config, table, health, identities, transports, observer: observation });
 
   const lastGood = lastGoodOf(file, config);
   const read = withReachable(isInline ? inlineTable : besideTable(config), adapters, config.name);
@@ -188,15 +193,32 @@ export async function startSidecar(
       throw new StartRefused([(error as Error).message]);
     }
   }
+  const tasks = joined === null ? null : joined.ledger;
+  const engine = assemble({ clock, random, config, table, health, identities, transports, observer: observation, tasks });
   const door = joined === null ? null : doorTo(joined, config);
   const front = new Front(engine, table, observation, { outbound, inbound, explain }, door);
   const channels = new AllChannels(front, dialledIn, log.logger);
   channels.onLife = (agentId) => joined?.client.announcer.beat(agentId);
   front.channels = channels;
+  const sending = {
+    clock,
+    random,
+    config,
+    table,
+    instance: randomBytes(10).toString('hex').slice(0, INSTANCE_CHARS),
+    call: (call: Call) => outbound(engine, call),
+    warn: (words: string) => log.logger.warn(words),
+  };
+  const send =
+    joined === null
+      ? new Promiseless(sending)
+      : new Messages(sending, { bus: joined.bus, subjects: joined.subjects, rules: () => NO_RULES, outbox: () => NO_OUTBOX });
+  front.send = send;
   const ports: Port[] = [];
   let http: Port | null = null;
   let mesh: Port | null = null;
   let grpc: GrpcPort | null = null;
+  let delivery: LiveDelivery | null = null;
   try {
     if (config.grpc !== null) {
       const { grpcPort } = await import('./accept/grpc.ts');
@@ -210,8 +232,17 @@ export async function startSidecar(
     }
     if (inside === null || inside.opensHttp) http = await opened(httpPort(front, channels));
     if (http !== null) ports.unshift(http);
+    if (joined !== null) {
+      const { startDelivery } = await import('./deliver/live.ts');
+      const { bus, subjects, ledger, client } = joined;
+      const settings = config.messages.work;
+      const failpoint = process.env['REACH_FAILPOINT'];
+      delivery = startDelivery({ engine, inbound, bus, subjects, ledger, work: client.work, clock, random, log: log.logger, settings, failpoint });
+      front.work = delivery.deliver;
+    }
   } catch (error) {
     source?.stop();
+    send.close();
     await Promise.all([...ports.map((port) => port.close(0)), grpc?.close(0), transports.close(), joined?.close()]);
     throw new StartRefused([error instanceof Error ? error.message : String(error)]);
   }
@@ -230,14 +261,19 @@ export async function startSidecar(
       front.draining = true;
       source?.stop();
       // Before anything is closed: whoever hears of it sends no more calls here.
+      const delivered = delivery?.stop(graceMs);
       await joined?.leave(GOODBYE_MS);
-      await Promise.all([...ports.map((port) => port.close(graceMs)), grpc?.close(graceMs)]);
+      await Promise.all([...ports.map((port) => port.close(graceMs)), grpc?.close(graceMs), delivered]);
+      send.close();
       await transports.close();
       await joined?.close();
       log.flush();
     },
   };
 }
+
+/** Of what task ids begin with: no two processes have the same. */
+const INSTANCE_CHARS = 14;
 
 /** How long the registry may take to hear that this sidecar stops. */
 const GOODBYE_MS = 1_000;

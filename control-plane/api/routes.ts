@@ -8,6 +8,7 @@ import { readRoutes } from './reads.ts';
 import { json, type Route } from './route.ts';
 import type { LeaderAnswer } from './shapes.ts';
 import { stateRoutes } from './state.ts';
+import { taskRoutes } from './tasks.ts';
 
 export function allRoutes(plane: Plane & { readonly counts: RequestCounts }): readonly Route[] {
   const routes: Route[] = [
@@ -15,6 +16,7 @@ export function allRoutes(plane: Plane & { readonly counts: RequestCounts }): re
     ...orderRoutes(plane),
     ...policyRoutes(plane),
     ...stateRoutes(plane),
+    ...taskRoutes(plane),
     {
       method: 'GET',
       path: '/v1/leader',

@@ -4,6 +4,7 @@
  */
 import type { Command } from 'commander';
 import type { CapabilitiesAnswer, FleetAnswer, HistoryAnswer, ProvidersAnswer } from '../api/shapes.ts';
+import type { KeptAnswer } from '../api/task-shapes.ts';
 import { CLI_SCHEMAS } from './schemas.ts';
 import type { Client } from './client.ts';
 import type { Context } from './context.ts';
@@ -79,6 +80,7 @@ async function wordsFor(program: Command, command: Command, position: number, la
 const OFFERED: Readonly<Record<string, readonly string[]>> = {
   shell: SHELLS,
   what: Object.keys(CLI_SCHEMAS),
+  '--kind': ['dead', 'in_doubt', 'review'],
   '--state': ['online', 'offline', 'draining', 'overdue'],
 };
 
@@ -95,9 +97,12 @@ async function valuesOf(name: string, context: Context): Promise<readonly string
       case 'name':
       case 'target':
       case '--capability':
+      case '--to':
         return ((await client.call({ path: '/v1/capabilities' })) as CapabilitiesAnswer).capabilities.map(({ capability }) => capability);
       case '--sidecar':
         return ((await client.call({ path: '/v1/sidecars' })) as FleetAnswer).sidecars.map(({ sidecar }) => sidecar);
+      case 'task':
+        return ((await client.call({ path: '/v1/tasks/kept' })) as KeptAnswer).entries.map(({ task_id: task }) => task);
       case 'version':
         return ((await client.call({ path: '/v1/policies/history' })) as HistoryAnswer).versions.map(({ version }) => String(version));
       default:

@@ -7,8 +7,11 @@
 import { type Clock, nextTurn, type Timer } from '../../base/clock.ts';
 import type { Logger } from '../../base/log.ts';
 import type { Bus } from '../../base/nats.ts';
+import type { Random } from '../../base/random.ts';
 import type { CapabilityState, RegistrationState } from '../../proto/wire/registry.ts';
 import type { Subjects } from '../../proto/wire/subjects.ts';
+import type { MessagesConfig } from '../messages/config.ts';
+import { Messages } from '../messages/messages.ts';
 import { type Change, isQuiet, type OperatorsPart, type RegistryEvent } from '../registry/change.ts';
 import type { OperatorsState } from '../registry/operators.ts';
 import { type Leases, Registry } from '../registry/registry.ts';
@@ -37,6 +40,10 @@ export interface LeadingParts {
   readonly prober: Prober;
   readonly admission: Admission;
   readonly pendingMax: number;
+  readonly random: Random;
+  readonly messages: MessagesConfig;
+  /** Copies of every stream. */
+  readonly replicas: number;
   readonly epoch: string;
   readonly term: number;
   /** This replica must not lead any more: somebody else has written, or the stream is another one. Called once. */
@@ -73,6 +80,7 @@ export class Leading {
   /** Another one after an import. */
   registry: Registry;
   readonly writer: Writer;
+  readonly messages: Messages;
   readonly epoch: string;
   readonly term: number;
   readonly sinceMs: number;
@@ -136,6 +144,22 @@ export class Leading {
       commit: (change) => this.commit(change),
       commitInTime: (change) => this.inTime(this.commit(change)),
     });
+    this.messages = new Messages({
+      bus: parts.bus,
+      inbound: parts.inbound ?? parts.bus,
+      subjects: parts.subjects,
+      clock: parts.clock,
+      random: parts.random,
+      logger: parts.logger,
+      config: parts.messages,
+      replicas: parts.replicas,
+      epoch: parts.epoch,
+      mirror: parts.mirror,
+      registry: () => this.registry,
+      write: (messages) => this.inTime(this.writer.write(messages)),
+      latest: this.#latest,
+      isHeld: () => this.#shrink.held !== null,
+    });
     this.#sweepAgain();
     this.#beaconAgain();
   }
@@ -158,6 +182,7 @@ export class Leading {
   commit(change: Change): Promise<Written> {
     for (const event of change.events) this.#parts.onEvent(event);
     if (isQuiet(change)) return Promise.resolve(NOTHING_CHANGED);
+    this.messages.changed(change);
     for (const each of change.registrations) this.#dirty.registrations.add(each);
     for (const each of change.operators) this.#dirty.operators.add(each);
     for (const each of change.capabilities) this.#dirty.capabilities.add(each);
@@ -270,6 +295,7 @@ export class Leading {
     const troubles = registry.load(this.epoch, all, taken);
     if (troubles.length > 0) return { ok: false, why: troubles.join('; ') };
     this.registry = registry;
+    this.messages.reload();
     const names = registry.sidecarNames();
     const inputs = inputMessages(registry, {
       registrations: names,
@@ -284,6 +310,7 @@ export class Leading {
     if (this.#ended) return;
     this.#ended = true;
     this.#door.close();
+    this.messages.end();
     for (const timer of [this.#sweep, this.#beat, this.#soon, this.#recovery]) timer?.cancel();
     this.writer.close(why);
   }

@@ -25,6 +25,7 @@ import type { AppliedDocument, OperatorsState } from './operators.ts';
 import { Reception } from './reception.ts';
 import { RegistryState } from './state.ts';
 import { capabilityViews, providerViews, sidecarViews } from './view.ts';
+import { homesOf, isHostedAt, type Presence, presenceOf, type Worker, workersOf } from './workers.ts';
 import type { CapabilityView, ProviderView, RolloutView, SidecarView } from './views.ts';
 
 export interface Leases {
@@ -236,6 +237,25 @@ export class Registry {
   /** True when anything is known of the agent, be it offline: its going has a reason (`shrinks`). */
   knowsAgent(agentId: string): boolean {
     return this.#state.byAgent.has(agentId);
+  }
+
+  /** Agents that can be given messages of a capability. */
+  workersOf(capability: string): Worker[] {
+    return workersOf(this.#state, capability);
+  }
+
+  presenceOf(agent: string): Presence {
+    return presenceOf(this.#state, agent);
+  }
+
+  /** Sidecars at which an agent is at home, the hosting one first. */
+  homesOf(agent: string): string[] {
+    return homesOf(this.#state, agent);
+  }
+
+  /** Whether a sidecar may ask about an agent. */
+  isHostedAt(sidecar: string, agent: string): boolean {
+    return isHostedAt(this.#state, sidecar, agent);
   }
 
   registration(sidecar: string): RegistrationState {

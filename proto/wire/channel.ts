@@ -13,7 +13,8 @@
  *     reach.invoke    Ask                                    the Result; a failure is an error whose `data` is the Result
  *     reach.stream    Ask                                    {stream, status, content_type, headers}; then frames, the last is `end` or `error`
  *     reach.explain   Ask                                    what GET /v1/explain answers
- *     reach.cast, reach.resume                               error -32006 (7001) until there are messages
+ *     reach.cast      a message, as POST /v1/messages takes it  {task_id, power_id, durable, state, capability, version, lane, rule, trace_id}
+ *     reach.resume                                           error -32006 (7001) until there are messages
  *     reach.cancel    {id} or {stream}                       notification: nobody waits for it any more
  *
  *     sidecar → agent                                        answer

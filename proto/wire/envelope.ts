@@ -38,6 +38,8 @@ export interface Envelope {
   readonly tags: Readonly<Record<string, string>>;
   /** The sender's conversation, for stickiness. */
   readonly sequence_id: string | null;
+  /** Of a message to a sticky pool: what its order is kept by (the value of the rule's `sticky_by`). Absent = it has none. */
+  readonly sticky_key?: string;
   /** The sender says whether a failed try may be followed by another. */
   readonly retryable: boolean;
   /** From acceptance (the server's time of storing), milliseconds. */

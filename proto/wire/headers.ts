@@ -13,6 +13,20 @@ export const Header = {
   execution: 'reach-execution',
   retry: 'reach-retry',
   mode: 'reach-mode',
+  /** Of messages: what they are, and what their sender wants. `reach-tags` are the message's own there, not a selector. */
+  messageType: 'reach-message-type',
+  priority: 'reach-priority',
+  retryable: 'reach-retryable',
+  expires: 'reach-expires',
+  replyTo: 'reach-reply-to',
+  inReplyTo: 'reach-in-reply-to',
+  /** Who is addressed beside the capability: whoever has this role, or this agent. */
+  role: 'reach-role',
+  agent: 'reach-agent',
+  /** `1`: without durable messages a message is carried out at once, and nothing is promised. */
+  bestEffort: 'reach-best-effort',
+  /** Of a result that an agent reports later: its own status. */
+  status: 'reach-status',
   /** `1`: the Result carries the decision trace. */
   explain: 'reach-explain',
   /** To agents: what they are asked for. */
@@ -38,6 +52,8 @@ export const Header = {
   code: 'reach-code',
   definitelySuccess: 'reach-definitely-success',
   degraded: 'reach-degraded',
+  /** `true`: the first answer to this key once more. */
+  replay: 'reach-replay',
   version: 'reach-version',
   elapsedMs: 'reach-elapsed-ms',
   attempts: 'reach-attempts',

@@ -134,7 +134,8 @@ export interface TaskEvent {
 }
 
 /** Messages from agent to agent that go to an inbox as they are: the envelope of the sender, then the payload. */
-export interface InboxMessage extends Pick<Envelope, 'task_id' | 'message_type' | 'source' | 'tags' | 'sequence_id' | 'in_reply_to' | 'content_type' | 'traceparent'> {
+export interface InboxMessage
+  extends Pick<Envelope, 'task_id' | 'message_type' | 'source' | 'tags' | 'sequence_id' | 'in_reply_to' | 'content_type' | 'traceparent'> {
   readonly wire: number;
   readonly kind: 'message';
 }
@@ -167,12 +168,58 @@ export type TaskAsk =
   /** What became of it: for tasks that their home no longer remembers. */
   | { readonly wire: number; readonly what: 'status'; readonly sidecar: string; readonly agent: string; readonly task_id: string }
   /** The inbox of an agent from `from` on, also what is acknowledged. At most `limit` entries or a mebibyte. */
-  | { readonly wire: number; readonly what: 'inbox'; readonly sidecar: string; readonly agent: string; readonly from: number; readonly limit: number };
+  | {
+      readonly wire: number;
+      readonly what: 'inbox';
+      readonly sidecar: string;
+      readonly agent: string;
+      readonly from: number;
+      readonly limit: number;
+    };
+
+/**
+ * Answer to `TaskAsk`. It goes to an inbox of the asking sidecar (`_INBOX.<sidecar>.…`) and to nowhere else, so that who may
+ * not listen there learns nothing.
+ */
+export type TaskAnswer =
+  | { readonly wire: number; readonly ok: true; readonly what: 'status'; readonly found: TaskFound | null }
+  | {
+      readonly wire: number;
+      readonly ok: true;
+      readonly what: 'inbox';
+      /** In the order of `seq`; `data` is the whole message (head line, newline, bytes) in base64. */
+      readonly entries: readonly { readonly seq: number; readonly home: string; readonly data: string }[];
+      /** There is more after the last entry. */
+      readonly more: boolean;
+      /** First sequence that the stream still has, and its last one: what is before is gone, what is after is ahead. */
+      readonly first: number;
+      readonly last: number;
+    }
+  | { readonly wire: number; readonly ok: false; readonly code: number; readonly why: string };
+
+/** Where a task was found that its home no longer remembers. */
+export interface TaskFound {
+  readonly state: TaskState;
+  readonly capability: string;
+  readonly power_id: string;
+  /** Its final event, when it is in the inbox still; null = it has none, or nobody wanted one. */
+  readonly event: TaskEvent | null;
+  /** The result's bytes in base64; null = none, or more than half a mebibyte. */
+  readonly result: string | null;
+  /** How it is kept for people; null = it is not. */
+  readonly kept: KeptEntry | null;
+}
 
 /** Core NATS, `cancel`: whoever has this task waiting or in hand stops it. Also remembered by workers for what they pull later. */
 export interface CancelNote {
   readonly wire: number;
   readonly task_id: string;
   readonly source: string;
-  /** Answered by the worker that has it. */
+}
+
+/** Of the worker that has the task, at once; who has it not says nothing. `cancelled`: it was stopped before its end, and a final event follows. */
+export interface CancelAnswer {
+  readonly wire: number;
+  readonly task_id: string;
+  readonly outcome: 'cancelled' | 'too_late';
 }

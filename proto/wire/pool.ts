@@ -1,6 +1,7 @@
 /** Names a pool by what it is, so that two sidecars that never spoke mean the same one. */
 import { createHash } from 'node:crypto';
-import type { Pool } from './messages.ts';
+import { hash32 } from '../../base/rendezvous.ts';
+import { PARTITIONS, type Pool } from './messages.ts';
 
 const ALPHABET = 'abcdefghijklmnopqrstuvwxyz234567';
 const CHARS = 20;
@@ -14,6 +15,13 @@ export function poolId(pool: Omit<Pool, 'id'>): string {
   let id = 'p';
   for (let i = 0; i < CHARS; i++) id += ALPHABET[(digest[i] as number) & 31];
   return id;
+}
+
+const PARTITION_SEED = 0x3c6ef372;
+
+/** The partition of a sticky pool in which everything of one key goes, whoever sends it. */
+export function partitionOf(key: string): number {
+  return hash32(key, PARTITION_SEED) % PARTITIONS;
 }
 
 /** In words, for people: `crm.order.query@2.1.0`, `role retriever`. */

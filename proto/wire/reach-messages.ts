@@ -144,10 +144,24 @@ export interface ReflectionResponse {
   }>;
 }
 
+export interface CastReply {
+  readonly taskId: string;
+  readonly durable: string;
+  readonly powerId: string;
+  readonly state: string;
+  readonly capability: string;
+  readonly version: string;
+  readonly lane: string;
+  readonly rule: string;
+  readonly traceId: string;
+}
+
 export const InvokeRequest = new MessageType<InvokeRequest>('agentreach.v1.InvokeRequest');
 export const InvokeReply = new MessageType<InvokeReply>('agentreach.v1.InvokeReply');
 export const Attempt = new MessageType<Attempt>('agentreach.v1.Attempt');
 export const Failure = new MessageType<Failure>('agentreach.v1.Failure');
+export const CastRequest = new MessageType<InvokeRequest>('agentreach.v1.CastRequest');
+export const CastReply = new MessageType<CastReply>('agentreach.v1.CastReply');
 export const StreamReply = new MessageType<StreamReply>('agentreach.v1.StreamReply');
 export const ExplainReply = new MessageType<{ readonly explanation: object }>('agentreach.v1.ExplainReply');
 export const HealthRequest = new MessageType<{ readonly service: string }>('grpc.health.v1.HealthCheckRequest');

@@ -137,6 +137,8 @@ export const Tail = {
   policies: 'op.policies',
   providers: 'op.providers',
   canary: 'op.canary',
+  /** Up to where operators have been told of what is kept for them. */
+  notices: 'op.notices',
   /** Rules for messages, in force. */
   rules: 'rules',
   pool: (id: string): string => `pool.${token(id)}`,

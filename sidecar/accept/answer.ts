@@ -22,7 +22,9 @@ export function answerEnveloped(response: ServerResponse, call: Call): void {
   const withDecision = isTold(call);
   if (result.entry.code === Code.ok) {
     const body = envelope(result, withDecision);
-    response.writeHead(200, ['content-type', JSON_TYPE, 'content-length', String(body.length)]);
+    const head = ['content-type', JSON_TYPE, 'content-length', String(body.length)];
+    if (call.replay !== null) head.push(Header.replay, 'true');
+    response.writeHead(200, head);
     response.end(body, 'latin1');
   } else answerProblem(response, result, null, withDecision);
 }
@@ -174,6 +176,7 @@ export function pushOwn(head: string[], result: Result): void {
   if (result.provider !== null) head.push(Header.provider, result.provider);
   if (result.version !== null) head.push(Header.version, result.version);
   if (call.degraded) head.push(Header.degraded, 'true');
+  if (call.replay !== null) head.push(Header.replay, 'true');
   if (call.definitelySuccess) head.push(Header.definitelySuccess, 'true');
   if (result.entry.code === Code.ok) return;
   head.push(Header.ambiguous, String(result.ambiguous));

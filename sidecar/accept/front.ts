@@ -5,7 +5,10 @@
 import type { IncomingMessage } from 'node:http';
 import type { Call } from '../call/call.ts';
 import type { Engine } from '../engine.ts';
+import type { WorkDoor } from '../deliver/door.ts';
+import type { InboxDoor } from '../inbox/door.ts';
 import type { Observation } from '../observe/observer.ts';
+import type { SendDoor } from '../send/door.ts';
 import type { Problem } from '../../proto/language/types.ts';
 import type { RegistryClient } from '../table/registry.ts';
 import type { Table } from '../table/snapshot.ts';
@@ -61,6 +64,12 @@ export class Front {
   readonly registry: RegistryDoor | null;
   /** null = agents cannot dial in here. Set by the composition root before the ports are made. */
   channels: ChannelDoor | null = null;
+  /** Messages out; null = this sidecar takes none. This and the next two are set before the ports are made. */
+  send: SendDoor | null = null;
+  /** What waits for the agents here; null = standalone: no inboxes. */
+  inbox: InboxDoor | null = null;
+  /** Tasks in the hands of agents here; null = standalone: none are handed out. */
+  work: WorkDoor | null = null;
   /** No new calls are taken: the process is about to stop. */
   draining = false;
 

@@ -3,7 +3,7 @@
  * gRPC itself is read here and goes no further. Reads no policy: stages read the headers they know by name.
  */
 import { Header } from '../../proto/wire/headers.ts';
-import { InvokeRequest as Message } from '../../proto/wire/reach-messages.ts';
+import { CastRequest as CastMessage, InvokeRequest as Message, type InvokeRequest as MessageFields } from '../../proto/wire/reach-messages.ts';
 import { readTraceContext } from '../../proto/wire/trace-context.ts';
 import { Call } from '../call/call.ts';
 import { NO_BODY } from '../call/reply.ts';
@@ -29,7 +29,16 @@ export class InvokeRequest {
 /** Or the words of a refusal. */
 export function readInvokeRequest(message: Buffer): InvokeRequest | string {
   const read = Message.read(message);
-  if (read === null) return 'the message is not a well-formed agentreach.v1.InvokeRequest, or it is nested too deep';
+  return read === null ? 'the message is not a well-formed agentreach.v1.InvokeRequest, or it is nested too deep' : requestFrom(read);
+}
+
+/** A cast says what an Invoke says. Or the words of a refusal. */
+export function readCastRequest(message: Buffer): InvokeRequest | string {
+  const read = CastMessage.read(message);
+  return read === null ? 'the message is not a well-formed agentreach.v1.CastRequest, or it is nested too deep' : requestFrom(read);
+}
+
+function requestFrom(read: MessageFields): InvokeRequest | string {
   const request = new InvokeRequest();
   request.capability = read.capability;
   request.contentType = read.contentType;
@@ -139,10 +148,8 @@ export function timeoutMs(text: string): number | null {
 export function grpcCall(front: Front, metadata: Metadata, request: InvokeRequest, openedAt: number, stream: boolean): Call | string {
   const { clock, random, config } = front.engine;
   const { view } = metadata;
-  if (request.headers !== null) {
-    const problem = addHeaders(view, request.headers, request);
-    if (problem !== '') return problem;
-  }
+  const problem = joinHeaders(metadata, request);
+  if (problem !== '') return problem;
   if (metadata.timeout !== null) {
     const waitMs = timeoutMs(metadata.timeout);
     if (waitMs === null)
@@ -155,6 +162,11 @@ export function grpcCall(front: Front, metadata: Metadata, request: InvokeReques
   const call = new Call('grpc', request.capability, view, request.body, contentType, stream, clock);
   readTraceContext(call, view[Header.traceparent], view[Header.tracestate], random);
   return call;
+}
+
+/** Puts the headers of the message below the metadata. Gives the words of a refusal, or ''. */
+export function joinHeaders({ view }: Metadata, request: InvokeRequest): string {
+  return request.headers === null ? '' : addHeaders(view, request.headers, request);
 }
 
 /** The smaller of both counts. What is not a plain number is left for its stage to refuse. */

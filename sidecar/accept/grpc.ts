@@ -23,6 +23,7 @@ import { Code } from '../../proto/wire/codes.ts';
 import type { GrpcConfig } from '../config.ts';
 import type { Front } from './front.ts';
 import { Backlog } from './grpc-backlog.ts';
+import { cast } from './grpc-cast.ts';
 import { Exchange, isGrpc, type Taker } from './grpc-exchange.ts';
 import { check, watch } from './grpc-health.ts';
 import { explain, invoke, notNow } from './grpc-invoke.ts';
@@ -102,7 +103,7 @@ const METHODS: ReadonlyMap<string, { readonly method: Method; readonly each: boo
     [`/${SERVICE}/Invoke`]: { method: (exchange: Exchange, message: Buffer) => void invoke(exchange, message), each: false },
     [`/${SERVICE}/InvokeStream`]: { method: (exchange: Exchange, message: Buffer) => void invokeStream(exchange, message), each: false },
     [`/${SERVICE}/Explain`]: { method: explain, each: false },
-    [`/${SERVICE}/Cast`]: { method: keepsNoMessages, each: false },
+    [`/${SERVICE}/Cast`]: { method: (exchange: Exchange, message: Buffer) => void cast(exchange, message), each: false },
     [`/${SERVICE}/Channel`]: { method: keepsNoMessages, each: true },
     '/grpc.health.v1.Health/Check': { method: (exchange: Exchange, message: Buffer) => check(exchange, message, SERVICES), each: false },
     '/grpc.health.v1.Health/Watch': { method: (exchange: Exchange, message: Buffer) => watch(exchange, message, SERVICES), each: false },

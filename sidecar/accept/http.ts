@@ -4,6 +4,7 @@ import { CHANNEL_PATH } from '../../proto/wire/channel.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { agents, deregister, heartbeat, register } from './agents.ts';
 import { refuse } from './answer.ts';
+import { cast, messages } from './cast.ts';
 import type { AllChannels } from './channel/all-channels.ts';
 import { offerChannel, Upgrades } from './channel/upgrade.ts';
 import type { Front } from './front.ts';
@@ -17,10 +18,13 @@ import { isProxied, ProxyGuard } from './proxy-guard.ts';
 import { targetAfter } from './request.ts';
 import { Port } from './server.ts';
 import { stream } from './stream.ts';
+import { cancelTask, extendTask, task, taskDone } from './tasks.ts';
 
 const INVOKE = '/v1/invoke/';
 const STREAM = '/v1/stream/';
 const EXPLAIN = '/v1/explain/';
+const CAST = '/v1/cast/';
+const TASK = '/v1/tasks/:task';
 const AGENTS = '/v1/agents';
 
 type Handler = (request: FastifyRequest, reply: FastifyReply) => void;
@@ -54,6 +58,34 @@ export function httpPort(front: Front, channels: AllChannels | null = null): Por
   app.post(`${INVOKE}*`, onInvoke);
   app.route({ method: ['GET', 'POST'], url: `${STREAM}*`, handler: onStream });
   app.route({ method: ['GET', 'POST'], url: `${EXPLAIN}*`, handler: onExplain });
+  app.post(
+    `${CAST}*`,
+    page((request, reply) => {
+      if (!notNow(front, reply.raw)) void guarded(front, reply, cast(front, request.raw, reply.raw, askedBy(request, CAST), request.body));
+    }),
+  );
+  app.post(
+    '/v1/messages',
+    page((request, reply) => {
+      if (!notNow(front, reply.raw)) void guarded(front, reply, messages(front, request.raw, reply.raw, request.body));
+    }),
+  );
+  app.get(
+    TASK,
+    page((request, reply) => void guarded(front, reply, task(front, request.raw, reply.raw, taskIn(request)))),
+  );
+  app.delete(
+    TASK,
+    page((request, reply) => void guarded(front, reply, cancelTask(front, request.raw, reply.raw, taskIn(request)))),
+  );
+  app.post(
+    `${TASK}/done`,
+    page((request, reply) => void guarded(front, reply, taskDone(front, request.raw, reply.raw, taskIn(request), request.body))),
+  );
+  app.post(
+    `${TASK}/extend`,
+    page((request, reply) => extendTask(front, request.raw, reply.raw, taskIn(request))),
+  );
   app.post(
     RPC_PATH,
     page((request, reply) => void guarded(front, reply, rpc(front, request.raw, reply.raw, request.body))),
@@ -112,6 +144,10 @@ export function httpPort(front: Front, channels: AllChannels | null = null): Por
 
 function agentIn(request: FastifyRequest): string {
   return (request.params as Record<string, string>)['agent'] ?? '';
+}
+
+function taskIn(request: FastifyRequest): string {
+  return (request.params as Record<string, string>)['task'] ?? '';
 }
 
 /** What goes wrong on the way to an answer is a fault of ours. */

@@ -8,16 +8,17 @@
  * while the sidecar takes no calls, 406 for a client that wants events (a stream has no form here: `/v1/stream` has), 415
  * for a compressed body.
  *
- * A notification is carried out as a call; its 204 comes when it has ended, so that a caller that waits paces itself, and one
- * that leaves has its work stopped, as with every call. One id twice in a batch gets two answers: they cannot be mixed up,
+ * A notification is a cast: a durable message, and its 204 comes when it is durable (standalone: when it was begun, without a
+ * promise). It is never answered; a lone one that was not accepted has the status of its code and `Reach-*` headers instead of
+ * 204, since silence would be a loss that nobody hears of. `reach.cast` takes a whole message, with an answer. One id twice in a batch gets two answers: they cannot be mixed up,
  * since nothing but the echo depends on it.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { Code } from '../../proto/wire/codes.ts';
+import { Code, codeEntry } from '../../proto/wire/codes.ts';
 import { Header } from '../../proto/wire/headers.ts';
 import { NO_ID, readRpc, RpcError } from '../../proto/wire/json-rpc.ts';
 import { NO_BODY } from '../call/reply.ts';
-import { writeJson, writeNothing } from './answer.ts';
+import { headerText, retryAfterSeconds, writeJson, writeNothing } from './answer.ts';
 import type { Front } from './front.ts';
 import { isRaw } from './invoke.ts';
 import { lineOf } from './line.ts';
@@ -60,8 +61,21 @@ export async function rpc(front: Front, request: IncomingMessage, response: Serv
   const answer = await door.carryOut(message, work);
   if (work !== null) line.remove(work);
   if (response.destroyed) return;
-  if (answer === null) writeNothing(response);
+  if (answer === null) writeNoAnswer(response, door);
   else writeJson(response, 200, answer);
+}
+
+/** Of a lone notification. */
+function writeNoAnswer(response: ServerResponse, { refusal }: Door): void {
+  if (refusal === null) {
+    writeNothing(response);
+    return;
+  }
+  const head = [Header.code, String(refusal.code), Header.detail, headerText(refusal.detail), 'content-length', '0'];
+  if (refusal.retryAfterMs > 0)
+    head.push('retry-after', retryAfterSeconds(refusal.retryAfterMs), Header.retryAfterMs, String(Math.ceil(refusal.retryAfterMs)));
+  response.writeHead(codeEntry(refusal.code).http, head);
+  response.end();
 }
 
 const ENCODED = 'the message is read here, and compressed ones are not: send it without Content-Encoding';

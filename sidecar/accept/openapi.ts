@@ -371,6 +371,7 @@ const RAW_HEADERS: Readonly<Record<string, readonly [string, string]>> = {
   Provider: [Header.provider, 'Agent id of the provider that answered.'],
   Version: [Header.version, 'Version that answered.'],
   Degraded: [Header.degraded, '`true` when a fallback answered.'],
+  Replay: [Header.replay, '`true`: the first answer to this key once more; the provider was not asked.'],
   DefinitelySuccess: [Header.definitelySuccess, '`true` when an empty or neutral answer is declared to be a success.'],
   Ambiguous: [Header.ambiguous, 'On failure: whether the provider may have acted.'],
   Detail: [Header.detail, 'On failure: why, percent-encoded.'],
@@ -427,6 +428,7 @@ function schemas(): Json {
     elapsed_ms: ms,
     definitely_success: flag,
     degraded: flag,
+    replay: { type: 'boolean', description: 'Only when true: the first answer to this key once more.' },
     provider: textOrNull,
     version: textOrNull,
     attempts: list(ref('schemas/Attempt')),
@@ -437,7 +439,7 @@ function schemas(): Json {
     capability: { ...textOrNull, description: 'With reach-explain: the canonical name.' },
     decision: { ...list(traceLine), description: 'With reach-explain: what every stage decided.' },
   };
-  const required = Object.keys(resultFields);
+  const required = Object.keys(resultFields).filter((key) => key !== 'replay');
   return {
     Error: object({ code, name, message: text, retryable: flag, ambiguous: flag, detail: text }),
     Attempt: object(

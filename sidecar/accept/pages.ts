@@ -147,6 +147,7 @@ export async function metrics(front: Front, response: ServerResponse): Promise<v
         isStale: front.table.staleBecause !== '' || !front.table.ready,
       },
       channels: front.channels,
+      work: front.work,
       registry: front.registry?.client.status() ?? null,
       breakers: view.cells(),
       providers: view.providers(),

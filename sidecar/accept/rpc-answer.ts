@@ -7,7 +7,9 @@ import { Code, codeEntry } from '../../proto/wire/codes.ts';
 import { RpcError, type RpcErrorCode, type RpcId, writeRpcError, writeRpcResult } from '../../proto/wire/json-rpc.ts';
 import type { Call } from '../call/call.ts';
 import { enclosed, envelope, type JsonBytes, plainProblem, problem, resultOf } from '../call/result.ts';
+import type { Submitted } from '../send/door.ts';
 import { isTold } from './answer.ts';
+import { acceptedOf } from './submitted.ts';
 
 const OPEN_RESULT = '{"jsonrpc":"2.0","result":';
 
@@ -24,6 +26,11 @@ export function rpcAnswer(id: RpcId, call: Call, raw: boolean): JsonBytes {
 /** Something else than a call was asked for; `result` is what it came to. */
 export function rpcValue(id: RpcId, result: unknown): JsonBytes {
   return writeRpcResult(id, Buffer.from(JSON.stringify(result), 'utf8'));
+}
+
+/** What a message came to that was submitted. */
+export function rpcSubmitted(id: RpcId, came: Submitted): JsonBytes {
+  return came.ok ? rpcValue(id, acceptedOf(came)) : rpcFailure(id, came.code, came.detail);
 }
 
 const MESSAGES: Readonly<Record<RpcErrorCode, string>> = {

@@ -5,15 +5,21 @@
 import type { IncomingMessage } from 'node:http';
 import { membersOf, startOf, stringAt } from '../../base/json-members.ts';
 import { Code } from '../../proto/wire/codes.ts';
+import { Header } from '../../proto/wire/headers.ts';
 import { NO_ID, RpcError, type RpcId, type RpcMessage, type RpcNotification, type RpcRequest } from '../../proto/wire/json-rpc.ts';
 import { readTraceContext } from '../../proto/wire/trace-context.ts';
-import { Call } from '../call/call.ts';
+import { Call, type HeaderView } from '../call/call.ts';
+import type { Principal } from '../call/principal.ts';
 import { NO_BODY } from '../call/reply.ts';
 import type { JsonBytes } from '../call/result.ts';
+import type { Submission, Submitted } from '../send/door.ts';
 import { JSON_TYPE } from './answer.ts';
+import { NO_CREDENTIAL, refusedText, submitted } from './cast.ts';
 import type { Front } from './front.ts';
+import { messageFrom } from './message-text.ts';
 import { explained } from './pages.ts';
-import { rpcAnswer, rpcFailure, rpcRefusal, rpcValue } from './rpc-answer.ts';
+import { rpcAnswer, rpcFailure, rpcRefusal, rpcSubmitted, rpcValue } from './rpc-answer.ts';
+import { submissionFrom } from './submission.ts';
 
 const NULL = Buffer.from('null');
 
@@ -24,6 +30,8 @@ export class Door {
   readonly front: Front;
   readonly request: IncomingMessage;
   readonly #raw: boolean;
+  /** Why the last notification was not accepted; null = it was. Over HTTP a lone one can be told by status, without an answer. */
+  refusal: Extract<Submitted, { ok: false }> | null = null;
 
   constructor(front: Front, request: IncomingMessage, raw: boolean) {
     this.front = front;
@@ -33,7 +41,7 @@ export class Door {
 
   /** The call that a message asks for, its time running; null when it asks for none. */
   begin(message: RpcMessage): Call | null {
-    return isAsking(message) && !isReserved(message.method) ? this.#call(message.method, message.params ?? NULL) : null;
+    return message.kind === 'request' && !isReserved(message.method) ? this.#call(message.method, message.params ?? NULL) : null;
   }
 
   /** Never rejects; null = nothing is to be answered. */
@@ -41,7 +49,7 @@ export class Door {
     const id = message.kind === 'request' ? message.id : null;
     const { engine, pipeline, observation } = this.front;
     try {
-      if (call === null) return this.#answerHere(message);
+      if (call === null) return message.kind === 'notification' ? await this.#notified(message) : await this.#answerHere(message);
       await pipeline.outbound(engine, call);
       return id === null ? null : rpcAnswer(id, call, this.#raw);
     } catch (error) {
@@ -50,12 +58,43 @@ export class Door {
     }
   }
 
-  #answerHere(message: RpcMessage): JsonBytes | null {
+  /** A cast. Nobody waits for what comes of it, so without durable messages it is carried out without a promise. */
+  async #notified({ method, params }: RpcNotification): Promise<null> {
+    if (isReserved(method)) {
+      if (method === 'reach.cast' && params !== null) await this.#submit((principal) => messageFrom(principal, params, this.#above));
+      return null;
+    }
+    const payload = params ?? NULL;
+    await this.#submit((principal) => submissionFrom(principal, method, this.#above, payload, JSON_TYPE));
+    return null;
+  }
+
+  /** Headers of the request without what is about the request itself. */
+  get #above(): HeaderView {
+    const { headers } = this.request;
+    return headers[Header.bestEffort] === undefined ? { ...headers, [Header.bestEffort]: '1' } : headers;
+  }
+
+  async #submit(read: (principal: Principal) => Submission | string): Promise<void> {
+    const principal = this.front.engine.identities.caller(this.request.headers.authorization);
+    const came =
+      principal === null ? refusedText(Code.unauthenticated, NO_CREDENTIAL) : await submitted(this.front, read(principal));
+    this.refusal = came.ok ? null : came;
+  }
+
+  async #cast(id: RpcId, params: Buffer | null): Promise<JsonBytes> {
+    if (params === null) return rpcRefusal(id, RpcError.invalidParams, 'reach.cast needs params: a message as POST /v1/messages takes it');
+    const principal = this.front.engine.identities.caller(this.request.headers.authorization);
+    if (principal === null) return rpcFailure(id, Code.unauthenticated, NO_CREDENTIAL);
+    return rpcSubmitted(id, await submitted(this.front, messageFrom(principal, params, this.request.headers)));
+  }
+
+  async #answerHere(message: RpcMessage): Promise<JsonBytes | null> {
     switch (message.kind) {
       case 'invalid':
         return message.isNotification ? null : rpcRefusal(message.id, message.code, message.problem);
       case 'request':
-        return this.#own(message.id, message);
+        return message.method === 'reach.cast' ? await this.#cast(message.id, message.params) : this.#own(message.id, message);
       case 'notification':
         return null;
       default:
@@ -67,7 +106,7 @@ export class Door {
   #own(id: RpcId, { method, params }: RpcRequest): JsonBytes {
     if (method === 'reach.explain') return this.#explain(id, params);
     if (method === 'reach.stream') return rpcRefusal(id, RpcError.methodNotFound, NO_STREAM);
-    const known = method.startsWith('rpc.') ? 'names that begin with rpc. are reserved by JSON-RPC' : 'here is only reach.explain';
+    const known = method.startsWith('rpc.') ? 'names that begin with rpc. are reserved by JSON-RPC' : 'here are reach.explain and reach.cast';
     return rpcRefusal(id, RpcError.methodNotFound, `there is no method ${JSON.stringify(method.slice(0, 80))}: ${known}`);
   }
 
@@ -88,10 +127,6 @@ export class Door {
     readTraceContext(call, headers['traceparent'], headers['tracestate'], random);
     return call;
   }
-}
-
-function isAsking(message: RpcMessage): message is RpcRequest | RpcNotification {
-  return message.kind === 'request' || message.kind === 'notification';
 }
 
 /** `rpc.` belongs to the protocol, and `reach.` with one word after it to us; a capability always has three. */

@@ -30,6 +30,7 @@ export interface AttemptTools {
   readonly transports: Transports;
   readonly observer: { attemptEnded(call: Call, attempt: Attempt): void };
   readonly underway: Underway;
+  readonly config: { readonly claims: { readonly lateMs: number } };
 }
 
 const served = passing('attempt', 'served', '{a} answered {b} in {c} ms');
@@ -68,8 +69,9 @@ export async function attempt(tools: AttemptTools, call: Call, pathHeader: strin
   }
   candidate.provider.health.begin(now);
 
-  const taskBound = left <= candidate.settings.timeoutMs;
-  const allowedMs = taskBound ? left : candidate.settings.timeoutMs;
+  const timeoutMs = call.attemptMs > 0 ? call.attemptMs : candidate.settings.timeoutMs;
+  const taskBound = left <= timeoutMs;
+  const allowedMs = taskBound ? left : timeoutMs;
   made.spanId = newSpanId(tools.random);
   const exchange = exchangeFor(call, candidate, made, allowedMs, now, pathHeader);
   const run = new Run(exchange, call, made.spanId, call.stream ? call.deadlineAt : now + allowedMs);
@@ -80,7 +82,7 @@ export async function attempt(tools: AttemptTools, call: Call, pathHeader: strin
   let reply: Reply;
   let judgement: Judgement;
   try {
-    reply = await send(tools.transports, call, exchange);
+    reply = await (call.claim === 'held' && !call.stream ? sendPatiently(tools, call, run) : send(tools.transports, call, exchange));
     if (repeatable(call, reply, run)) {
       note(call, new Verdict(repeats, candidate.provider.agentId));
       run.exchange = exchangeFor(call, candidate, made, allowedMs - (clock.now() - now), clock.now(), pathHeader);
@@ -121,6 +123,44 @@ export async function attempt(tools: AttemptTools, call: Call, pathHeader: strin
 function send(transports: Transports, call: Call, exchange: Exchange): Promise<Reply> {
   const transport = transports.for(exchange.candidate);
   return call.stream ? transport.invokeStream(exchange) : transport.invoke(exchange);
+}
+
+/**
+ * With a claimed key the answer is wanted also after the time is over: not by this caller, who is told at once, but by whoever repeats
+ * the call. Where the work may be begun again, that holds for the last attempt only.
+ */
+function sendPatiently(tools: AttemptTools, call: Call, run: Run): Promise<Reply> {
+  const candidate = call.chosen as Candidate;
+  const { lateMs } = tools.config.claims;
+  const sending = send(tools.transports, call, run.exchange);
+  return new Promise((resolve, reject) => {
+    run.patience = (why) => {
+      if (lateMs === 0 || why === 'caller_gone' || (why === 'attempt_time' && call.execution !== 'once')) return false;
+      const timer = tools.clock.after(lateMs, () => run.abort());
+      call.late = sending.then(
+        (reply) => {
+          timer.cancel();
+          return reply.code === Code.ok && judge(call, candidate, reply, 'no', 0, 0, false).code === Code.ok ? reply : null;
+        },
+        () => {
+          timer.cancel();
+          return null;
+        },
+      );
+      resolve(failed(Code.response_timeout, 'started', 'no answer in time; it is waited for, for whoever repeats the call with this key'));
+      return true;
+    };
+    sending.then(
+      (reply) => {
+        run.patience = null;
+        resolve(reply);
+      },
+      (error: unknown) => {
+        run.patience = null;
+        reject(error instanceof Error ? error : new Error(String(error)));
+      },
+    );
+  });
 }
 
 /** The provider may have closed an idle connection just as we used it: harmless to repeat for idempotent work with no other provider. */

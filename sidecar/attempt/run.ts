@@ -16,6 +16,8 @@ export class Run implements Work {
   readonly totalMs: number;
   parts: Set<Call> | null = null;
   next: Work | null = null;
+  /** Called instead of the abort when the time is over: the answer is still wanted, by whoever repeats the call. Null = it is not. */
+  patience: ((why: Stopped) => boolean) | null = null;
   constructor(exchange: Exchange, call: Call, spanId: string, endsAt: number) {
     this.exchange = exchange;
     this.traceId = call.traceId;
@@ -27,10 +29,18 @@ export class Run implements Work {
   stop(why: Stopped): void {
     if (this.stopped !== 'no') return;
     this.stopped = why;
+    if (this.patience?.(why) === true) {
+      giveUp(this);
+      return;
+    }
+    this.abort();
+    giveUp(this);
+  }
+  /** Frees the connection. */
+  abort(): void {
     const abort = this.exchange.abort;
     this.exchange.abort = null;
     abort?.();
-    giveUp(this);
   }
 }
 

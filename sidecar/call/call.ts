@@ -14,7 +14,7 @@ import type { Verdict } from './verdict.ts';
 import type { Reply } from './reply.ts';
 import type { Work } from './underway.ts';
 
-export type WayIn = 'http' | 'mesh' | 'proxy' | 'json_rpc' | 'grpc' | 'channel' | 'local' | 'sandbox' | 'fallback';
+export type WayIn = 'http' | 'mesh' | 'proxy' | 'json_rpc' | 'grpc' | 'channel' | 'local' | 'message' | 'sandbox' | 'fallback';
 
 /** Request headers, lower case, as Node gives them; a way in without headers makes an object with the same names. */
 export type HeaderView = Readonly<Record<string, string | string[] | undefined>>;
@@ -100,9 +100,17 @@ export class Call {
   execution: Execution = 'once';
   /** The caller's key, or null. */
   powerId: string | null = null;
+  /** `held`: the key is claimed for this call; `passed`: it could not be, and the call goes on all the same. */
+  claim: 'none' | 'held' | 'passed' = 'none';
+  /** Who gave the answer that this call gets once more; null = it is no repeat. */
+  replay: { readonly provider: string; readonly version: string } | null = null;
+  /** The answer that may come after the caller has been told that the time is over; null in it = no good one came. */
+  late: Promise<Reply | null> | null = null;
   /** `clock.now()` when the total time is over; Infinity until the deadline stage has run. */
   deadlineAt = Number.POSITIVE_INFINITY;
   totalMs = 0;
+  /** What one attempt may take, where the way in says so; 0 = what the contract gives a call. */
+  attemptMs = 0;
   /** When the step's budget is over; ≤ deadlineAt. */
   stepEndsAt = Number.POSITIVE_INFINITY;
   chosen: Candidate | null = null;

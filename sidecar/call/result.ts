@@ -47,8 +47,9 @@ export class Result {
     this.data = data;
     this.status = call.status;
     const served = call.staticBody === null ? call.chosen : null;
-    this.provider = served === null ? null : served.provider.agentId;
-    this.version = served === null ? null : served.version.text;
+    const { replay } = call;
+    this.provider = replay !== null ? replay.provider : served === null ? null : served.provider.agentId;
+    this.version = replay !== null ? replay.version : served === null ? null : served.version.text;
     this.elapsedMs = call.clock.now() - call.startedAt;
   }
 }
@@ -186,6 +187,7 @@ function commonFields(result: Result, withDecision: boolean): string {
   const withCapability = call.fallbackFrom !== null;
   for (let i = 0; i < call.attempts.length; i++) text += (i === 0 ? '' : ',') + attemptJson(call.attempts[i] as Attempt, withCapability);
   text += `],"trace_id":"${call.traceId}"`;
+  if (call.replay !== null) text += ',"replay":true';
   const cause = call.cause ?? (result.entry.code === 0 ? null : causeOf(call));
   if (cause !== null) text += `,"cause":${JSON.stringify(cut(cause))}`;
   if (withDecision)

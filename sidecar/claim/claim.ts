@@ -1,25 +1,17 @@
 /**
  * The claim on an idempotency key: the last gate before an attempt and the only one that may wait, so that a refused
- * caller cannot fill the ledger. Until durable messages bring the ledger, a key is passed on to the provider and nothing
- * more is promised; the trace says so.
+ * caller cannot fill the ledger. A repeat gets the first answer; a twin waits for it within its own time; another payload, a key
+ * that carries another agent's name, or work that nobody knows the end of is refused. Twins in this sidecar are told by each
+ * other and ask nobody. What the record is made of is the ledger's (`sidecar/ledger`).
  */
 import type { Call } from '../call/call.ts';
-import { passing, Verdict } from '../call/verdict.ts';
+import type { Verdict } from '../call/verdict.ts';
 
 export interface Ledger {
   /** Called only for calls with a key. */
   claim(call: Call): Promise<Verdict>;
-  /** The call has ended with `call.code`; the claim becomes done, released or unknown. */
+  /** The call has been decided; the claim becomes done, released or unknown. Ends when that is recorded, or is taking too long to be waited for. */
+  record(call: Call): Promise<void>;
+  /** As `record`, where nobody waits: a streamed body has ended. Harmless when it has been recorded. */
   settle(call: Call): void;
 }
-
-const notKept = passing(
-  'claim',
-  'not_kept',
-  'the key is passed to the provider; no ledger is configured, so repeats are not recognised here',
-);
-
-export const nullLedger: Ledger = {
-  claim: () => Promise.resolve(new Verdict(notKept)),
-  settle: () => undefined,
-};

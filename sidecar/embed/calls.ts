@@ -43,6 +43,11 @@ export class Calls {
     return explain(this.#front.engine, this.#callFor(target, payload, options, false), payload !== undefined);
   }
 
+  /** In whose name something is done that does not say so. */
+  get agent(): string | null {
+    return this.#agent;
+  }
+
   async #run(target: string, payload: unknown, options: CallOptions, isStream: boolean): Promise<Call | Result<null>> {
     const front = this.#front;
     const call = this.#callFor(target, payload, options, isStream);
@@ -107,11 +112,12 @@ export class Calls {
     if (contentType !== '') headers['content-type'] = contentType;
     const call = new Call('local', target, headers, body, contentType, isStream, clock);
     readTraceContext(call, headers[Header.traceparent], headers[Header.tracestate], random);
-    call.principal = this.#principal(options.as ?? work?.agent ?? this.#agent);
+    call.principal = this.principal(options.as ?? work?.agent ?? this.#agent);
     return call;
   }
 
-  #principal(agent: string | null): Principal {
+  /** Throws when it is no agent, or nobody is named. */
+  principal(agent: string | null): Principal {
     if (agent === null) throw new TypeError('nobody is named who calls: start the engine with `as`, or give `as` with the call');
     const known = this.#principals.get(agent);
     if (known !== undefined) return known;

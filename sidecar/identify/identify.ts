@@ -19,6 +19,7 @@ export interface Identities {
 
 const known = passing('identify', 'known', '{a} is calling');
 const vouched = passing('identify', 'vouched', '{a} is calling, vouched for by sidecar {b}');
+const stamped = passing('identify', 'stamped', '{a} sent this message, stamped by sidecar {b}');
 const missing = refusing('identify', 'no_credential', Code.unauthenticated, 'no credential: send Authorization: Bearer <token>');
 const unknown = refusing('identify', 'unknown_credential', Code.unauthenticated, 'the credential is not known to this sidecar');
 const strangePeer = refusing('identify', 'unknown_peer', Code.unauthenticated, "the sidecar's credential is not known here");
@@ -34,8 +35,12 @@ export function identify(identities: Identities, call: Call): Verdict {
   return new Verdict(known, call.principal.agent);
 }
 
-/** The provider's end: the peer's credential counts, and the agent it names is taken from it. */
+/**
+ * The provider's end: the peer's credential counts, and the agent it names is taken from it. A message has no peer: who may
+ * write to the sender's subject is decided by the bus, and delivery has set the principal from what stands there.
+ */
 export function identifyPeer(identities: Identities, call: Call): Verdict {
+  if (call.way === 'message' && call.principal !== null) return new Verdict(stamped, call.principal.agent, call.principal.via);
   const authorization = call.headers.authorization;
   const peer = identities.peer(typeof authorization === 'string' ? authorization : undefined);
   if (peer === null) return new Verdict(strangePeer);

@@ -22,7 +22,7 @@ export const CALL_BOUNDS: readonly number[] = [
   0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
 ];
 
-const WAYS: readonly WayIn[] = ['http', 'mesh', 'proxy', 'json_rpc', 'grpc', 'channel', 'local', 'sandbox', 'fallback'];
+const WAYS: readonly WayIn[] = ['http', 'mesh', 'proxy', 'json_rpc', 'grpc', 'channel', 'local', 'message', 'sandbox', 'fallback'];
 const UNKNOWN = 'unknown';
 const OTHER = 'other';
 
@@ -31,12 +31,21 @@ export interface ScrapeSources {
   readonly table: { readonly version: number; readonly ageMs: number; readonly rejected: number; readonly isStale?: boolean };
   /** Agents that have dialled in. Absent: they cannot. */
   readonly channels?: ChannelReading | null;
+  /** Messages for the agents here. null = standalone. */
+  readonly work?: WorkReading | null;
   /** null = standalone. */
   readonly registry?: RegistryReading | null;
   readonly breakers: Iterable<{ readonly agentId: string; readonly capability: string; readonly stateName: BreakerStateName }>;
   readonly providers: Iterable<{ readonly agentId: string; readonly inFlight: number; readonly ejectedUntil: number }>;
   /** Whether the table names a provider, or calls to it are under way. Absent: whoever was counted is shown for ever. */
   readonly isKnown?: (agentId: string) => boolean;
+}
+
+export interface WorkReading {
+  /** At work here, or waiting here for a slot. */
+  readonly inHand: number;
+  /** What became of them, by the words of the metric's label. */
+  outcomes(): Readonly<Record<string, number>>;
 }
 
 export interface ChannelReading {
@@ -180,6 +189,13 @@ export class Metrics {
   readonly #ownAgents = this.#reading('gauge', 'reach_registered_agents', 'Agents that this sidecar registers, by what became of it.', [
     'state',
   ]);
+  readonly #messagesInHand = this.#reading('gauge', 'reach_messages_in_hand', 'Messages at work at agents here, or waiting here for a slot.', []);
+  readonly #messages = this.#reading(
+    'counter',
+    'reach_messages_total',
+    'Messages for agents here: hand-overs started, and what became of them. dead_lettered and in_doubt want a person to look.',
+    ['outcome'],
+  );
   readonly #channels = this.#reading('gauge', 'reach_channels', 'Channels that are open: agents that have dialled in.', []);
   readonly #channelsServing = this.#reading('gauge', 'reach_channels_serving', 'Channels on which an agent takes calls.', []);
   readonly #channelBytes = this.#reading(
@@ -279,6 +295,7 @@ export class Metrics {
     this.#channelsServing.set(sources.channels?.serving ?? 0);
     this.#channelBytes.set(sources.channels?.waitingBytes ?? 0);
     if (sources.registry != null) this.#readRegistry(sources.registry);
+    if (sources.work != null) this.#readWork(sources.work);
     const { user, system } = process.cpuUsage();
     this.#cpu.set((user + system) / 1_000_000);
     const memory = process.memoryUsage();
@@ -286,6 +303,12 @@ export class Metrics {
     this.#heap.set(memory.heapUsed);
     this.#uptime.set(process.uptime());
     return (await this.#renderer()).metrics();
+  }
+
+  #readWork(work: WorkReading): void {
+    this.#messagesInHand.set(work.inHand);
+    const outcomes = work.outcomes();
+    for (const outcome in outcomes) this.#messages.set(outcomes[outcome] as number, outcome);
   }
 
   #readRegistry({ connected, reconnects, applied_seq, beacon_ago_ms, counters, agents }: RegistryReading): void {

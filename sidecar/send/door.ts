@@ -4,6 +4,7 @@ import type { Lane, Target } from '../../proto/wire/envelope.ts';
 import type { TaskEvent, TaskState } from '../../proto/wire/messages.ts';
 import type { HeaderView } from '../call/call.ts';
 import type { Principal } from '../call/principal.ts';
+import type { RateSettings } from '../messages-config.ts';
 
 /** A message as a way in has read it; absent parts are null. What is stamped is not in it. */
 export interface Submission {
@@ -81,4 +82,6 @@ export interface SendDoor {
   cancel(principal: Principal, taskId: string): Promise<'cancelled' | 'requested' | 'too_late' | 'unknown'>;
   /** Rate of an agent, for RateLimit headers. */
   rate(agent: string): Rate;
+  /** Another rate for one agent from now on, until the sidecar stops; null = that of its settings for everybody. */
+  setRate(agent: string, rate: RateSettings | null): void;
 }

@@ -20,7 +20,10 @@ import { OwnAgents, type OwnState } from './own-agents.ts';
 import { OwnFile } from './own-file.ts';
 import { Reporter } from './reporter.ts';
 import { TableSync } from './sync.ts';
+import { Tails } from './tails.ts';
+import { TailsFile } from './tails-file.ts';
 import { isRegistrationUsable, tryOutFor } from './try-out.ts';
+import { RulesTail, type RulesView, workState, type WorkView } from './work-view.ts';
 
 export interface RegistryParts {
   readonly bus: RegistryBus;
@@ -70,6 +73,11 @@ export class RegistryClient {
   readonly announcer: Announcer;
   readonly ownFile: OwnFile;
   readonly reporter: Reporter;
+  /** On which pools the agents of this sidecar work. */
+  readonly work: WorkView;
+  /** The rules for messages. */
+  readonly rules: RulesView;
+  readonly #tails: Tails;
   readonly #parts: RegistryParts;
   readonly #agentsFile: AgentsFile | null;
   #timer: Timer | null = null;
@@ -88,6 +96,22 @@ export class RegistryClient {
       { here, staleAfterMs: parts.staleAfterMs, leaseMs: self.leaseMs },
     );
     const activity = (agentId: string) => table.healthOf(agentId);
+    const work = workState(self.sidecar);
+    const rules = new RulesTail(self.sidecar);
+    this.work = work;
+    this.rules = rules;
+    this.#tails = new Tails(
+      {
+        bus,
+        subjects,
+        clock,
+        random,
+        file: keepAt === null ? null : new TailsFile(new DurableFile(`${keepAt}.tails`), parts.env, clock, log),
+        onRefused: (tail, seq, why) => this.sync.refuse(tail, seq, why),
+        onTaken: (tail) => this.sync.standing.accept(tail),
+      },
+      [work, rules],
+    );
     this.announcer = new Announcer({ bus, subjects, clock, random, log, own: this.own, activity }, self);
     this.ownFile = new OwnFile(this.announcer);
     this.reporter = new Reporter({
@@ -101,6 +125,7 @@ export class RegistryClient {
       version: parts.version,
     });
     this.sync.onLeader = (why, epoch) => this.announcer.leaderIs(why, epoch);
+    this.sync.onBeacon = (beacon) => this.#tails.beacon(beacon);
     this.sync.onChange = () => this.reporter.changed();
   }
 
@@ -108,6 +133,7 @@ export class RegistryClient {
   start(): void {
     this.#agentsFile?.attach(this.own, this.#parts.clock.now());
     this.sync.start();
+    this.#tails.start();
     this.reporter.start();
     this.#tick();
   }
@@ -161,6 +187,7 @@ export class RegistryClient {
     this.announcer.stop();
     this.reporter.stop();
     await this.sync.stop();
+    await this.#tails.stop();
     await this.#agentsFile?.flush();
   }
 

@@ -21,7 +21,7 @@ import type { ProviderRecord } from '../../proto/language/types.ts';
 import { type Subjects, Tail } from '../../proto/wire/subjects.ts';
 import { BeaconWatch } from './beacon-watch.ts';
 import type { RegistryBus } from './bus.ts';
-import { NEVER } from './chain.ts';
+import { type BeaconView, NEVER } from './chain.ts';
 import { Comparison } from './comparison.ts';
 import type { Standpoint } from './compile.ts';
 import { Copy, type SyncCounters } from './copy.ts';
@@ -76,6 +76,8 @@ export type LeaderNews =
 export class TableSync {
   readonly standing: Standing;
   onLeader: (why: LeaderNews, epoch: string) => void = () => {};
+  /** For what is followed beside the table. */
+  onBeacon: (beacon: BeaconView & { readonly epoch: string }) => void = () => {};
   /** Something changed that a report would say. */
   onChange: () => void = () => {};
   readonly #parts: SyncParts;
@@ -119,7 +121,7 @@ export class TableSync {
       onOtherEpoch: () => this.#comparison.doubtEpoch(standing.confirmed),
       onNextScope: () => this.#comparison.wake(),
       onTaken: (tail) => standing.accept(tail),
-      onRefused: (tail, seq, why) => this.#refused(tail, seq, why),
+      onRefused: (tail, seq, why) => this.refuse(tail, seq, why),
     });
     this.#reads = new Reads(bus, subjects, clock, random, (tail, message) => intake.read(tail, message));
     this.#follower = new Follower(bus, subjects, (tail, message) => intake.pushed(tail, message));
@@ -293,6 +295,7 @@ export class TableSync {
   #beacon(message: BusMessage): void {
     const beacon = readBeacon(message.data);
     if (beacon === null) return;
+    this.onBeacon(beacon);
     const { standing } = this;
     const now = this.#parts.clock.now();
     const pauseMs = now - standing.lastBeaconAt;
@@ -316,7 +319,8 @@ export class TableSync {
 
   // ---- what is told
 
-  #refused(tail: string, seq: number, why: string): void {
+  /** A message of the registry cannot be used: said in health, in metrics and in the next report. */
+  refuse(tail: string, seq: number, why: string): void {
     this.standing.refuse(tail, seq, why);
     this.#parts.table.refusals++;
     this.#parts.log.error({ tail, seq, why }, 'a message of the registry was refused; what was in force stays');

@@ -59,7 +59,8 @@ class NatsTarget {
   get where(): string {
     const { mode, service } = this.options;
     const what = mode === 'service' ? `the service ${service}${this.subject === '' ? '' : ` (${this.subject})`}` : this.subject;
-    return `${what} on ${shownServers(this.options)}`;
+    const forWhat = this.subject === this.capability ? '' : ` for ${this.capability}`;
+    return `${what}${forWhat} on ${shownServers(this.options)}`;
   }
 }
 

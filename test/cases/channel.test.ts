@@ -264,7 +264,8 @@ t.test('C096 bytes that are no frames close one connection, with the right code 
       ['{"jsonrpc":"2.0","id":1,"method":"__proto__"}', -32601],
       ['{"jsonrpc":"2.0","id":1,"method":"reach.hello","params":{"wire":2}}', -32602],
       ['{"jsonrpc":"2.0","id":1,"method":"reach.invoke","params":{}}', -32602],
-      ['{"jsonrpc":"2.0","id":1,"method":"reach.cast","params":{}}', -32006],
+      ['{"jsonrpc":"2.0","id":1,"method":"reach.cast","params":{}}', -32602],
+      ['{"jsonrpc":"2.0","id":1,"method":"reach.cast","params":{"capability":"a.b.c"}}', -32006],
       [
         `{"jsonrpc":"2.0","id":1,"method":"reach.explain","params":{"capability":"${QUERY}","payload":${'['.repeat(300)}${']'.repeat(300)}}}`,
         -32602,

@@ -3,7 +3,7 @@ import { request as httpRequest } from 'node:http';
 import t from 'tap';
 import { type AgentBehaviour, TestAgent } from '../support/agent.ts';
 import { type Base, takeBase } from '../support/invariants.ts';
-import { type Answer, Rig } from '../support/rig.ts';
+import { type Answer, CALLER, Rig } from '../support/rig.ts';
 import { waitUntil } from '../support/settle.ts';
 import { type Begun, VirtualRig, type Wish } from '../support/virtual-rig.ts';
 
@@ -619,18 +619,19 @@ t.test('C039 a call that timed out may have been carried out, and that is what i
       const raw = await one.invoke(QUERY, { headers: { 'reach-deadline-ms': '200', 'reach-mode': 'raw' } });
       t.match(raw.headers, { 'reach-ambiguous': 'true', 'reach-code': '5001' });
 
-      // With a key: until the ledger comes (docs/decisions.md 13) the same holds, and the provider gets the key.
-      for (const name of ['idempotency-key', 'reach-power-id']) {
+      // With a key the same is said, and the provider gets the key; what a repeat gets is in ledger.test.ts.
+      for (const [i, name] of ['idempotency-key', 'reach-power-id'].entries()) {
+        const key = `${CALLER}:task-${i}:1700000000000`;
         const asked = first.executions;
         const keyed = await one.invoke(QUERY, {
-          headers: { ...EXPLAIN, 'reach-deadline-ms': '200', [name]: 'crm.desk.1:task-7:1700000000000' },
+          headers: { ...EXPLAIN, 'reach-deadline-ms': '200', [name]: key },
         });
         t.match(keyed.json, { code: 5001, ambiguous: true, retryable: false });
-        t.ok(reasonsOf(keyed).includes('claim.not_kept'), 'the decision says that repeats are not recognised');
+        t.ok(reasonsOf(keyed).includes('claim.claimed'), 'the decision says that the key is held');
         t.equal(first.executions, asked + 1, 'executed once');
         t.match(first.requests.at(-1)?.headers, {
-          'idempotency-key': 'crm.desk.1:task-7:1700000000000',
-          'reach-power-id': 'crm.desk.1:task-7:1700000000000',
+          'idempotency-key': key,
+          'reach-power-id': key,
         });
       }
       t.equal(second.executions, 0, 'a key alone makes nothing repeatable elsewhere');

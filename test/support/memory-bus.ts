@@ -5,6 +5,8 @@
  * what a real server does beside that is asked of a real one (nats.ts).
  */
 import type { BusMessage, BusReply, Headers } from '../../base/bus-message.ts';
+import type { ConsumerFacts, ConsumerSpec } from '../../base/consumer.ts';
+import type { ConsumerReady } from '../../base/consumers.ts';
 import type { Stored, StreamFacts, StreamSpec } from '../../base/jetstream.ts';
 import type { Bus, BusState, BusSubscription } from '../../base/nats.ts';
 import { patternProblem, subjectProblem } from '../../base/subject.ts';
@@ -34,6 +36,8 @@ class Stream {
   readonly created: string;
   lastSeq = 0;
   messages: Stored[] = [];
+  /** Only that they are there: nothing is delivered by them. */
+  readonly consumers = new Map<string, ConsumerSpec>();
   constructor(spec: StreamSpec, created: string) {
     this.spec = spec;
     this.created = created;
@@ -161,7 +165,7 @@ export class MemoryNats {
 }
 
 /** In place of a `Bus`: `memory.bus` is the same object under the other type. */
-export class MemoryBus implements Omit<Bus, 'converse' | 'serviceInfo'> {
+export class MemoryBus implements Omit<Bus, 'converse' | 'serviceInfo' | 'openBox' | 'post' | 'confirm' | 'answers' | 'broke'> {
   readonly name: string;
   readonly serverVersion = '2.14.0';
   readonly serverWarning = null;
@@ -285,6 +289,15 @@ export class MemoryBus implements Omit<Bus, 'converse' | 'serviceInfo'> {
     return read;
   }
 
+  async subjects(stream: string, pattern: string): Promise<Map<string, number> | Failed> {
+    const found = this.#stream(stream);
+    await null;
+    if ('failed' in found) return found;
+    const counts = new Map<string, number>();
+    for (const { subject } of found.messages) if (matches(pattern, subject)) counts.set(subject, (counts.get(subject) ?? 0) + 1);
+    return counts;
+  }
+
   async history(stream: string, subject: string, limit = 1_000, fromSeq = 1): Promise<Stored[] | Failed> {
     const found = this.#stream(stream);
     if ('failed' in found) return found;
@@ -302,6 +315,47 @@ export class MemoryBus implements Omit<Bus, 'converse' | 'serviceInfo'> {
   async ensureStream(spec: StreamSpec): Promise<StreamReady> {
     await null;
     return this.#isConnected ? this.#hub.ensure(spec) : { failed: 'no connection' };
+  }
+
+  async deleteMessage(stream: string, seq: number): Promise<true | null | Failed> {
+    const found = this.#stream(stream);
+    await null;
+    if ('failed' in found) return found;
+    const at = found.messages.findIndex((one) => one.seq === seq);
+    if (at < 0) return null;
+    found.messages.splice(at, 1);
+    return true;
+  }
+
+  async ensureConsumer(spec: ConsumerSpec): Promise<ConsumerReady> {
+    const found = this.#stream(spec.stream);
+    await null;
+    if ('failed' in found) return found;
+    const before = found.consumers.get(spec.name);
+    found.consumers.set(spec.name, spec);
+    const change = before === undefined ? 'created' : JSON.stringify(before) === JSON.stringify(spec) ? 'none' : 'updated';
+    return { facts: consumerFactsOf(found, spec), change };
+  }
+
+  async deleteConsumer(stream: string, name: string): Promise<boolean | Failed> {
+    const found = this.#stream(stream);
+    await null;
+    return 'failed' in found ? found : found.consumers.delete(name);
+  }
+
+  async consumer(stream: string, name: string): Promise<ConsumerFacts | null | Failed> {
+    const found = this.#stream(stream);
+    await null;
+    if ('failed' in found) return found;
+    const spec = found.consumers.get(name);
+    return spec === undefined ? null : consumerFactsOf(found, spec);
+  }
+
+  async consumers(stream: string): Promise<readonly ConsumerFacts[] | Failed> {
+    const found = this.#stream(stream);
+    await null;
+    if ('failed' in found) return found;
+    return [...found.consumers.values()].map((spec) => consumerFactsOf(found, spec)).sort((a, b) => (a.name < b.name ? -1 : 1));
   }
 
   async close(): Promise<void> {
@@ -322,6 +376,22 @@ export class MemoryBus implements Omit<Bus, 'converse' | 'serviceInfo'> {
     const { state } = this;
     for (const listener of [...this.#listeners]) listener(state);
   }
+}
+
+function consumerFactsOf(stream: Stream, spec: ConsumerSpec): ConsumerFacts {
+  return {
+    name: spec.name,
+    filter: spec.filter,
+    pending: stream.messages.filter((one) => matches(spec.filter, one.subject)).length,
+    ackPending: 0,
+    redelivered: 0,
+    waiting: 0,
+    ackFloorSeq: 0,
+    deliveredSeq: 0,
+    deliveredAtMs: 0,
+    ackWaitNs: spec.ackWaitMs * 1_000_000,
+    created: stream.created,
+  };
 }
 
 function factsOf(stream: Stream): StreamFacts {

@@ -8,6 +8,7 @@ import { createLog } from '../../base/log.ts';
 import { SeededRandom } from '../../base/random.ts';
 import { VirtualClock } from '../../base/virtual-clock.ts';
 import { Leadership } from '../../control-plane/leader.ts';
+import { DEFAULT_MESSAGES } from '../../control-plane/messages/config.ts';
 import { Admission } from '../../control-plane/push/admission.ts';
 import { Fleet } from '../../control-plane/push/fleet.ts';
 import { Leading } from '../../control-plane/push/leading.ts';
@@ -230,6 +231,9 @@ export class VirtualReplica {
       prober: new Prober(policy, clock),
       admission: new Admission(policy, clock, this.#options.resolve),
       pendingMax: 100_000,
+      random: new SeededRandom(1),
+      messages: DEFAULT_MESSAGES,
+      replicas: 1,
       epoch: ready.epoch,
       term,
       onLost: (why) => {

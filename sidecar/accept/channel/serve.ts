@@ -12,10 +12,12 @@ import {
   writeRpcError,
 } from '../../../proto/wire/json-rpc.ts';
 import { readTraceContext } from '../../../proto/wire/trace-context.ts';
-import { Call } from '../../call/call.ts';
+import { Call, NO_HEADERS } from '../../call/call.ts';
 import { registerAgent } from '../agents.ts';
+import { submitted } from '../cast.ts';
+import { messageFrom } from '../message-text.ts';
 import { explained } from '../pages.ts';
-import { rpcFailure, rpcRefusal, rpcValue } from '../rpc-answer.ts';
+import { rpcFailure, rpcRefusal, rpcSubmitted, rpcValue } from '../rpc-answer.ts';
 import { AgentCall } from './agent-call.ts';
 import type { AllChannels } from './all-channels.ts';
 import type { ChannelConnection } from './connection.ts';
@@ -30,15 +32,17 @@ const METHODS: Readonly<Record<string, Method>> = Object.assign(Object.create(nu
   [ChannelMethod.invoke]: invoke,
   [ChannelMethod.stream]: stream,
   [ChannelMethod.explain]: explain,
-  [ChannelMethod.cast]: notYet,
+  [ChannelMethod.cast]: cast,
   [ChannelMethod.resume]: notYet,
 });
 
 export function serveMessage(all: AllChannels, connection: ChannelConnection, message: RpcRequest | RpcNotification): void {
   const { method, params } = message;
   if (message.kind === 'notification') {
-    // Of notifications only one means something; nobody could be told of the others.
+    // Nobody could be told of others.
     if (method === ChannelMethod.cancel) cancel(connection, params);
+    else if (method === ChannelMethod.cast && params !== null && all.front.ready)
+      void submitted(all.front, messageFrom(connection.principal, params, NO_HEADERS));
     return;
   }
   const { id } = message;
@@ -179,6 +183,20 @@ function register(all: AllChannels, connection: ChannelConnection, id: RpcId, pa
 
 function notYet(_all: AllChannels, connection: ChannelConnection, id: RpcId): void {
   refuseWith(connection, id, Code.delivery_unavailable, 'this sidecar takes no messages yet: call with reach.invoke');
+}
+
+/** A durable message: answered when it is durable, or refused. */
+function cast(all: AllChannels, connection: ChannelConnection, id: RpcId, params: Buffer | null): void {
+  if (params === null) {
+    malformed(connection, id, RpcError.invalidParams, 'reach.cast needs params: a message as POST /v1/messages takes it');
+    return;
+  }
+  const refusal = whyNot(all, connection);
+  if (refusal !== null) {
+    refuseWith(connection, id, refusal.code, refusal.words);
+    return;
+  }
+  void submitted(all.front, messageFrom(connection.principal, params, NO_HEADERS)).then((came) => connection.sendJson(rpcSubmitted(id, came)));
 }
 
 function answer(connection: ChannelConnection, id: RpcId, value: object): void {

@@ -13,7 +13,7 @@ import { proxyWay } from './proxy.ts';
 import type { WayFixture } from './way.ts';
 
 /** Not doors: calls that the sandbox and the fallback make inside. */
-type LiveWay = Exclude<WayIn, 'sandbox' | 'fallback'>;
+type LiveWay = Exclude<WayIn, 'message' | 'sandbox' | 'fallback'>;
 
 export const WAYS: Readonly<Record<LiveWay, WayFixture>> = {
   channel: channelWay,

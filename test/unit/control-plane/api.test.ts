@@ -296,6 +296,17 @@ t.test('settings: every default is stated here, and every slip has its place', a
     leader: { ttlMs: 4_000, renewMs: 1_000 },
     reportsMissingMs: 15_000,
     pendingMax: 100_000,
+    messages: {
+      tasks: { bytes: 1_073_741_824, count: 1_000_000 },
+      inbox: { bytes: 1_073_741_824, ageMs: 86_400_000, ackWaitMs: 60_000, ackPending: 100_000 },
+      ledger: { bytes: 1_073_741_824, keys: 2_000_000, ageMs: 86_400_000 },
+      kept: { bytes: 268_435_456, count: 100_000, ageMs: 2_592_000_000 },
+      pools: 600,
+      ackWaitMs: 20_000,
+      ackPending: 20_000,
+      stickyGraceMs: 30_000,
+      notices: null,
+    },
     restore: null,
     logLevel: 'info',
   });
@@ -309,6 +320,9 @@ t.test('settings: every default is stated here, and every slip has its place', a
   t.match(wrong('api: {operators: [{name: a, token: secret-one}, {name: b, token: secret-one}]}'), /twice/);
   t.match(wrong('api: {listen: "0.0.0.0:7800"}'), /public_url/);
   t.match(wrong('addresses: {allow: ["10.0.0.0/99"]}'), /not an address, a network or a host name/);
+  t.match(wrong('messages: {notices: {secret: abcdefgh}}'), /a secret needs a webhook/);
+  t.match(wrong('messages: {notices: {webhook: "ftp://x"}}'), /http/);
+  t.match(wrong('messages: {tasks: {size: 10}}'), /size must be from 1MiB/);
   t.match(wrong('env: "a.b"'), /not the name of an environment/);
   t.match(problems('control_plane:\n  name: cp-1\n  nats: {url: "nats://me:secret@x:1"}\n').join(), /no user name or password/);
   t.notMatch(problems('control_plane:\n  name: cp-1\n  nats: {url: "nats://me:secret@x:1"}\n').join(), /me:secret/);

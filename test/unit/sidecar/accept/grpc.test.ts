@@ -599,10 +599,11 @@ t.test('Explain answers what HTTP explains', async (t) => {
   t.match(await client.unary('/agentreach.v1.Reach/Explain', { capability: NAME }), { status: 16, trailers: { 'reach-code': '4001' } });
 });
 
-t.test('Cast and Channel are UNAVAILABLE 7001 until there are messages', async (t) => {
+t.test('Cast and Channel are UNAVAILABLE 7001 where there are no messages', async (t) => {
   const { client } = await open(t, ok);
   const none = { status: 14, trailers: { 'reach-code': '7001' } };
-  t.match(await client.unary('/agentreach.v1.Reach/Cast', { capability: NAME }), none);
+  t.match(await client.unary('/agentreach.v1.Reach/Cast', { capability: NAME }, { token: 'good' }), none);
+  t.match(await client.unary('/agentreach.v1.Reach/Cast', { capability: NAME }), { status: 16, trailers: { 'reach-code': '4001' } });
   t.match(await client.bidi('/agentreach.v1.Reach/Channel', [{ text: 'x' }]), none);
 });
 

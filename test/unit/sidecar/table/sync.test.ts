@@ -414,20 +414,20 @@ t.test('losses', async (t) => {
     }
   });
 
-  t.test('sidecars make no consumers, and two subscriptions more for a scope of one', async (t) => {
+  t.test('sidecars make no consumers, and four subscriptions more for a scope of one', async (t) => {
     const world = await VirtualRegistry.begun(t);
     await world.writer.all(tableOf({ [QUERY]: 1 }), 'here');
     const before = world.nats.subscriptions.size;
     const here = await world.joined();
     const count = (): number => world.nats.subscriptions.size - before;
-    t.equal(count(), 3, 'beacon, scope, capability');
+    t.equal(count(), 5, 'beacon, scope, capability, work, rules');
     for (let i = 0; i < 20; i++) {
       here.bus.disconnect('again');
       await world.clock.advance(2_000);
       here.bus.connect();
       await world.clock.advance(2_000);
     }
-    t.equal(count(), 3);
+    t.equal(count(), 5);
   });
 });
 

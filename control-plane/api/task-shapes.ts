@@ -1,0 +1,70 @@
+/** What the API answers about tasks and pools, in the words of its JSON; `_ms` as in `shapes.ts`. */
+import type { Envelope } from '../../proto/wire/envelope.ts';
+import type { KeptEntry, KeptKind } from '../../proto/wire/messages.ts';
+
+export interface KeptView {
+  readonly seq: number;
+  readonly kind: KeptKind;
+  readonly task_id: string;
+  readonly power_id: string;
+  readonly capability: string;
+  readonly version: string | null;
+  readonly source: string;
+  readonly lane: string | null;
+  readonly pool: string | null;
+  readonly code: number;
+  readonly name: string;
+  readonly cause: string;
+  readonly detail: string;
+  readonly attempts: number;
+  readonly rule: string | null;
+  /** By the clock of NATS. */
+  readonly since_ms: number;
+  readonly payload_bytes: number;
+  readonly content_type: string;
+}
+
+export interface KeptAnswer {
+  readonly entries: readonly KeptView[];
+  readonly next: number | null;
+}
+
+export type KeptShown = KeptView & { readonly tries: KeptEntry['attempts']; readonly message: Envelope | null };
+
+export interface TaskOrderAnswer {
+  readonly task_id: string;
+  readonly kind: KeptKind;
+  readonly capability: string;
+  readonly version: string | null;
+  /** Where it went; null = it was dropped. */
+  readonly pool: string | null;
+}
+
+export interface RedriveAnswer {
+  readonly redriven: number;
+  readonly failed: readonly { readonly task_id: string; readonly why: string }[];
+}
+
+export interface PoolView {
+  readonly pool: string;
+  readonly words: string;
+  readonly capability: string | null;
+  readonly version: string | null;
+  readonly role: string | null;
+  readonly agent: string | null;
+  readonly tags: Readonly<Record<string, string>>;
+  readonly sticky: boolean;
+  readonly messages: number;
+  readonly lanes: Readonly<Record<string, number>>;
+  /** With workers, or waiting for another try; as it was some seconds ago. */
+  readonly in_hand: number;
+  readonly agents: number;
+  readonly sidecars: readonly string[];
+  readonly owners: readonly string[];
+  /** Age of the oldest message; null = there is none. */
+  readonly oldest_ms: number | null;
+}
+
+export interface PoolsAnswer {
+  readonly pools: readonly PoolView[];
+}

@@ -1,0 +1,58 @@
+/** An entry of AR_DLQ as it is stored: a line about why it is kept, then the message as it stood in the queue. Reading and writing; nothing is decided. */
+import type { Stored } from '../../base/jetstream.ts';
+import { decodeEnvelope, type Envelope, MESSAGE_WIRE } from '../../proto/wire/envelope.ts';
+import type { KeptEntry, KeptKind, TaskEvent, TaskState } from '../../proto/wire/messages.ts';
+
+const NEWLINE = 0x0a;
+
+export const KEPT_KINDS: readonly KeptKind[] = ['dead', 'in_doubt', 'review'];
+
+export interface Kept {
+  readonly seq: number;
+  /** The server's time of storing it. */
+  readonly storedAtMs: number;
+  readonly entry: KeptEntry;
+  /** null = the message cannot be read by this version. */
+  readonly envelope: Envelope | null;
+  readonly payload: Buffer;
+}
+
+/** Null when it is none. */
+export function readKept({ seq, data, timestampMs }: Stored): Kept | null {
+  const at = data.indexOf(NEWLINE);
+  if (at < 0) return null;
+  let entry: KeptEntry;
+  try {
+    entry = JSON.parse(data.toString('utf8', 0, at)) as KeptEntry;
+  } catch {
+    return null;
+  }
+  if (entry.wire !== MESSAGE_WIRE || typeof entry.task_id !== 'string' || !KEPT_KINDS.includes(entry.kind)) return null;
+  const message = decodeEnvelope(data.subarray(at + 1));
+  return { seq, storedAtMs: timestampMs, entry, envelope: message?.envelope ?? null, payload: message?.payload ?? Buffer.alloc(0) };
+}
+
+/** What the control plane itself has to say of a task. */
+export function eventOf(envelope: Envelope, state: TaskState, code: number, cause: string, detail: string, atMs: number): TaskEvent {
+  return {
+    wire: MESSAGE_WIRE,
+    kind: 'state',
+    task_id: envelope.task_id,
+    power_id: envelope.power_id,
+    message_type: envelope.message_type,
+    capability: envelope.capability,
+    state,
+    code,
+    cause,
+    detail,
+    by: '',
+    version: '',
+    attempts: 0,
+    at_ms: atMs,
+    received_at_ms: 0,
+    status: 0,
+    content_type: '',
+    replay: false,
+    trace_id: envelope.traceparent.split('-')[1] ?? '',
+  };
+}

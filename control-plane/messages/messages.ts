@@ -1,0 +1,179 @@
+/**
+ * Messages in one reign: the streams are made sure of, pools and inboxes kept in order, questions answered, operators told.
+ * None of it is on the way of a message: while nobody leads, what has a pool goes on, and new pools wait. That the streams
+ * cannot be made stops no call: it is said, and tried again.
+ */
+import type { Timer } from '../../base/clock.ts';
+import type { BusSubscription } from '../../base/nats.ts';
+import type { PoolAnswer } from '../../proto/wire/messages.ts';
+import { REGISTRY_WIRE } from '../../proto/wire/registry.ts';
+import { TASK_STREAM } from '../../proto/wire/subjects.ts';
+import { encode, parse } from '../push/json.ts';
+import type { Change } from '../registry/change.ts';
+import { InboxDesk } from './inbox-desk.ts';
+import { KeptDesk } from './kept-desk.ts';
+import { Notices } from './notices.ts';
+import type { MessageParts } from './parts.ts';
+import { PoolDesk } from './pool-desk.ts';
+import { readPoolAsk } from './pool-request.ts';
+import { areThere, type MessageStreamsReady, readyMessageStreams } from './streams.ts';
+import { TaskDesk } from './task-desk.ts';
+import { Waiting } from './waiting.ts';
+
+const SHARE_MS = 500;
+const CHECK_MS = 5_000;
+/** While something is not as it should be. */
+const RETRY_MS = 1_000;
+/** Every so many checks it is looked for pools that are forgotten. */
+const RECOVER_EVERY = 6;
+/** An asker waits so long for streams that are being made. */
+const READY_MS = 3_000;
+
+const NOTHING_MADE: MessageStreamsReady = Object.freeze({ made: [], warnings: [] });
+
+export class Messages {
+  readonly pools: PoolDesk;
+  readonly inboxes: InboxDesk;
+  readonly kept: KeptDesk;
+  readonly waiting: Waiting;
+  readonly notices: Notices | null;
+  readonly #parts: MessageParts;
+  readonly #subscriptions: BusSubscription[];
+  readonly #timers = new Set<Timer>();
+  #isReady = false;
+  #isClosed = false;
+  #checks = 0;
+  #whoWaits: (() => void)[] = [];
+  #trouble = 'the streams for messages are being made';
+  #warnings: readonly string[] = [];
+
+  constructor(parts: MessageParts) {
+    this.#parts = parts;
+    this.pools = new PoolDesk(parts);
+    this.inboxes = new InboxDesk(parts);
+    this.kept = new KeptDesk(parts, this.pools);
+    this.waiting = new Waiting(parts, this.pools);
+    const tasks = new TaskDesk(parts, this.kept, this.pools);
+    this.notices = parts.config.notices === null ? null : new Notices(parts, parts.config.notices);
+    const { inbound, subjects } = parts;
+    this.#subscriptions = [
+      inbound.serve(subjects.ctl('pool'), async ({ data }) => this.#answered(encode(await this.#pool(data)))),
+      inbound.serve(subjects.ctl('task'), async ({ data, reply }) => this.#answered(encode(await tasks.answer(data, reply)))),
+    ];
+    void this.#check();
+    this.#share();
+  }
+
+  /** What an operator should know; empty = nothing. */
+  get warnings(): readonly string[] {
+    const warnings = [...this.#warnings];
+    if (this.#trouble !== '' && this.#checks > 0) warnings.push(`messages: ${this.#trouble}`);
+    if (this.notices !== null && this.notices.trouble !== '')
+      warnings.push(`notices to operators do not get through: ${this.notices.trouble}`);
+    return warnings;
+  }
+
+  /** The registry has changed. */
+  changed({ capabilities, registrations }: Change): void {
+    if (capabilities.length > 0) this.pools.changed(capabilities);
+    if (this.#isReady) this.inboxes.seen(registrations);
+  }
+
+  /** The registry is another one. */
+  reload(): void {
+    this.pools.reload();
+    if (this.#isReady) this.inboxes.seen(this.#parts.registry().sidecarNames());
+  }
+
+  end(): void {
+    this.#isClosed = true;
+    for (const each of this.#subscriptions) each.close();
+    for (const timer of this.#timers) timer.cancel();
+    this.#wake();
+    this.pools.close();
+    this.inboxes.close();
+    this.notices?.close();
+  }
+
+  /** Who leads no longer does not answer; the next one does. */
+  #answered(answer: Uint8Array): Uint8Array | null {
+    return this.#isClosed ? null : answer;
+  }
+
+  async #pool(data: Buffer): Promise<PoolAnswer> {
+    const read = readPoolAsk(parse(data));
+    if ('problem' in read) return refused(read.problem);
+    if (!this.#isReady) await this.#ready();
+    return this.#isReady ? this.pools.use(read.pool) : refused(this.#trouble);
+  }
+
+  #ready(): Promise<void> {
+    return new Promise((done) => {
+      const timer = this.#after(READY_MS, done);
+      this.#whoWaits.push(() => {
+        timer.cancel();
+        done();
+      });
+    });
+  }
+
+  #wake(): void {
+    const waiting = this.#whoWaits;
+    this.#whoWaits = [];
+    for (const each of waiting) each();
+  }
+
+  #share(): void {
+    this.#after(SHARE_MS, () => {
+      const sharing = this.#isReady ? this.pools.share() : Promise.resolve();
+      void sharing.finally(() => this.#share());
+    });
+  }
+
+  async #check(): Promise<void> {
+    const problem = this.#parts.bus.connected ? await this.#look() : null;
+    if (this.#isClosed) return;
+    if (problem !== null && problem !== this.#trouble) this.#parts.logger.error(`messages: ${problem}`);
+    this.#trouble = problem ?? '';
+    this.#checks++;
+    this.#after(problem === null ? CHECK_MS : RETRY_MS, () => void this.#check());
+  }
+
+  async #look(): Promise<string | null> {
+    const { bus, subjects, config, replicas, logger, registry } = this.#parts;
+    const streams = this.#isReady && (await areThere(bus)) ? NOTHING_MADE : await readyMessageStreams(bus, subjects, config, replicas);
+    if ('failed' in streams) return streams.failed;
+    if (streams !== NOTHING_MADE) this.#warnings = streams.warnings;
+    if (streams.made.length > 0) {
+      logger.info({ streams: streams.made }, 'streams for messages were made');
+      if (streams.made.includes(TASK_STREAM)) this.pools.forgetConsumers();
+      this.inboxes.forgetConsumers();
+    }
+    const pools = await this.pools.check();
+    if (pools !== null || this.#isClosed) return pools;
+    const isFirst = !this.#isReady;
+    this.#isReady = true;
+    this.#wake();
+    if (isFirst) this.inboxes.seen(registry().sidecarNames());
+    if (this.#checks % RECOVER_EVERY === 0) await this.waiting.recover();
+    return this.inboxes.check();
+  }
+
+  #after(delayMs: number, act: () => void): Timer {
+    const timer = this.#parts.clock.after(delayMs, () => {
+      this.#timers.delete(timer);
+      if (!this.#isClosed) act();
+    });
+    this.#timers.add(timer);
+    return {
+      cancel: () => {
+        timer.cancel();
+        this.#timers.delete(timer);
+      },
+    };
+  }
+}
+
+function refused(why: string): PoolAnswer {
+  return { wire: REGISTRY_WIRE, ok: false, why };
+}

@@ -1,0 +1,102 @@
+/**
+ * The consumers of pools in AR_TASKS: three lanes of an ordinary pool; of a sticky one a consumer for each partition and
+ * term. On a work queue two consumers must not want the same message, so that of an old term goes before that of a new one
+ * comes; what waits meanwhile stays in the stream. What the server has lost is made anew, what nobody wants is taken away.
+ */
+import type { ConsumerFacts, ConsumerSpec } from '../../base/consumer.ts';
+import { LANES } from '../../proto/wire/envelope.ts';
+import { Consumer, type Pool } from '../../proto/wire/messages.ts';
+import { TASK_STREAM } from '../../proto/wire/subjects.ts';
+import type { PoolEntry } from '../registry/pool-book.ts';
+import { forEachOf, type MessageParts } from './parts.ts';
+
+const AT_ONCE = 8;
+/** Made by us: `<pool>_<lane>` or `<pool>_s<index>_t<term>`. */
+const OURS = /^p[a-z2-7]{20}_/;
+
+export class PoolConsumers {
+  readonly #parts: MessageParts;
+  /** As the last check found them; by name. */
+  #facts: ReadonlyMap<string, ConsumerFacts> = new Map();
+
+  constructor(parts: MessageParts) {
+    this.#parts = parts;
+  }
+
+  get facts(): ReadonlyMap<string, ConsumerFacts> {
+    return this.#facts;
+  }
+
+  /** Those of an ordinary pool. A sentence when they cannot be made. */
+  async lanes(pool: Pool): Promise<string | null> {
+    const made = await Promise.all(LANES.map((lane) => this.#ensure(this.#lane(pool, lane))));
+    return made.find((problem) => problem !== null) ?? null;
+  }
+
+  /** Takes away the consumer of the term before, which fences whoever has it, and makes that of this term. A sentence when it cannot. */
+  async partition(pool: Pool, index: number, term: number): Promise<string | null> {
+    if (term > 1) {
+      const gone = await this.#parts.bus.deleteConsumer(TASK_STREAM, Consumer.partition(pool.id, index, term - 1));
+      if (typeof gone === 'object') return gone.failed;
+    }
+    return this.#ensure(this.#part(pool, index, term));
+  }
+
+  /** Of a pool that is given up. */
+  async remove({ pool, partitions }: PoolEntry): Promise<void> {
+    for (const { name } of this.#wanted(pool, partitions)) await this.#parts.bus.deleteConsumer(TASK_STREAM, name);
+  }
+
+  /** Looks at what the server has, and puts it right; a sentence when it could not. */
+  async check(entries: Iterable<PoolEntry>, isBusy: (entry: PoolEntry) => boolean): Promise<string | null> {
+    const { bus, logger } = this.#parts;
+    const listed = await bus.consumers(TASK_STREAM);
+    if ('failed' in listed) return listed.failed;
+    const facts = new Map(listed.map((each) => [each.name, each]));
+    this.#facts = facts;
+    const missing: ConsumerSpec[] = [];
+    const wanted = new Set<string>();
+    const busy = new Set<string>();
+    for (const entry of entries) {
+      if (isBusy(entry)) busy.add(entry.pool.id);
+      for (const spec of this.#wanted(entry.pool, entry.partitions)) {
+        wanted.add(spec.name);
+        if (!facts.has(spec.name) && !busy.has(entry.pool.id)) missing.push(spec);
+      }
+    }
+    const strays = [...facts.keys()].filter((name) => OURS.test(name) && !wanted.has(name) && !busy.has(name.slice(0, name.indexOf('_'))));
+    for (const name of strays) await bus.deleteConsumer(TASK_STREAM, name);
+    if (strays.length + missing.length > 0)
+      logger.warn({ missing: missing.map(({ name }) => name), strays }, 'consumers of pools were not as they should be, and are put right');
+    let problem: string | null = null;
+    await forEachOf(missing, AT_ONCE, async (spec) => {
+      const failed = await this.#ensure(spec);
+      problem ??= failed;
+      return failed === null;
+    });
+    return problem;
+  }
+
+  async #ensure(spec: ConsumerSpec): Promise<string | null> {
+    const ready = await this.#parts.bus.ensureConsumer(spec);
+    return 'failed' in ready ? ready.failed : null;
+  }
+
+  #wanted(pool: Pool, partitions: PoolEntry['partitions']): ConsumerSpec[] {
+    if (!pool.sticky) return LANES.map((lane) => this.#lane(pool, lane));
+    return partitions.flatMap(({ term }, index) => (term > 0 ? [this.#part(pool, index, term)] : []));
+  }
+
+  #lane(pool: Pool, lane: string): ConsumerSpec {
+    return this.#spec(Consumer.lane(pool.id, lane), this.#parts.subjects.taskFilter(pool.id, lane, '*'));
+  }
+
+  #part(pool: Pool, index: number, term: number): ConsumerSpec {
+    return this.#spec(Consumer.partition(pool.id, index, term), this.#parts.subjects.taskFilter(pool.id, '*', index));
+  }
+
+  #spec(name: string, filter: string): ConsumerSpec {
+    const { ackWaitMs, ackPending } = this.#parts.config;
+    return { stream: TASK_STREAM, name, filter, ackWaitMs, maxAckPending: ackPending, maxDeliver: -1, deliver: 'all' };
+  }
+}

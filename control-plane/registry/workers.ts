@@ -1,0 +1,51 @@
+/**
+ * Who can work on messages: agents that are online, hosted by a sidecar (a third party without one has nobody who pulls for
+ * it) and offer the capability. And who an agent is at home with. Read from the registry's state; nothing is decided here.
+ */
+import type { ProviderRecord } from '../../proto/language/types.ts';
+import type { OfflineWhy } from '../../proto/wire/registry.ts';
+import type { RegistryState } from './state.ts';
+
+export interface Worker {
+  readonly agent: string;
+  readonly sidecar: string;
+  readonly record: ProviderRecord;
+}
+
+/** Whether an agent that owns something is still there. */
+export type Presence =
+  | { readonly kind: 'online'; readonly sidecar: string }
+  /** `sinceMs`: wall clock. */
+  | { readonly kind: 'offline'; readonly why: OfflineWhy; readonly sinceMs: number }
+  | { readonly kind: 'unknown' };
+
+/** By agent id. */
+export function workersOf(state: RegistryState, capability: string): Worker[] {
+  const workers: Worker[] = [];
+  for (const entry of state.byCapability.get(capability) ?? [])
+    if (entry.isOnline && entry.record.via !== null)
+      workers.push({ agent: entry.agentId, sidecar: entry.sidecar.name, record: entry.record });
+  return workers.sort((a, b) => (a.agent < b.agent ? -1 : 1));
+}
+
+export function presenceOf(state: RegistryState, agent: string): Presence {
+  const entry = state.entryOf(agent);
+  if (entry === undefined) return { kind: 'unknown' };
+  if (entry.offline === null) return { kind: 'online', sidecar: entry.sidecar.name };
+  return { kind: 'offline', why: entry.offline.why, sinceMs: entry.offline.sinceMs };
+}
+
+/** Sidecars at which an agent is at home: where it is hosted, first; then those through which it calls. Those that said goodbye do not count. */
+export function homesOf(state: RegistryState, agent: string): string[] {
+  const homes: string[] = [];
+  for (const entry of state.byAgent.get(agent) ?? []) if (entry.isOnline && entry.record.via !== null) homes.push(entry.sidecar.name);
+  for (const sidecar of state.sidecars.values())
+    if (sidecar.leftAt === null && sidecar.callers.includes(agent) && !homes.includes(sidecar.name)) homes.push(sidecar.name);
+  return homes;
+}
+
+/** Whether a sidecar may ask about an agent: it hosts it, or the agent calls through it. */
+export function isHostedAt(state: RegistryState, sidecar: string, agent: string): boolean {
+  const entry = state.sidecars.get(sidecar);
+  return entry !== undefined && (entry.callers.includes(agent) || entry.agents.has(agent));
+}

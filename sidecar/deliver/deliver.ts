@@ -1,0 +1,190 @@
+/**
+ * Messages in: everything that makes a sidecar a worker on the task queue, put together. It follows the pushed list of pools
+ * on which its agents work, pulls for them while they are fit, and stops in an order that loses nothing.
+ */
+import type { BusMessage } from '../../base/bus-message.ts';
+import type { Clock, Timer } from '../../base/clock.ts';
+import { parseJson } from '../../base/jetstream.ts';
+import type { Logger } from '../../base/log.ts';
+import type { Random } from '../../base/random.ts';
+import type { CancelAnswer, CancelNote, WorkState } from '../../proto/wire/messages.ts';
+import { MESSAGE_WIRE } from '../../proto/wire/envelope.ts';
+import type { Subjects } from '../../proto/wire/subjects.ts';
+import type { Call } from '../call/call.ts';
+import type { Engine } from '../engine.ts';
+import type { TaskLedger } from '../ledger/ledger.ts';
+import { Cancelled } from './cancelled.ts';
+import type { DeliverCounts } from './counts.ts';
+import { Dispatcher } from './dispatcher.ts';
+import type { Reported, WorkDoor, WorkReport } from './door.ts';
+import type { Failpoint } from './failpoint.ts';
+import type { Queue } from './queue.ts';
+import { type Appender, type Post, Results } from './results.ts';
+import { AllSlots } from './seats.ts';
+import type { DeliverSettings } from './settings.ts';
+import { Sticky } from './sticky.ts';
+import { Tasks } from './tasks.ts';
+
+/** What is needed of the bus beside the queue. */
+export interface DeliverBus extends Post {
+  subscribe(pattern: string, handler: (message: BusMessage) => void): { close(): void };
+}
+
+/** The pools on which agents of this sidecar work. */
+export interface Work {
+  current(): WorkState;
+  onChange(listener: (state: WorkState) => void): { close(): void };
+}
+
+export interface DeliverParts {
+  readonly engine: Engine;
+  inbound(engine: Engine, call: Call, agentId: string, version: string): Promise<void>;
+  readonly bus: DeliverBus;
+  readonly queue: Queue;
+  readonly appender: Appender;
+  readonly ledger: TaskLedger;
+  ledgerKey(source: string, capability: string, key: string): string;
+  /** The server has stamped something with this time: leases that ended before are over. */
+  noteServerTime(ms: number): void;
+  readonly work: Work;
+  readonly subjects: Subjects;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log: Logger;
+  readonly settings: DeliverSettings;
+  readonly failpoint: Failpoint | null;
+}
+
+/** Extension, tellings and fitness are looked at so often. */
+const SWEEP_MS = 250;
+/** What has been told to stop gets so long to end in order. */
+const SETTLE_MS = 2_000;
+const LOOK_MS = 20;
+
+export class Deliver implements WorkDoor {
+  readonly #parts: DeliverParts;
+  readonly #tasks: Tasks;
+  readonly #dispatcher: Dispatcher;
+  readonly #sticky: Sticky;
+  readonly #slots: AllSlots;
+  readonly #cancelled = new Cancelled();
+  #following: { close(): void } | null = null;
+  #hearing: { close(): void } | null = null;
+  #timer: Timer | null = null;
+  #isStopped = false;
+
+  constructor(parts: DeliverParts) {
+    this.#parts = parts;
+    const { queue, clock, log, settings, engine, subjects } = parts;
+    const slots = new AllSlots(settings);
+    this.#slots = slots;
+    const results = new Results(parts.bus, parts.appender, subjects, clock, settings, log);
+    const tasks = new Tasks({ ...parts, results, cancelled: this.#cancelled });
+    this.#tasks = tasks;
+    const shared = { queue, table: engine.table, slots, clock, log };
+    this.#dispatcher = new Dispatcher({
+      ...shared,
+      settings,
+      ending: () => tasks.ending,
+      start: (delivery, arrivedAt, consumer, work, seat) => void tasks.take(delivery, arrivedAt, consumer, work, seat, false),
+    });
+    this.#sticky = new Sticky({
+      ...shared,
+      take: (delivery, arrivedAt, consumer, work, seat) => tasks.take(delivery, arrivedAt, consumer, work, seat, true),
+      extendIfDue: (waiting, now) => tasks.extendIfDue(waiting, now),
+    });
+    tasks.onFree = () => this.#dispatcher.due();
+  }
+
+  get counts(): DeliverCounts {
+    return this.#tasks.counts;
+  }
+
+  /** Messages at work here, and such as wait here for a slot or for an earlier one of their key. */
+  get inHand(): number {
+    return this.#tasks.inHand.size + this.#dispatcher.held + this.#sticky.held;
+  }
+
+  outcomes(): Readonly<Record<string, number>> {
+    return this.#tasks.counts.outcomes();
+  }
+
+  start(): void {
+    const { work, bus, subjects } = this.#parts;
+    this.#following = work.onChange((state) => this.#assign(state));
+    this.#hearing = bus.subscribe(subjects.cancel, (message) => this.#callOff(message));
+    this.#assign(work.current());
+    this.#tick();
+  }
+
+  /**
+   * Pulls no more, lets what was handed over end within that time, gives the rest back for others. Answers how many had not
+   * ended by then: those that may be started again are given back, `once` work is in doubt.
+   */
+  async stop(graceMs: number): Promise<number> {
+    if (this.#isStopped) return 0;
+    this.#isStopped = true;
+    const { clock, log } = this.#parts;
+    this.#following?.close();
+    this.#dispatcher.stop();
+    this.#sticky.stop();
+    await this.#until(clock.now() + graceMs);
+    const left = this.#tasks.inHand.size;
+    if (left > 0) {
+      log.warn({ unfinished: left, graceMs }, 'messages were still at work when the time to stop was over');
+      this.#tasks.stopAll();
+      await this.#until(clock.now() + SETTLE_MS);
+    }
+    this.#hearing?.close();
+    this.#timer?.cancel();
+    this.#timer = null;
+    return left;
+  }
+
+  async done(agent: string, taskId: string, report: WorkReport): Promise<Reported> {
+    return await this.#tasks.report(agent, taskId, report);
+  }
+
+  extend(agent: string, taskId: string): number | null {
+    return this.#tasks.extendWork(agent, taskId);
+  }
+
+  async #until(at: number): Promise<void> {
+    const { clock } = this.#parts;
+    while (this.#tasks.inHand.size > 0 && clock.now() < at) await new Promise<void>((done) => void clock.after(LOOK_MS, done));
+  }
+
+  #assign({ pools }: WorkState): void {
+    if (this.#isStopped) return;
+    this.#dispatcher.assign(pools.filter(({ pool }) => !pool.sticky));
+    this.#sticky.assign(pools.filter(({ pool }) => pool.sticky));
+    const agents = new Set<string>();
+    for (const each of pools) for (const agent of each.agents) agents.add(agent);
+    this.#slots.keepOnly(agents);
+  }
+
+  #tick(): void {
+    const { clock } = this.#parts;
+    this.#timer = clock.after(SWEEP_MS, () => {
+      const now = clock.now();
+      this.#tasks.sweep(now);
+      if (!this.#isStopped) {
+        this.#dispatcher.sweep(now);
+        this.#sticky.sweep(now);
+      }
+      this.#tick();
+    });
+  }
+
+  #callOff({ data, reply }: BusMessage): void {
+    const note = parseJson(data);
+    if (note === null) return;
+    const { task_id: taskId, source } = note as Partial<CancelNote>;
+    if (typeof taskId !== 'string' || typeof source !== 'string') return;
+    this.#cancelled.add(taskId, source);
+    const outcome = this.#tasks.callOff(taskId, source);
+    if (outcome === null || !reply.startsWith('_INBOX')) return;
+    const answer: CancelAnswer = { wire: MESSAGE_WIRE, task_id: taskId, outcome };
+    this.#parts.bus.publish(reply, Buffer.from(JSON.stringify(answer), 'utf8'));
+  }
+}

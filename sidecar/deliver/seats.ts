@@ -1,0 +1,135 @@
+/**
+ * Who of the agents here may take a message of a pool, and how many. A slot is the agent's, not the pool's: calls, the messages
+ * of every pool and work that goes on after a 202 all count. Who is not fit (breaker, drain, an operator's rule, not dialled in)
+ * has no seat until it is.
+ */
+import { coversAgent, coversName } from '../../proto/language/covers.ts';
+import type { Override } from '../../proto/language/types.ts';
+import type { WorkPool } from '../../proto/wire/messages.ts';
+import type { ProviderHealth } from '../health/provider.ts';
+import type { Candidate, Snapshot } from '../table/snapshot.ts';
+import type { DeliverSettings } from './settings.ts';
+
+/** The slots of one agent. */
+export class AgentSlots {
+  readonly agentId: string;
+  health: ProviderHealth;
+  /** Messages given to it whose call has not begun: they are claimed first. */
+  assigned = 0;
+  /** Work that it goes on with after a 202. */
+  goingOn = 0;
+  readonly #concurrency: number;
+
+  constructor(agentId: string, health: ProviderHealth, concurrency: number) {
+    this.agentId = agentId;
+    this.health = health;
+    this.#concurrency = concurrency;
+  }
+
+  get free(): number {
+    const limit = Math.min(this.health.limit, this.#concurrency);
+    return limit - this.health.inFlight - this.assigned - this.goingOn;
+  }
+}
+
+/** Slots are kept while pools and tables change. */
+export class AllSlots {
+  readonly #settings: DeliverSettings;
+  readonly #byAgent = new Map<string, AgentSlots>();
+
+  constructor(settings: DeliverSettings) {
+    this.#settings = settings;
+  }
+
+  of(agentId: string, health: ProviderHealth): AgentSlots {
+    let slots = this.#byAgent.get(agentId);
+    if (slots === undefined) {
+      slots = new AgentSlots(agentId, health, this.#settings.concurrency);
+      this.#byAgent.set(agentId, slots);
+    }
+    slots.health = health;
+    return slots;
+  }
+
+  /** Drops those that nobody names any more and that have nothing in hand. */
+  keepOnly(agents: ReadonlySet<string>): void {
+    for (const [agentId, { assigned, goingOn }] of this.#byAgent)
+      if (!agents.has(agentId) && assigned === 0 && goingOn === 0) this.#byAgent.delete(agentId);
+  }
+}
+
+/** One agent in one pool. */
+export class Seat {
+  readonly slots: AgentSlots;
+  readonly candidate: Candidate;
+  constructor(slots: AgentSlots, candidate: Candidate) {
+    this.slots = slots;
+    this.candidate = candidate;
+  }
+}
+
+const NONE: readonly Seat[] = Object.freeze([]);
+
+/** The seats of a pool by this table: agents hosted here that offer its capability, in its version or their newest one. */
+export function seatsOf({ pool, agents }: WorkPool, table: Snapshot, all: AllSlots): readonly Seat[] {
+  const capability = table.capabilities.get(pool.capability);
+  if (capability === undefined) return NONE;
+  const seats: Seat[] = [];
+  for (const agentId of agents) {
+    for (const line of capability.versions) {
+      if (pool.version !== null && line.text !== pool.version) continue;
+      const candidate = line.candidates[line.placeOf(agentId)];
+      if (candidate === undefined || candidate.provider.reach !== 'self') continue;
+      seats.push(new Seat(all.of(agentId, candidate.provider.health), candidate));
+      break;
+    }
+  }
+  return seats;
+}
+
+/** Messages that it may be given now, of a lane that may (or may not) use the reserve. */
+export function roomAt(seat: Seat, table: Snapshot, now: number, wallMs: number, reserved: number): number {
+  const free = seat.slots.free - reserved;
+  if (free <= 0) return 0;
+  const { candidate } = seat;
+  if (candidate.drain || candidate.weight <= 0) return 0;
+  const usable = candidate.health.usable(now);
+  if (usable !== 'yes' && usable !== 'probe') return 0;
+  if (table.overrides.length !== 0 && heldBy(candidate, null, table, wallMs) !== null) return 0;
+  return usable === 'probe' ? Math.min(free, 1) : free;
+}
+
+/**
+ * The operator's rule that blocks or drains it, null = none. Without a sender, only rules for everybody count; the others are
+ * looked at for each message.
+ */
+export function heldBy(candidate: Candidate, sender: string | null, table: Snapshot, wallMs: number): Override | null {
+  for (const rule of table.overrides) {
+    if (rule.action !== 'block' && rule.action !== 'drain') continue;
+    if (rule.expiresAtMs !== null && rule.expiresAtMs <= wallMs) continue;
+    if (rule.caller !== null && (sender === null || !coversAgent(rule.caller, sender))) continue;
+    if (!coversName(rule.capability, candidate.version.capability.name)) continue;
+    if (rule.provider === null || coversAgent(rule.provider, candidate.provider.agentId)) return rule;
+  }
+  return null;
+}
+
+/** Above so many only a few are looked at for each message. */
+const LOOK_AT = 16;
+
+/** The freest seat, -1 when there is none. @param from where to begin to look: another place each time */
+export function freest(seats: readonly Seat[], from: number, table: Snapshot, now: number, wallMs: number, reserved: number): number {
+  let best = -1;
+  let bestRoom = 0;
+  const count = seats.length;
+  for (let i = 0; i < count; i++) {
+    if (i >= LOOK_AT && best >= 0) break;
+    const place = (from + i) % count;
+    const room = roomAt(seats[place] as Seat, table, now, wallMs, reserved);
+    if (room > bestRoom) {
+      best = place;
+      bestRoom = room;
+    }
+  }
+  return best;
+}

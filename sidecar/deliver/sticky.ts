@@ -1,0 +1,175 @@
+/**
+ * A partition of a sticky pool that an agent here owns. Messages of one key are worked on one after another, in the order of the
+ * queue: a failed one is tried again in its place, since one that is given back would come after the later ones. Other keys of
+ * the partition go on meanwhile. Ownership is the consumer: it is named by partition and term, and the next owner gets another
+ * one, so that what is still said to the old one changes nothing.
+ */
+import type { Clock } from '../../base/clock.ts';
+import type { Logger } from '../../base/log.ts';
+import type { Delivery } from '../../base/puller.ts';
+import { decodeEnvelope } from '../../proto/wire/envelope.ts';
+import { Consumer, type WorkPool } from '../../proto/wire/messages.ts';
+import type { Table } from '../table/snapshot.ts';
+import type { Pull, Queue } from './queue.ts';
+import { type AllSlots, roomAt, type Seat, seatsOf } from './seats.ts';
+
+export interface StickyParts {
+  readonly queue: Queue;
+  readonly table: Table;
+  readonly slots: AllSlots;
+  readonly clock: Clock;
+  readonly log: Logger;
+  /** Resolves when the message has ended, whatever pauses lie between. */
+  take(delivery: Delivery, arrivedAt: number, consumer: string, work: WorkPool, seat: Seat): Promise<void>;
+  extendIfDue(waiting: Waiting, now: number): void;
+}
+
+/** Waits here for an earlier one of its key. */
+class Waiting {
+  readonly delivery: Delivery;
+  readonly key: string;
+  confirmedAt: number;
+  isExtending = false;
+  constructor(delivery: Delivery, key: string, now: number) {
+    this.delivery = delivery;
+    this.key = key;
+    this.confirmedAt = now;
+  }
+}
+
+/** Messages that one partition may have here, at work and waiting: one key with a long queue must not hold up the others. */
+const WINDOW = 32;
+
+class Partition {
+  work: WorkPool;
+  readonly owner: string;
+  readonly consumer: string;
+  pull: Pull | null = null;
+  /** Keys at work. */
+  readonly busy = new Set<string>();
+  /** In the order of the queue. */
+  readonly waiting: Waiting[] = [];
+  isClosed = false;
+  /** The latest table's seat of the owner. */
+  seat: Seat | null = null;
+
+  constructor(work: WorkPool, owner: string, consumer: string) {
+    this.work = work;
+    this.owner = owner;
+    this.consumer = consumer;
+  }
+}
+
+export class Sticky {
+  readonly #parts: StickyParts;
+  readonly #partitions = new Map<string, Partition>();
+
+  constructor(parts: StickyParts) {
+    this.#parts = parts;
+  }
+
+  assign(works: readonly WorkPool[]): void {
+    const seen = new Set<string>();
+    for (const work of works) {
+      for (const { index, owner, term } of work.partitions) {
+        if (!work.agents.includes(owner)) continue;
+        const consumer = Consumer.partition(work.pool.id, index, term);
+        seen.add(consumer);
+        const known = this.#partitions.get(consumer);
+        if (known !== undefined) known.work = work;
+        else this.#open(new Partition(work, owner, consumer));
+      }
+    }
+    for (const [consumer, partition] of this.#partitions) {
+      if (seen.has(consumer)) continue;
+      this.#partitions.delete(consumer);
+      // Its consumer is gone or goes: what waits here is delivered to the next owner, in order.
+      this.#close(partition);
+    }
+    this.refill();
+  }
+
+  refill(): void {
+    for (const partition of this.#partitions.values()) this.#go(partition);
+  }
+
+  sweep(now: number): void {
+    for (const partition of this.#partitions.values()) {
+      for (const waiting of partition.waiting) this.#parts.extendIfDue(waiting, now);
+    }
+    this.refill();
+  }
+
+  /** What waits here is given back: by its consumer, in the order in which it was delivered. */
+  stop(): void {
+    for (const partition of this.#partitions.values()) {
+      this.#close(partition);
+      for (const { delivery } of partition.waiting.splice(0)) this.#parts.queue.giveBack(delivery, 0);
+    }
+    this.#partitions.clear();
+  }
+
+  get held(): number {
+    let sum = 0;
+    for (const { waiting } of this.#partitions.values()) sum += waiting.length;
+    return sum;
+  }
+
+  #open(partition: Partition): void {
+    const { queue, log, clock } = this.#parts;
+    this.#partitions.set(partition.consumer, partition);
+    partition.pull = queue.pull(partition.consumer, {
+      message: (delivery) => {
+        if (partition.isClosed) return;
+        this.#came(partition, delivery, clock.now());
+        this.#go(partition);
+      },
+      returned: () => this.#go(partition),
+      trouble: (why) => log.warn({ consumer: partition.consumer, why }, 'no messages can be pulled'),
+    });
+  }
+
+  #close(partition: Partition): void {
+    partition.isClosed = true;
+    partition.pull?.close();
+  }
+
+  #came(partition: Partition, delivery: Delivery, now: number): void {
+    const key = decodeEnvelope(delivery.data)?.envelope.sticky_key ?? '';
+    const place = partition.waiting.findIndex((each) => each.delivery.streamSeq >= delivery.streamSeq);
+    const waiting = new Waiting(delivery, key, now);
+    if (place < 0) partition.waiting.push(waiting);
+    // One that came back: it stands where it stood.
+    else if ((partition.waiting[place] as Waiting).delivery.streamSeq === delivery.streamSeq) partition.waiting[place] = waiting;
+    else partition.waiting.splice(place, 0, waiting);
+  }
+
+  /** Starts what may be started, and asks for more where there is room. */
+  #go(partition: Partition): void {
+    if (partition.isClosed) return;
+    const { table, slots, clock } = this.#parts;
+    const snapshot = table.current();
+    const { work, owner, waiting, busy } = partition;
+    const seat = seatsOf({ pool: work.pool, agents: [owner], partitions: [] }, snapshot, slots)[0] ?? null;
+    let room = seat === null ? 0 : roomAt(seat, snapshot, clock.now(), clock.wallMs(), 0);
+    for (let i = 0; i < waiting.length && room > 0; ) {
+      const next = waiting[i] as Waiting;
+      if (busy.has(next.key)) {
+        i++;
+        continue;
+      }
+      waiting.splice(i, 1);
+      busy.add(next.key);
+      room--;
+      void this.#run(partition, next, seat as Seat);
+    }
+    const wanted = Math.min(room, WINDOW - waiting.length - busy.size) - (partition.pull?.outstanding ?? 0);
+    if (wanted > 0) partition.pull?.request(wanted);
+  }
+
+  async #run(partition: Partition, { delivery, key, confirmedAt }: Waiting, seat: Seat): Promise<void> {
+    await this.#parts.take(delivery, confirmedAt, partition.consumer, partition.work, seat);
+    partition.busy.delete(key);
+    this.#go(partition);
+  }
+}

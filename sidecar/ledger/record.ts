@@ -1,0 +1,170 @@
+/**
+ * What stands under a key in AR_IDEM: one line of JSON, a newline, then the result's bytes as they came. Who may change it is not
+ * decided here. A record that cannot be read is none of ours: it is answered as in doubt, never written over.
+ */
+import type { Execution } from '../../proto/language/types.ts';
+import type { ClaimAsk, KeptResult } from './ledger.ts';
+
+export const LEDGER_WIRE = 1;
+
+export type ClaimState = 'executing' | 'done' | 'released' | 'unknown';
+
+export class ClaimRecord {
+  readonly state: ClaimState;
+  readonly ask: ClaimAsk;
+  /** Of one claim, and of no other: tells our own writes from those of others. */
+  readonly nonce: string;
+  /** Counts the writes of that claim. */
+  readonly step: number;
+  /** Hand-overs that count. */
+  readonly tries: number;
+  readonly leaseMs: number;
+  /** Only of `done`. */
+  readonly result: KeptResult | null;
+  /** Why, for people; only of `unknown`. */
+  readonly detail: string;
+
+  constructor(
+    state: ClaimState,
+    ask: ClaimAsk,
+    nonce: string,
+    step: number,
+    tries: number,
+    leaseMs: number,
+    result: KeptResult | null,
+    detail: string,
+  ) {
+    this.state = state;
+    this.ask = ask;
+    this.nonce = nonce;
+    this.step = step;
+    this.tries = tries;
+    this.leaseMs = leaseMs;
+    this.result = result;
+    this.detail = detail;
+  }
+}
+
+const MAX_DETAIL_CHARS = 500;
+const NEWLINE = 0x0a;
+const NO_BYTES = Buffer.alloc(0);
+
+export function encodeRecord(record: ClaimRecord): Buffer {
+  const { ask, result } = record;
+  const line = `${JSON.stringify({
+    wire: LEDGER_WIRE,
+    state: record.state,
+    key: ask.key,
+    caller: ask.caller,
+    capability: ask.capability,
+    version: ask.version,
+    hash: ask.payloadHash,
+    execution: ask.execution,
+    task: ask.taskId,
+    worker: ask.worker,
+    nonce: record.nonce,
+    step: record.step,
+    tries: record.tries,
+    lease_ms: record.leaseMs,
+    ...(record.detail === '' ? null : { detail: record.detail.slice(0, MAX_DETAIL_CHARS) }),
+    ...(result === null ? null : { result: headOf(result) }),
+  })}\n`;
+  return result === null || result.body.length === 0 ? Buffer.from(line, 'utf8') : Buffer.concat([Buffer.from(line, 'utf8'), result.body]);
+}
+
+function headOf(result: KeptResult): object {
+  return {
+    code: result.code,
+    status: result.status,
+    content_type: result.contentType,
+    provider: result.provider,
+    version: result.version,
+    detail: result.detail.slice(0, MAX_DETAIL_CHARS),
+    left_out: result.leftOutBytes,
+  };
+}
+
+/** Null when it is not a record of this form. `data` may be a view: the body is copied out of it. */
+export function readRecord(id: string, data: Buffer): ClaimRecord | null {
+  const end = data.indexOf(NEWLINE);
+  if (end < 0) return null;
+  let line: Readonly<Record<string, unknown>>;
+  try {
+    line = JSON.parse(data.toString('utf8', 0, end)) as Readonly<Record<string, unknown>>;
+  } catch {
+    return null;
+  }
+  if (line === null || typeof line !== 'object') return null;
+  const { state, execution, result } = line;
+  if (line['wire'] !== LEDGER_WIRE || !isState(state) || !isExecution(execution)) return null;
+  const ask: ClaimAsk = {
+    id,
+    caller: text(line['caller']),
+    capability: text(line['capability']),
+    version: text(line['version']),
+    payloadHash: text(line['hash']),
+    execution,
+    key: text(line['key']),
+    taskId: text(line['task']),
+    worker: text(line['worker']),
+  };
+  let kept: KeptResult | null = null;
+  if (state === 'done') {
+    if (typeof result !== 'object' || result === null) return null;
+    const head = result as Readonly<Record<string, unknown>>;
+    kept = {
+      code: whole(head['code']),
+      status: whole(head['status']),
+      contentType: text(head['content_type']),
+      provider: text(head['provider']),
+      version: text(head['version']),
+      detail: text(head['detail']),
+      body: end + 1 < data.length ? Buffer.from(data.subarray(end + 1)) : NO_BYTES,
+      leftOutBytes: whole(head['left_out']),
+    };
+  }
+  return new ClaimRecord(
+    state,
+    ask,
+    text(line['nonce']),
+    whole(line['step']),
+    whole(line['tries']),
+    whole(line['lease_ms']),
+    kept,
+    text(line['detail']),
+  );
+}
+
+function isState(value: unknown): value is ClaimState {
+  return value === 'executing' || value === 'done' || value === 'released' || value === 'unknown';
+}
+
+function isExecution(value: unknown): value is Execution {
+  return value === 'once' || value === 'idempotent' || value === 'keyed';
+}
+
+function text(value: unknown): string {
+  return typeof value === 'string' ? value : '';
+}
+
+function whole(value: unknown): number {
+  return typeof value === 'number' && Number.isSafeInteger(value) && value >= 0 ? value : 0;
+}
+
+/** Why this use of the key is another one than the recorded use; null = it is the same. Answers of one major version fit each other. */
+export function reuseOf(record: ClaimRecord, ask: ClaimAsk): string | null {
+  if (record.ask.payloadHash !== ask.payloadHash) return 'the key was used with another payload (the bytes are compared)';
+  if (majorOf(record.ask.version) !== majorOf(ask.version))
+    return `the key was used with ${record.ask.capability}@${record.ask.version}, another major version than ${ask.version}`;
+  return null;
+}
+
+function majorOf(version: string): string {
+  const dot = version.indexOf('.');
+  return dot < 0 ? version : version.slice(0, dot);
+}
+
+/** What is kept of a result: without its bytes when they are more than `maxBytes`. */
+export function fitted(result: KeptResult, maxBytes: number): KeptResult {
+  return result.body.length <= maxBytes ? result : { ...result, body: NO_BYTES, leftOutBytes: result.body.length };
+}

@@ -1,0 +1,198 @@
+/**
+ * What is known here of the tasks of this sidecar's agents: accepted by us, told by notes of the workers' sidecars (not
+ * final), by final events that the inbox's consumer hands over. Bounded in number and in bytes, the oldest go first; what
+ * is forgotten here is asked of the control plane. After a restart it fills again from what still comes.
+ *
+ * Events overtake each other (notes and final events travel differently), so a state never goes back: a final one stands,
+ * and of the others the later hand-over counts.
+ */
+import { FINAL_STATES, type TaskEvent, type TaskState } from '../../proto/wire/messages.ts';
+import type { Lane } from '../../proto/wire/envelope.ts';
+import { isAgentId } from '../../proto/language/names.ts';
+import type { TaskView } from './door.ts';
+
+/** Events of one task that are remembered; the last one always is. */
+const MAX_EVENTS = 24;
+const NO_EVENTS: readonly TaskEvent[] = Object.freeze([]);
+
+export interface AcceptedTask {
+  readonly taskId: string;
+  readonly powerId: string;
+  /** Who sent it: nobody else may see it. */
+  readonly agent: string;
+  readonly capability: string;
+  readonly lane: Lane | null;
+  readonly state: 'accepted' | 'parked';
+  /** Wall clock. */
+  readonly acceptedAtMs: number;
+}
+
+type Hear = (view: TaskView) => void;
+
+class Task implements TaskView {
+  readonly taskId: string;
+  readonly powerId: string;
+  readonly agent: string;
+  readonly capability: string;
+  readonly lane: Lane | null;
+  acceptedAtMs: number;
+  state: TaskState;
+  events: TaskEvent[] | typeof NO_EVENTS = NO_EVENTS;
+  result: Buffer | null = null;
+  hearers: Set<Hear> | null = null;
+
+  constructor({ taskId, powerId, agent, capability, lane, state, acceptedAtMs }: Omit<AcceptedTask, 'state'> & { readonly state: TaskState }) {
+    this.taskId = taskId;
+    this.powerId = powerId;
+    this.agent = agent;
+    this.capability = capability;
+    this.lane = lane;
+    this.state = state;
+    this.acceptedAtMs = acceptedAtMs;
+  }
+}
+
+export class Home {
+  readonly #tasks = new Map<string, Task>();
+  /** Tasks whose result is held, oldest first. */
+  readonly #results = new Map<string, Task>();
+  readonly #maxTasks: number;
+  readonly #maxResultBytes: number;
+  #resultBytes = 0;
+  /** Told of each event that was new, after its hearers. Set by the composition root. */
+  onEvent: ((event: TaskEvent, agent: string) => void) | null = null;
+
+  constructor(maxTasks: number, maxResultBytes: number) {
+    this.#maxTasks = maxTasks;
+    this.#maxResultBytes = maxResultBytes;
+  }
+
+  get size(): number {
+    return this.#tasks.size;
+  }
+
+  get resultBytes(): number {
+    return this.#resultBytes;
+  }
+
+  /** A message of an agent here is durable. Its first events may have come before the stream's answer. */
+  accepted(task: AcceptedTask): void {
+    const known = this.#tasks.get(task.taskId);
+    if (known === undefined) this.#add(new Task(task));
+    else if (known.acceptedAtMs === 0) known.acceptedAtMs = task.acceptedAtMs;
+  }
+
+  /**
+   * @param body the result's bytes; null = none.
+   * @param agent whose task it is, where that is certain from where the event came; '' = known from before, or from its key.
+   */
+  noted(event: TaskEvent, body: Buffer | null, agent = ''): void {
+    let task = this.#tasks.get(event.task_id);
+    if (task === undefined) {
+      const owner = agent !== '' ? agent : ownerIn(event.power_id);
+      if (owner === '') return;
+      const { task_id: taskId, power_id: powerId, capability, state } = event;
+      task = new Task({ taskId, powerId, agent: owner, capability, lane: null, state, acceptedAtMs: 0 });
+      this.#add(task);
+    } else if (!isNewer(event, task)) return;
+    else task.state = event.state;
+    if (task.events.length >= MAX_EVENTS) (task.events as TaskEvent[]).splice(1, 1);
+    if (task.events === NO_EVENTS) task.events = [event];
+    else (task.events as TaskEvent[]).push(event);
+    if (body !== null && body.length > 0) this.#hold(task, body);
+    if (task.hearers !== null) for (const hear of [...task.hearers]) hear(task);
+    this.onEvent?.(event, task.agent);
+  }
+
+  /** null = not known here, or another agent's. */
+  of(agent: string, taskId: string): TaskView | null {
+    const task = this.#tasks.get(taskId);
+    return task === undefined || task.agent !== agent ? null : task;
+  }
+
+  /** Called at each change from now on. null = not known here, or another agent's. */
+  hear(agent: string, taskId: string, hear: Hear): { close(): void } | null {
+    const task = this.#tasks.get(taskId);
+    if (task === undefined || task.agent !== agent) return null;
+    (task.hearers ??= new Set()).add(hear);
+    return {
+      close: () => {
+        task.hearers?.delete(hear);
+        if (task.hearers?.size === 0) task.hearers = null;
+      },
+    };
+  }
+
+  /** A task that was found elsewhere, from now on heard of here. */
+  adopt(view: TaskView, agent: string): void {
+    if (this.#tasks.has(view.taskId)) return;
+    const task = new Task({ ...view, agent });
+    if (view.events.length > 0) task.events = [...view.events];
+    this.#add(task);
+    if (view.result !== null) this.#hold(task, view.result);
+  }
+
+  #add(task: Task): void {
+    if (this.#tasks.size >= this.#maxTasks) this.#forgetOldest();
+    this.#tasks.set(task.taskId, task);
+  }
+
+  /** One that somebody waits for goes on at the end of the row; all of them, and the oldest goes all the same. */
+  #forgetOldest(): void {
+    let turns = 0;
+    for (const [taskId, task] of this.#tasks) {
+      this.#tasks.delete(taskId);
+      if (task.hearers !== null && ++turns < MAX_TURNS) {
+        this.#tasks.set(taskId, task);
+        continue;
+      }
+      this.#drop(task);
+      return;
+    }
+  }
+
+  #hold(task: Task, body: Buffer): void {
+    if (body.length > this.#maxResultBytes) return;
+    if (task.result !== null) this.#drop(task);
+    // A copy: the bytes are a view into whatever the bus received.
+    task.result = Buffer.from(body);
+    this.#results.set(task.taskId, task);
+    this.#resultBytes += body.length;
+    for (const oldest of this.#results.values()) {
+      if (this.#resultBytes <= this.#maxResultBytes) break;
+      this.#drop(oldest);
+    }
+  }
+
+  #drop(task: Task): void {
+    if (task.result === null) return;
+    this.#resultBytes -= task.result.length;
+    task.result = null;
+    this.#results.delete(task.taskId);
+  }
+}
+
+const MAX_TURNS = 64;
+
+/** Hand-overs that have begun make a state newer; in one hand-over it is received after it waited. */
+function isNewer(event: TaskEvent, task: Task): boolean {
+  if (FINAL_STATES.has(task.state)) {
+    // A dead or doubtful task can be driven again by a person.
+    return FINAL_STATES.has(event.state) ? event.state !== task.state && isRevivable(task.state) : false;
+  }
+  if (FINAL_STATES.has(event.state)) return true;
+  const last = task.events.at(-1);
+  if (last === undefined || event.attempts !== last.attempts) return last === undefined || event.attempts > last.attempts;
+  return !(event.state === last.state && event.by === last.by) && !(last.state === 'received' && event.state === 'parked');
+}
+
+function isRevivable(state: TaskState): boolean {
+  return state === 'dead_lettered' || state === 'in_doubt' || state === 'expired';
+}
+
+/** A key that we have minted begins with its agent; a caller's own may be anything, and is no proof. */
+function ownerIn(powerId: string): string {
+  const at = powerId.indexOf(':');
+  const agent = at < 0 ? '' : powerId.slice(0, at);
+  return isAgentId(agent) ? agent : '';
+}

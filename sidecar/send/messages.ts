@@ -1,0 +1,158 @@
+/** Messages out, put together: what the ways in see as one door (`SendDoor`), with NATS behind it or without. */
+import type { Clock } from '../../base/clock.ts';
+import type { Bus, BusSubscription } from '../../base/nats.ts';
+import type { Random } from '../../base/random.ts';
+import { StreamPublisher } from '../../base/stream-publisher.ts';
+import type { RuleSet } from '../../proto/language/rule.ts';
+import { MESSAGE_WIRE } from '../../proto/wire/envelope.ts';
+import type { TaskEvent } from '../../proto/wire/messages.ts';
+import type { Subjects } from '../../proto/wire/subjects.ts';
+import type { Call } from '../call/call.ts';
+import type { Principal } from '../call/principal.ts';
+import type { SidecarConfig } from '../config.ts';
+import type { RateSettings } from '../messages-config.ts';
+import type { Table } from '../table/snapshot.ts';
+import { BestEffort } from './best-effort.ts';
+import { Cancels } from './cancels.ts';
+import type { Rate, SendDoor, Submission, Submitted, TaskView } from './door.ts';
+import { Home } from './home.ts';
+import type { Outbox } from './outbox-door.ts';
+import { Pools } from './pools.ts';
+import { Post } from './post.ts';
+import { Rates } from './rate.ts';
+import { Sender, tooFast } from './sender.ts';
+import { Tasks } from './tasks.ts';
+
+export interface MessagesParts {
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly config: SidecarConfig;
+  readonly table: Table;
+  /** 8 to 20 of a-z and 0-9, another one for each start of the process. */
+  readonly instance: string;
+  /** The caller's end of the pipeline, for what is sent without a promise. */
+  readonly call: (call: Call) => Promise<void>;
+  readonly warn: (words: string) => void;
+}
+
+export interface BusParts {
+  readonly bus: Bus;
+  readonly subjects: Subjects;
+  readonly rules: () => RuleSet;
+  /** Asked at each message: it may be put in later. */
+  readonly outbox: () => Outbox;
+}
+
+/** One try of a message; several fit into the time of a submission. */
+const TRY_MS = 2_500;
+
+export class Messages implements SendDoor {
+  readonly home: Home;
+  readonly #parts: MessagesParts;
+  readonly #behind: BusParts;
+  readonly #rates: Rates;
+  readonly #bestEffort: BestEffort;
+  readonly #stream: StreamPublisher;
+  readonly #post: Post;
+  readonly #pools: Pools;
+  readonly #cancels: Cancels;
+  readonly #sender: Sender;
+  readonly #tasks: Tasks;
+  readonly #notes: BusSubscription;
+
+  constructor(parts: MessagesParts, behind: BusParts) {
+    const { clock, random, config, table, instance } = parts;
+    const { bus, subjects, rules } = behind;
+    const settings = config.messages;
+    this.#parts = parts;
+    this.#behind = behind;
+    this.home = new Home(settings.remembered, settings.resultBytes);
+    this.#rates = new Rates(settings.rate, settings.rates);
+    this.#bestEffort = new BestEffort({ clock, random, home: this.home, instance, call: parts.call });
+    this.#stream = new StreamPublisher(bus, clock, { timeoutMs: Math.min(TRY_MS, settings.ackWaitMs), maxPending: settings.inFlight });
+    this.#post = new Post({ bus, stream: this.#stream, outbox: behind.outbox, clock, waitMs: settings.ackWaitMs });
+    this.#pools = new Pools({ bus, subjects, clock, sidecar: config.name, warn: parts.warn });
+    this.#cancels = new Cancels({ bus, subjects, clock });
+    this.#sender = new Sender({
+      clock,
+      random,
+      maxHops: config.maxHops,
+      pools: this.#pools,
+      rules,
+      bus,
+      table,
+      subjects,
+      sidecar: config.name,
+      settings,
+      rates: this.#rates,
+      post: this.#post,
+      home: this.home,
+      cancels: this.#cancels,
+      instance,
+    });
+    this.#tasks = new Tasks({ bus, subjects, sidecar: config.name, home: this.home, cancels: this.#cancels });
+    this.#notes = bus.subscribe(subjects.note(config.name), ({ data }) => {
+      const event = readNote(data);
+      if (event !== null) this.noted(event, null);
+    });
+  }
+
+  /** States of tasks: notes come in here, final events are handed over by whoever reads the inbox's stream. */
+  noted(event: TaskEvent, body: Buffer | null, agent = ''): void {
+    this.#cancels.ended(event.task_id, event.state);
+    this.home.noted(event, body, agent);
+  }
+
+  async submit(submission: Submission): Promise<Submitted> {
+    const { bus, outbox } = this.#behind;
+    // Asked for, and neither NATS nor a disk is there to promise anything.
+    if (submission.bestEffort && !bus.connected && !outbox().isThere) {
+      const { agent } = submission.principal;
+      const now = this.#parts.clock.now();
+      if (this.#rates.take(agent, now)) return this.#bestEffort.submit(submission);
+      return tooFast(agent, this.#rates, now);
+    }
+    return await this.#sender.submit(submission);
+  }
+
+  task(principal: Principal, taskId: string): Promise<TaskView | null> {
+    return this.#tasks.task(principal, taskId);
+  }
+
+  watch(principal: Principal, taskId: string, hear: (view: TaskView) => void): Promise<{ close(): void } | null> {
+    return this.#tasks.watch(principal, taskId, hear);
+  }
+
+  cancel(principal: Principal, taskId: string): Promise<'cancelled' | 'requested' | 'too_late' | 'unknown'> {
+    return this.#tasks.cancel(principal, taskId);
+  }
+
+  rate(agent: string): Rate {
+    return this.#rates.view(agent, this.#parts.clock.now());
+  }
+
+  setRate(agent: string, rate: RateSettings | null): void {
+    this.#rates.set(agent, rate);
+  }
+
+  /** What has not left is told to whoever waits for it; the bus must still be there. */
+  close(): void {
+    this.#notes.close();
+    this.#post.close();
+    this.#pools.close();
+    this.#cancels.close();
+    this.#stream.close();
+    this.#bestEffort.close();
+  }
+}
+
+/** null = it is none of ours. */
+function readNote(data: Buffer): TaskEvent | null {
+  try {
+    const event = JSON.parse(data.toString('utf8')) as TaskEvent | null;
+    if (event === null || event.wire !== MESSAGE_WIRE || typeof event.task_id !== 'string' || typeof event.state !== 'string') return null;
+    return typeof event.power_id === 'string' && typeof event.attempts === 'number' ? event : null;
+  } catch {
+    return null;
+  }
+}

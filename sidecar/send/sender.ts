@@ -1,0 +1,179 @@
+/**
+ * Messages out: whether one is accepted, where it goes, and where it is durable when the sender is told so. In this order:
+ * rate, what is meant (name, ACL, version, contract), rules, pool, size, and then the stream or the disk. A sender that has
+ * its answer never has to ask whether the message is lost; one that is refused never finds it carried out, unless the answer
+ * says that this is in doubt (and then it is called off).
+ */
+import type { Clock } from '../../base/clock.ts';
+import type { Bus } from '../../base/nats.ts';
+import type { Random } from '../../base/random.ts';
+import { isAgentId } from '../../proto/language/names.ts';
+import { Code } from '../../proto/wire/codes.ts';
+import { type Envelope, encodeEnvelope, MESSAGE_WIRE } from '../../proto/wire/envelope.ts';
+import type { KeptEntry } from '../../proto/wire/messages.ts';
+import { partitionOf } from '../../proto/wire/pool.ts';
+import type { Subjects } from '../../proto/wire/subjects.ts';
+import { newSpanId } from '../../proto/wire/trace-context.ts';
+import type { MessageSettings } from '../messages-config.ts';
+import type { Table } from '../table/snapshot.ts';
+import type { Cancels } from './cancels.ts';
+import type { Submission, Submitted } from './door.ts';
+import { envelopeOf, passedOn } from './envelope-of.ts';
+import type { Home } from './home.ts';
+import type { Post, Posted } from './post.ts';
+import type { Rates } from './rate.ts';
+import { type Way, type WhereParts, whereTo } from './where.ts';
+
+export interface SenderParts extends WhereParts {
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly bus: Pick<Bus, 'maxPayload'>;
+  readonly table: Table;
+  readonly subjects: Subjects;
+  readonly sidecar: string;
+  readonly settings: MessageSettings;
+  readonly rates: Rates;
+  readonly post: Post;
+  readonly home: Home;
+  readonly cancels: Cancels;
+  /** 8 to 20 of a-z and 0-9, another one for each start of the process: task ids begin with it. */
+  readonly instance: string;
+}
+
+type Refusal = Extract<Submitted, { ok: false }>;
+
+/** What a message has around it on its way: the header with its id, and room for what a newer server may add. */
+const FRAME_BYTES = 256;
+/** When to come back to a stream that is full: some of it has been worked off by then. */
+const FULL_MS = 1_000;
+const UNAVAILABLE_MS = 2_000;
+
+export class Sender {
+  readonly #parts: SenderParts;
+  #lastTask = 0;
+
+  constructor(parts: SenderParts) {
+    this.#parts = parts;
+  }
+
+  async submit(submission: Submission): Promise<Submitted> {
+    const { clock, rates, pools } = this.#parts;
+    const { agent } = submission.principal;
+    const now = clock.now();
+    if (!rates.take(agent, now)) return tooFast(agent, rates, now);
+    const badKey = submission.key === null ? null : keyProblem(submission.key, agent);
+    if (badKey !== null) return refused(Code.key_reused, badKey);
+    const way = whereTo(this.#parts, this.#parts.table.current(), submission);
+    if ('code' in way) return refused(way.code, way.detail);
+    if (!pools.isKnown(way.pool)) {
+      await pools.answer(way.pool);
+      if (way.pool.refused !== '')
+        return refused(Code.delivery_unavailable, `the control plane takes no messages for it: ${way.pool.refused}`, UNAVAILABLE_MS);
+    }
+    return await this.#send(submission, way);
+  }
+
+  async #send(submission: Submission, way: Way): Promise<Submitted> {
+    const { bus, clock, random, sidecar, settings, post, subjects } = this.#parts;
+    const headers = passedOn(submission);
+    if (typeof headers === 'string') return refused(Code.invalid_request, headers);
+    const stamp = { taskId: this.#taskId(), home: sidecar, wallMs: clock.wallMs(), spanId: newSpanId(random) };
+    const envelope = envelopeOf(submission, way.call, way, stamp, headers, settings);
+    const data = encodeEnvelope(envelope, submission.payload);
+    const bytes = data.length + FRAME_BYTES;
+    if (bytes > bus.maxPayload)
+      return refused(
+        Code.payload_too_large,
+        `the message has ${bytes} bytes with all that goes with it, and NATS takes ${bus.maxPayload}: send less, or pass a reference`,
+      );
+    const partition = way.stickyKey === null ? 0 : partitionOf(way.stickyKey);
+    const subject = way.pool.subject(way.lane, partition);
+    const posted = way.forReview
+      ? await post.put(subjects.kept('review', envelope.task_id), reviewed(envelope, data), envelope.task_id)
+      : await post.put(subject, data, envelope.task_id);
+    return this.#told(way, envelope, posted);
+  }
+
+  #told(way: Way, envelope: Envelope, posted: Posted): Submitted {
+    const { home, cancels } = this.#parts;
+    if (posted.kind === 'full')
+      return refused(Code.delivery_unavailable, `the queue is full, and nothing was accepted: ${posted.why}`, FULL_MS);
+    if (posted.kind === 'unavailable') {
+      if (!posted.mayBeStored) return refused(Code.delivery_unavailable, `nothing was accepted: ${posted.why}`, UNAVAILABLE_MS);
+      // It shall not be carried out although it was refused.
+      cancels.want(envelope.source, envelope.task_id);
+      return refused(
+        Code.delivery_unavailable,
+        `it is not certain whether it was stored (${posted.why}); it is being called off. Send it again with the same key`,
+        UNAVAILABLE_MS,
+      );
+    }
+    const state = way.hasSomebody ? 'accepted' : 'parked';
+    home.accepted({
+      taskId: envelope.task_id,
+      powerId: envelope.power_id,
+      agent: envelope.source,
+      capability: envelope.capability,
+      lane: envelope.lane,
+      state,
+      acceptedAtMs: envelope.accepted_at_ms,
+    });
+    return {
+      ok: true,
+      taskId: envelope.task_id,
+      powerId: envelope.power_id,
+      durable: posted.kind,
+      state,
+      capability: envelope.capability,
+      version: envelope.version,
+      lane: envelope.lane,
+      rule: envelope.rule,
+      traceId: way.call.traceId,
+    };
+  }
+
+  #taskId(): string {
+    return this.#parts.instance + (++this.#lastTask).toString(36);
+  }
+}
+
+export function tooFast(agent: string, rates: Rates, now: number): Refusal {
+  const { perSec, burst } = rates.of(agent);
+  return {
+    ok: false,
+    code: Code.rate_limited,
+    detail: `${agent} may submit ${perSec} messages a second, ${burst} at once`,
+    retryAfterMs: Math.ceil(rates.waitMs(agent, now)),
+    rate: rates.view(agent, now),
+  };
+}
+
+export function refused(code: Code, detail: string, retryAfterMs = 0): Refusal {
+  return { ok: false, code, detail, retryAfterMs, rate: null };
+}
+
+/** `{agent_id}:…` is how we mint keys: one with another agent's name is somebody else's. */
+function keyProblem(key: string, agent: string): string | null {
+  const at = key.indexOf(':');
+  if (at < 0 || (at === agent.length && key.startsWith(agent))) return null;
+  const owner = key.slice(0, at);
+  return isAgentId(owner) ? `the key is one of ${owner}, and ${agent} is sending` : null;
+}
+
+/** For a person to decide: released, sent elsewhere, or dropped. */
+function reviewed(envelope: Envelope, data: Buffer): Buffer {
+  const entry: KeptEntry = {
+    wire: MESSAGE_WIRE,
+    kind: 'review',
+    task_id: envelope.task_id,
+    capability: envelope.capability,
+    source: envelope.source,
+    code: Code.parked,
+    cause: 'no_available_agent',
+    detail: `nobody is there to work on it; rule ${envelope.rule ?? '-'} wants a person to decide`,
+    attempts: [],
+    since_ms: envelope.accepted_at_ms,
+    rule: envelope.rule,
+  };
+  return Buffer.concat([Buffer.from(`${JSON.stringify(entry)}\n`, 'utf8'), data]);
+}

@@ -1,0 +1,231 @@
+/**
+ * Where a message goes: the stages of a call up to the version, by the same code, so that a message finds what a call would
+ * find (alias, range, canary, ACL, no silent downgrade), and then the rules. Different from a call in one thing: when there
+ * is nobody now, a message can wait, as long as it is certain what it waits for.
+ */
+import type { Clock } from '../../base/clock.ts';
+import type { Random } from '../../base/random.ts';
+import { compileRange } from '../../proto/language/range.ts';
+import type { Rule, RuleSet, RuleSubject } from '../../proto/language/rule.ts';
+import { Code } from '../../proto/wire/codes.ts';
+import { MESSAGE_CAPABILITY } from '../../proto/wire/envelope.ts';
+import { Header } from '../../proto/wire/headers.ts';
+import { readTraceContext } from '../../proto/wire/trace-context.ts';
+import { acl } from '../acl/acl.ts';
+import { Call, record } from '../call/call.ts';
+import { wordsOf } from '../call/verdict.ts';
+import { affinityKeyOf } from '../contract/affinity-key.ts';
+import { contract } from '../contract/contract.ts';
+import { name } from '../name/name.ts';
+import { overrides } from '../overrides/overrides.ts';
+import { resolve } from '../resolve/resolve.ts';
+import type { Capability, Snapshot, Version } from '../table/snapshot.ts';
+import type { Submission } from './door.ts';
+import { type Decided, TASK_REQUEST } from './envelope-of.ts';
+import type { PoolAim, Pools } from './pools.ts';
+
+export interface Refused {
+  readonly code: Code;
+  readonly detail: string;
+}
+
+/** What a message is about: the call that it becomes, and whom it may wait for. */
+export interface Meant {
+  readonly call: Call;
+  readonly aim: PoolAim;
+}
+
+export type Way = Decided & Meant & { readonly hasSomebody: boolean; readonly forReview: boolean };
+
+export interface WhereParts {
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly maxHops: number;
+  readonly pools: Pools;
+  readonly rules: () => RuleSet;
+}
+
+/** Capabilities that rules may send one message on to, one after the other. */
+const MAX_FALLBACKS = 4;
+
+/** The decision, or why there is none. Pure but for the pools that it makes known. */
+export function whereTo(parts: WhereParts, table: Snapshot, submission: Submission): Way | Refused {
+  const meant = meaningOf(parts, table, submission, submission.target.capability);
+  if ('code' in meant) return meant;
+  const matched = parts.rules().match(subjectOf(submission, meant));
+  for (const rule of matched) {
+    const way = wayBy(parts, table, submission, meant, rule);
+    if (way.hasSomebody) return way;
+    const { fallback } = rule;
+    if (fallback === null) continue;
+    switch (fallback.kind) {
+      case 'queue_task':
+        return way;
+      case 'notify_admin':
+        return { ...way, forReview: true };
+      case 'fail':
+        return { code: Code.none_healthy, detail: `nobody is there to work on it, and rule ${rule.name} says that it fails then` };
+      case 'capability': {
+        const instead = insteadOf(parts, table, submission, rule, fallback.target);
+        if (instead !== null) return instead;
+      }
+    }
+  }
+  return wayBy(parts, table, submission, meant, null);
+}
+
+function subjectOf({ messageType, principal, target, tags }: Submission, { call }: Meant): RuleSubject {
+  return {
+    messageType: messageType ?? TASK_REQUEST,
+    sourceRole: principal.role,
+    targetRole: target.role ?? (target.agent === null ? null : (target.agent.split('.')[1] as string)),
+    capability: target.capability === null ? null : (call.capability?.name ?? null),
+    tags,
+  };
+}
+
+/** @param rule null = none matched, or none that did found anybody. */
+function wayBy({ pools }: WhereParts, table: Snapshot, submission: Submission, { call, aim }: Meant, rule: Rule | null): Way {
+  const stickyKey = rule === null || rule.dispatch !== 'sticky' ? null : stickyKeyOf(submission, rule.stickyBy);
+  const pool = pools.of(aim, stickyKey !== null);
+  return {
+    call,
+    aim,
+    pool,
+    lane: rule?.priority ?? submission.priority ?? 'normal',
+    rule: rule?.name ?? null,
+    stickyKey,
+    hasSomebody: pool.hasSomebody(table),
+    forReview: false,
+  };
+}
+
+/** A message without it belongs to no conversation, and goes to whoever is free. */
+function stickyKeyOf({ sequenceId, principal, tags }: Submission, by: string | null): string | null {
+  if (by === null || by === 'sequence_id') return sequenceId;
+  if (by === 'source') return principal.agent;
+  const tag = by.startsWith('tags.') ? by.slice(5) : by;
+  return Object.hasOwn(tags, tag) ? (tags[tag] as string) : null;
+}
+
+/** The capability that a rule sends it on to; null = there is nobody either, or this sender may not have it. */
+function insteadOf(parts: WhereParts, table: Snapshot, submission: Submission, rule: Rule, target: string): Way | null {
+  let asked: string | null = target;
+  for (let i = 0; asked !== null && i < MAX_FALLBACKS; i++) {
+    const onward: Submission = { ...submission, target: { capability: asked, role: null, agent: null } };
+    const meant = meaningOf(parts, table, onward, asked);
+    if ('code' in meant) return null;
+    const way = wayBy(parts, table, onward, meant, rule);
+    if (way.hasSomebody) return way;
+    asked = null;
+    for (const next of parts.rules().match(subjectOf(onward, meant)))
+      if (next.fallback?.kind === 'capability') {
+        asked = next.fallback.target;
+        break;
+      }
+  }
+  return null;
+}
+
+/** The stages. @param asked null = a role or an agent is addressed, whatever it offers. */
+function meaningOf(parts: WhereParts, table: Snapshot, submission: Submission, asked: string | null, mayReroute = true): Meant | Refused {
+  const { role, agent } = submission.target;
+  const call = new Call('message', asked ?? MESSAGE_CAPABILITY, submission.headers, submission.payload, submission.contentType, false, parts.clock);
+  readTraceContext(call, submission.headers[Header.traceparent], submission.headers[Header.tracestate], parts.random);
+  call.table = table;
+  call.principal = submission.principal;
+  const long = readPath(call, parts.maxHops);
+  if (long !== null) return long;
+  if (asked === null) {
+    const capability = table.capabilities.get(MESSAGE_CAPABILITY) ?? null;
+    const aim: PoolAim = { capability, name: MESSAGE_CAPABILITY, version: null, role, agent, tags: submission.tags };
+    if (capability === null || capability.versions.length === 0) {
+      // Nobody of them has been here yet; whether this sender may is asked where it is handed over.
+      return contractOfNone(call) ?? { call, aim };
+    }
+    call.capability = capability;
+    if (!record(call, acl(call)) || !record(call, overrides(call)) || !record(call, contract(call, capability.versions[0] as Version)))
+      return refusalOf(call);
+    return { call, aim };
+  }
+  if (!record(call, name(call)) || !record(call, acl(call)) || !record(call, overrides(call))) return refusalOf(call);
+  // One step: an override that leads to another one is a mistake, of calls as of messages.
+  if (call.reroutedBy !== null && mayReroute) {
+    const to = call.reroutedBy.to ?? '';
+    return meaningOf(parts, table, { ...submission, target: { capability: to, role, agent } }, to, false);
+  }
+  // The tags are the message's, and no selector of providers.
+  call.tags = '';
+  const capability = call.capability as Capability;
+  if (!hasHost(capability))
+    return {
+      code: Code.no_provider,
+      detail: `${capability.name} is offered by third parties only: no sidecar stands beside them that could hand them a message; call it instead`,
+    };
+  call.affinityKey = affinityKeyOf(call);
+  const version = versionFor(parts, call, capability);
+  if (version === null) return refusalOf(call);
+  if (!record(call, contract(call, version))) return refusalOf(call);
+  return { call, aim: { capability, name: capability.name, version, role, agent, tags: submission.tags } };
+}
+
+/** As a call's, or the newest one that is meant and has nobody now: it is known what the message waits for. */
+function versionFor({ random }: WhereParts, call: Call, capability: Capability): Version | null {
+  const verdict = resolve(call, random);
+  if (record(call, verdict)) return call.lines[0] as Version;
+  if (!WAITABLE.has(verdict.reason.name)) return null;
+  const version = newest(capability, call.range ?? capability.defaultRange);
+  if (version !== null) {
+    call.code = 0;
+    call.refusal = null;
+  }
+  return version;
+}
+
+/** It is known, and only nobody is there. */
+const WAITABLE: ReadonlySet<string> = new Set(['no_provider', 'none_alive', 'all_offline']);
+
+function newest(capability: Capability, range: string | null): Version | null {
+  const compiled = range === null ? null : compileRange(range);
+  if (compiled !== null && 'problem' in compiled) return null;
+  for (const version of capability.versions)
+    if (compiled === null ? version.semver.prerelease.length === 0 : compiled.satisfiedBy(version.semver)) return version;
+  return null;
+}
+
+/** Somebody who offers it, or offered it, has a sidecar; or nobody offers it yet. */
+function hasHost(capability: Capability): boolean {
+  let isOffered = false;
+  for (const { provider } of capability.members.values()) {
+    if (provider.record.via !== null) return true;
+    isOffered = true;
+  }
+  return !isOffered;
+}
+
+/** Who passes a message on says by whom it came. Whether it goes in a circle is asked where it is handed over. */
+function readPath(call: Call, maxHops: number): Refused | null {
+  const text = call.headers[Header.path];
+  if (typeof text !== 'string' || text === '') return null;
+  const path = text.split(',').map((part) => part.trim());
+  if (path.length >= maxHops)
+    return { code: Code.loop_detected, detail: `${path.length + 1} hops, ${maxHops} allowed: ${path.join(' → ').slice(0, 1_024)}` };
+  call.path = path;
+  return null;
+}
+
+/** Without a contract the caller's word counts: `Reach-Execution`, else `once`. */
+function contractOfNone(call: Call): Refused | null {
+  const said = call.headers[Header.execution];
+  if (said === undefined) return null;
+  if (said !== 'once' && said !== 'idempotent' && said !== 'keyed')
+    return { code: Code.invalid_request, detail: `${Header.execution}: ${String(said).slice(0, 40)} is none of once, idempotent, keyed` };
+  call.execution = said;
+  return null;
+}
+
+function refusalOf(call: Call): Refused {
+  const { refusal } = call;
+  if (refusal === null) return { code: Code.internal, detail: 'it was refused without a reason' };
+  return { code: refusal.reason.code, detail: wordsOf(refusal.reason, refusal.a, refusal.b, refusal.c) };
+}

@@ -1,0 +1,392 @@
+/** Delivery as a whole, on a virtual clock: the live engine with mock agents, queue and ledger in memory. */
+import t, { type Test } from 'tap';
+import { Code } from '../../../../proto/wire/codes.ts';
+import { Consumer } from '../../../../proto/wire/messages.ts';
+import { CAPABILITY, DeliverRig, deliverTable, poolOf, SENDER, stickyWork, workOf } from '../../../support/deliver-rig.ts';
+
+const A = 'crm.order.1';
+const B = 'crm.order.2';
+const GOOD = 'latency: 20ms, body: {ok: true}';
+
+async function finish(t: Test, rig: DeliverRig, executions: Readonly<Record<string, number>>): Promise<void> {
+  await rig.stop();
+  t.equal(rig.ledger.open, 0, 'no claim is left open');
+  t.equal(rig.deliver.inHand, 0, 'nothing is in hand');
+  for (const [agent, count] of Object.entries(executions)) t.equal(rig.rig.executions(agent), count, `${agent} was asked ${count} times`);
+}
+
+t.test('a message is handed over, its result stored, and only then acknowledged', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: GOOD }), [A]);
+  const task = rig.send({ kind: 'once' });
+  await rig.pass(1_000, () => rig.events.length === 1);
+  await rig.pass(100);
+  const [{ event, body, subject }] = rig.events as [(typeof rig.events)[number]];
+  t.match(event, { task_id: task, state: 'done', code: 0, by: A, version: '1.0.0', attempts: 1, status: 200, replay: false, kind: 'state' });
+  t.equal(body, '{"ok":true}');
+  t.equal(subject, 'ar.test.inbox.sender.web.desk.1');
+  t.ok(event.received_at_ms > 0, 'a 200 is both received and done');
+  t.strictSame(rig.ledger.log, [`claim ${task}`, `done ${task}`]);
+  t.strictSame(rig.order, [`event ${task} done`, 'ack 1']);
+  t.strictSame(rig.notes, [], 'it was over before anything else was worth telling');
+  await finish(t, rig, { [A]: 1 });
+});
+
+t.test('a result that cannot be stored leaves the message in the queue, and the work is not repeated', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: GOOD }), [A], { storeForMs: 2_000 });
+  rig.isDown = true;
+  rig.send({ kind: 'once' });
+  await rig.pass(5_000);
+  t.equal(rig.queue.left(), 1, 'not acknowledged');
+  t.equal(rig.deliver.counts.notStored, 1);
+  rig.isDown = false;
+  await rig.pass(30_000, () => rig.queue.left() === 0);
+  t.match(rig.events, [{ event: { state: 'done', replay: true }, body: '{"ok":true}' }], 'what was recorded under its key');
+  await finish(t, rig, { [A]: 1 });
+});
+
+t.test('idempotent work without a key costs no claim at its first delivery, and has one at the next', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: 'latency: 20ms, behaviours: [{after: 0, until: 1, reset: before_head}], body: {ok: true}' }), [A]);
+  const task = rig.send({ kind: 'idempotent' });
+  await rig.pass(500, () => rig.deliver.counts.again === 1);
+  t.strictSame(rig.ledger.log, []);
+  t.match(rig.notes, [{ state: 'waiting', code: Code.connection_lost, attempts: 1 }]);
+  await rig.pass(5_000, () => rig.events.length === 1);
+  t.strictSame(rig.ledger.log, [`claim ${task}`, `done ${task}`]);
+  t.match(rig.events, [{ event: { state: 'done', attempts: 2 } }]);
+  await finish(t, rig, { [A]: 2 });
+});
+
+t.test('once work whose agent broke off is in doubt: kept, told, acknowledged, never run again', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: 'reset: before_head' }), [A]);
+  const task = rig.send({ kind: 'once', body: '{"n":1}' });
+  await rig.pass(1_000, () => rig.queue.left() === 0);
+  t.strictSame(rig.order, [`kept ${task}`, `event ${task} in_doubt`, 'ack 1']);
+  t.match(rig.events, [{ event: { state: 'in_doubt', code: Code.in_doubt, by: A, attempts: 1 } }]);
+  t.match(rig.kept, [{ subject: `ar.test.kept.in_doubt.${task}`, entry: { kind: 'in_doubt', source: SENDER, attempts: [{ by: A }] } }]);
+  t.ok(rig.kept[0]?.message.toString('utf8').endsWith('\n{"n":1}'), 'the message as it stood in the queue');
+  const twin = rig.send({ kind: 'once', key: 'k', body: '{}' });
+  await rig.pass(1_000, () => rig.events.length === 2);
+  const again = rig.send({ kind: 'once', key: 'k', body: '{}' });
+  await rig.pass(1_000, () => rig.events.length === 3);
+  t.strictSame(rig.stateOf(twin), ['in_doubt']);
+  t.match(rig.events[2]?.event, { task_id: again, state: 'in_doubt', detail: /another task with the same key/ });
+  t.equal(rig.kept.length, 2, 'kept once for each key');
+  await finish(t, rig, { [A]: 2 });
+});
+
+t.test('the seventh failed try is the last: 1, 2, 4 … s between them, then kept as dead', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: 'status: 500, body: {why: broken}' }, 'policies: []'), [A]);
+  const task = rig.send({ kind: 'keyed', key: 'k1' });
+  await rig.pass(120_000, () => rig.queue.left() === 0, 100);
+  t.match(rig.events, [{ event: { task_id: task, state: 'dead_lettered', code: Code.dead_lettered, cause: 'attempts_exhausted', attempts: 7 } }]);
+  t.equal(rig.kept.length, 1, 'exactly one entry');
+  t.match(rig.kept[0]?.entry, { kind: 'dead', cause: 'attempts_exhausted' });
+  t.equal(rig.kept[0]?.entry.attempts.length, 7);
+  t.strictSame(rig.order, [`kept ${task}`, `event ${task} dead_lettered`, 'ack 1']);
+  const pauses = rig.queue.log.filter((line) => line.startsWith('nak')).map((line) => Number(line.split(' ')[2]));
+  for (const [i, ms] of [1_000, 2_000, 4_000, 8_000, 16_000, 32_000].entries()) {
+    t.ok((pauses[i] as number) >= ms && (pauses[i] as number) <= 1.2 * ms, `pause ${i + 1}: ${pauses[i]}`);
+  }
+  await finish(t, rig, { [A]: 7 });
+});
+
+t.test('the sender decides whether a failed try is the last', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: 'status: 500, body: {why: broken}' }), [A]);
+  rig.send({ kind: 'idempotent', more: { retryable: false } });
+  await rig.pass(1_000, () => rig.queue.left() === 0);
+  t.match(rig.events, [{ event: { state: 'failed', code: Code.provider_error, status: 500, attempts: 1 }, body: '{"why":"broken"}' }]);
+  await finish(t, rig, { [A]: 1 });
+});
+
+t.test("an agent's refusal is the result, with its own words", async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: 'status: 409, body: {why: sold}' }), [A]);
+  rig.send({ kind: 'once' });
+  await rig.pass(1_000, () => rig.queue.left() === 0);
+  t.match(rig.events, [{ event: { state: 'failed', code: Code.provider_error, status: 409 }, body: '{"why":"sold"}' }]);
+  t.strictSame(rig.ledger.log.slice(-1), ['release task000001 (a try)'], 'failures are not kept as answers');
+  await finish(t, rig, { [A]: 1 });
+});
+
+t.test('ACL and contract are looked at again at the hand-over', async (t) => {
+  const table = deliverTable({ [A]: GOOD }).replaceAll('acl: public', 'acl: ["team:other"]');
+  const rig = new DeliverRig(table, [A]);
+  rig.send();
+  await rig.pass(1_000, () => rig.queue.left() === 0);
+  t.match(rig.events, [{ event: { state: 'failed', code: Code.forbidden, by: A } }]);
+  await finish(t, rig, { [A]: 0 });
+});
+
+t.test('more never wait in the agent than it may have: the rest stays in the queue', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: 'latency: 100ms, body: {ok: true}' }), [A], { concurrency: 3 });
+  for (let i = 0; i < 30; i++) rig.send({ kind: 'idempotent' });
+  const provider = rig.rig.world.table.current().providers.get(A);
+  let most = 0;
+  await rig.pass(5_000, () => {
+    most = Math.max(most, provider?.health.inFlight ?? 0);
+    return rig.queue.left() === 0;
+  });
+  t.equal(most, 3);
+  t.equal(rig.events.length, 30);
+  t.ok(rig.clock.now() < 1_400, `no slot stood idle: ${rig.clock.now()} ms for ten rounds of 100`);
+  await finish(t, rig, { [A]: 30 });
+});
+
+t.test('lanes get 60, 30 and 10 of a hundred starts with one slot, and the idle share goes to the others', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: 'latency: 10ms, body: {ok: true}' }), [A], { concurrency: 1 });
+  for (let i = 0; i < 200; i++) for (const lane of ['low', 'normal', 'high'] as const) rig.send({ lane });
+  const lanes = new Map<string, string>();
+  let issued = 0;
+  for (let i = 0; i < 200; i++) for (const lane of ['low', 'normal', 'high']) lanes.set(`task${String(++issued).padStart(6, '0')}`, lane);
+  await rig.pass(60_000, () => rig.events.length >= 110, 2);
+  const counted = (from: number, to: number): number[] => {
+    const slice = rig.events.slice(from, to).map(({ event }) => lanes.get(event.task_id));
+    return ['high', 'normal', 'low'].map((lane) => slice.filter((each) => each === lane).length);
+  };
+  const [high, normal, low] = counted(10, 110) as [number, number, number];
+  t.ok(Math.abs(high - 60) <= 3 && Math.abs(normal - 30) <= 3 && Math.abs(low - 10) <= 3, `of a hundred: ${high}, ${normal}, ${low}`);
+  await rig.pass(120_000, () => rig.queue.left() === 0, 5);
+  t.equal(rig.events.length, 600, 'and everybody had their turn');
+  await finish(t, rig, { [A]: 600 });
+});
+
+t.test('slots that are kept for the high lane are not taken by others', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: 'latency: 2s, body: {ok: true}' }), [A], { concurrency: 3, reserveHigh: 1 });
+  for (let i = 0; i < 10; i++) rig.send({ lane: 'low' });
+  await rig.pass(500);
+  const provider = rig.rig.world.table.current().providers.get(A);
+  t.equal(provider?.health.inFlight, 2);
+  const urgent = rig.send({ lane: 'high' });
+  await rig.pass(100);
+  t.equal(provider?.health.inFlight, 3, 'the urgent one began at once');
+  await rig.pass(60_000, () => rig.queue.left() === 0, 50);
+  t.ok(rig.events.slice(0, 3).some(({ event }) => event.task_id === urgent));
+  await finish(t, rig, { [A]: 11 });
+});
+
+t.test('an agent with an open breaker is not pulled for, and its messages wait', async (t) => {
+  const table = deliverTable({ [A]: 'behaviours: [{after: 0, until: 10, reset: before_head}], body: {ok: true}' }).replaceAll(
+    'timeout: 5s,',
+    'timeout: 5s, breaker: {min_calls: 5, open: 10s, probes: 1},',
+  );
+  const rig = new DeliverRig(table, [A], { concurrency: 1 });
+  for (let i = 0; i < 30; i++) rig.send({ kind: 'idempotent' });
+  const cell = rig.rig.cell(A, CAPABILITY);
+  await rig.pass(2_000, () => cell.stateName === 'open');
+  t.equal(cell.stateName, 'open');
+  await rig.pass(2_000);
+  const started = rig.deliver.counts.started;
+  const asked = rig.queue.asked;
+  await rig.pass(5_000);
+  t.equal(rig.deliver.counts.started, started, 'nothing is handed over');
+  t.equal(rig.queue.asked, asked, 'nothing is asked for');
+  await rig.pass(200_000, () => rig.queue.left() === 0, 50);
+  t.equal(rig.events.filter(({ event }) => event.state === 'done').length, 30, 'and all are done when it has recovered');
+  await finish(t, rig, {});
+});
+
+t.test('a provider that an operator blocks gets nothing, and the other one does', async (t) => {
+  const table = deliverTable({ [A]: GOOD, [B]: GOOD }, `overrides: [{name: repair, action: block, provider: ${A}, reason: repair}]`);
+  const rig = new DeliverRig(table, [A, B]);
+  for (let i = 0; i < 20; i++) rig.send();
+  await rig.pass(5_000, () => rig.queue.left() === 0);
+  t.equal(rig.events.filter(({ event }) => event.state === 'done').length, 20);
+  await finish(t, rig, { [A]: 0, [B]: 20 });
+});
+
+t.test('the freest agent takes it', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: 'latency: 3s, body: {}', [B]: 'latency: 10ms, body: {}' }), [A, B], { concurrency: 4 });
+  for (let i = 0; i < 40; i++) rig.send();
+  await rig.pass(20_000, () => rig.queue.left() === 0);
+  t.ok(rig.rig.executions(A) <= 8 && rig.rig.executions(B) >= 32, `${rig.rig.executions(A)} and ${rig.rig.executions(B)}`);
+  await finish(t, rig, {});
+});
+
+t.test('a message that is too old by the server clock is not delivered, however the own clock stands', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: GOOD }), []);
+  rig.queue.aheadMs = -3_600_000;
+  const late = rig.send({ more: { expires_ms: 5_000 } });
+  await rig.pass(6_000, undefined, 500);
+  const fresh = rig.send({ more: { expires_ms: 5_000 } });
+  rig.assign([workOf('idempotent', [A])]);
+  await rig.pass(2_000, () => rig.queue.left() === 0);
+  t.strictSame(rig.stateOf(late), ['expired']);
+  t.match(rig.events.find(({ event }) => event.task_id === late)?.event, { code: Code.expired, attempts: 0, by: '' });
+  t.strictSame(rig.stateOf(fresh), ['done']);
+  await finish(t, rig, { [A]: 1 });
+});
+
+t.test('called off: before it is pulled, while the agent has it, and by a stranger', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: 'latency: 5s, body: {ok: true}' }), [A], { concurrency: 1 });
+  const first = rig.send();
+  const second = rig.send();
+  const third = rig.send();
+  await rig.pass(200);
+  rig.callOff(second);
+  rig.callOff(third, 'some.body.else');
+  await rig.pass(200);
+  rig.callOff(first);
+  await rig.pass(20_000, () => rig.queue.left() === 0);
+  t.strictSame(rig.stateOf(first), ['cancelled']);
+  t.match(rig.events.find(({ event }) => event.task_id === first)?.event, { detail: /it may have acted/, by: A });
+  t.strictSame(rig.stateOf(second), ['cancelled']);
+  t.match(rig.events.find(({ event }) => event.task_id === second)?.event, { detail: /before anybody had it/, attempts: 0 });
+  t.strictSame(rig.stateOf(third), ['done']);
+  await finish(t, rig, { [A]: 2 });
+});
+
+t.test('received is told of a 202 and of work that goes on, and of nothing else', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: 'latency: 700ms, body: {}', [B]: 'status: 202, body: {}' }), [A]);
+  const slow = rig.send();
+  await rig.pass(5_000, () => rig.events.length === 1);
+  t.match(rig.notes, [{ task_id: slow, state: 'received', by: A }]);
+  t.ok((rig.events[0]?.event.received_at_ms ?? 0) > 0);
+  rig.assign([workOf('once', [B])]);
+  const long = rig.send({ kind: 'once', more: { timeout_ms: 10_000 } });
+  await rig.pass(1_000, () => rig.notes.length === 2);
+  t.match(rig.notes[1], { task_id: long, state: 'received', by: B });
+  t.equal(rig.deliver.extend('some.body.else', long), null, 'not its work');
+  await rig.pass(8_000, undefined, 50);
+  t.equal(rig.deliver.extend(B, long), 10_000);
+  await rig.pass(8_000, undefined, 50);
+  t.equal(await rig.deliver.done('some.body.else', long, good('{}')), 'unknown');
+  let reported = '';
+  void rig.deliver.done(B, long, good('{"sum":3}')).then((said) => (reported = said));
+  await rig.pass(500, () => reported !== '');
+  t.equal(reported, 'stored');
+  t.match(rig.events[1], { event: { task_id: long, state: 'done', by: B, status: 200 }, body: '{"sum":3}' });
+  t.equal(await rig.deliver.done(B, long, good('{}')), 'unknown', 'it has ended');
+  await finish(t, rig, { [A]: 1, [B]: 1 });
+});
+
+t.test('an agent that said 202 and is not heard of again: idempotent work starts anew, once work is in doubt', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: 'behaviours: [{after: 0, until: 2, status: 202}], body: {ok: true}' }), [A]);
+  const once = rig.send({ kind: 'once', more: { timeout_ms: 2_000 } });
+  await rig.pass(100);
+  const idempotent = rig.send({ kind: 'idempotent', more: { timeout_ms: 2_000 } });
+  await rig.pass(10_000, () => rig.queue.left() === 0, 50);
+  t.strictSame(rig.stateOf(once), ['in_doubt']);
+  t.strictSame(rig.stateOf(idempotent), ['done']);
+  await finish(t, rig, { [A]: 3 });
+});
+
+t.test('work in hand is extended; when the queue no longer confirms, unclaimed work is stopped and its result not taken', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: 'latency: 60s, body: {ok: true}' }), [A]);
+  rig.send({ kind: 'idempotent', more: { timeout_ms: 120_000 } });
+  await rig.pass(30_000, undefined, 100);
+  t.ok(rig.queue.log.filter((line) => line === 'extend 1').length >= 5, 'every five seconds');
+  t.equal(rig.deliver.counts.started, 1);
+  rig.queue.isMute = true;
+  await rig.pass(25_000, () => rig.deliver.counts.fenced === 1, 100);
+  t.equal(rig.deliver.counts.fenced, 1, 'dropped within the ack wait');
+  t.strictSame(rig.events, []);
+  rig.queue.isMute = false;
+  rig.queue.pump();
+  await rig.pass(100_000, () => rig.queue.left() === 0, 100);
+  t.equal(rig.events.length, 1);
+  await finish(t, rig, { [A]: 2 });
+});
+
+t.test('a fault while one message is dealt with does not touch the others', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: GOOD }), [A]);
+  rig.ledger.onClaim = ({ taskId }) => (taskId === 'task000001' ? Promise.reject(new Error('a bug')) : Promise.resolve());
+  const bad = rig.send({ kind: 'once' });
+  for (let i = 0; i < 10; i++) rig.send({ kind: 'once' });
+  await rig.pass(2_000, () => rig.events.length === 10);
+  t.equal(rig.events.filter(({ event }) => event.state === 'done').length, 10);
+  await rig.pass(200_000, () => rig.queue.left() === 0, 100);
+  t.match(rig.kept, [{ entry: { task_id: bad, kind: 'dead', cause: 'fault' } }], 'set aside in the end');
+  await finish(t, rig, { [A]: 10 });
+});
+
+t.test('what cannot be read is kept as dead and passes nobody by', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: GOOD }), [A]);
+  const consumer = Consumer.lane(poolOf('idempotent').id, 'normal');
+  rig.queue.put(consumer, 'ar.test.task.p.normal.0.sender', Buffer.from('junk'));
+  rig.queue.put(consumer, 'ar.test.task.p.normal.0.sender', Buffer.from('{"wire":1,"task_id":"t","source":"s"}\n'));
+  rig.send({ more: { home: 'no.such home' } });
+  rig.send({ more: { expires_ms: Number.NaN } });
+  rig.send();
+  await rig.pass(2_000, () => rig.queue.left() === 0);
+  t.equal(rig.deliver.counts.unreadable, 4);
+  t.equal(rig.kept.length, 4);
+  t.match(rig.kept[0]?.entry, { cause: 'unreadable', detail: 'it has no envelope that can be read' });
+  t.equal(rig.kept[0]?.message.toString('utf8'), 'junk');
+  t.equal(rig.events.length, 1);
+  await finish(t, rig, { [A]: 1 });
+});
+
+t.test('a result that the bus does not take is said to be left out, and the task ends', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: `body: {big: "${'x'.repeat(5_000)}"}` }), [A]);
+  rig.maxPayload = 4_096;
+  rig.send({ kind: 'once' });
+  await rig.pass(1_000, () => rig.queue.left() === 0);
+  t.match(rig.events, [{ event: { state: 'failed', code: Code.response_too_large, detail: /carried out/ }, body: '' }]);
+  await finish(t, rig, { [A]: 1 });
+});
+
+t.test('the working time of a task is that of all tries together', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: 'latency: 2s, reset: before_head' }), [A]);
+  rig.send({ kind: 'idempotent', more: { deadline_ms: 5_000 } });
+  await rig.pass(60_000, () => rig.queue.left() === 0, 50);
+  t.match(rig.events, [{ event: { state: 'failed', code: Code.deadline_exceeded } }]);
+  t.ok(rig.rig.executions(A) <= 3, `${rig.rig.executions(A)} tries of 2 s in 5 s`);
+  await finish(t, rig, {});
+});
+
+t.test('stopping: nothing new is pulled, what can end ends, the rest is counted and given back or in doubt', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: 'latency: 600s, body: {}', [B]: 'latency: 300ms, body: {}' }), [A], { concurrency: 2 });
+  const again = rig.send({ kind: 'idempotent', more: { timeout_ms: 900_000 } });
+  const once = rig.send({ kind: 'once', more: { timeout_ms: 900_000 } });
+  await rig.pass(300);
+  rig.assign([workOf('idempotent', [B])]);
+  const quick = rig.send({ kind: 'idempotent' });
+  await rig.pass(50);
+  for (let i = 0; i < 5; i++) rig.send({ kind: 'once' });
+  let left = -1;
+  const began = rig.clock.now();
+  void rig.deliver.stop(10_000).then((count) => (left = count));
+  await rig.pass(20_000, () => left >= 0);
+  t.equal(left, 2);
+  t.ok(rig.clock.now() - began < 10_500, 'at the end of its grace');
+  t.strictSame(rig.stateOf(quick), ['done']);
+  t.strictSame(rig.stateOf(again), []);
+  t.strictSame(rig.stateOf(once), ['in_doubt']);
+  t.ok(rig.queue.log.includes('nak 1 0'), 'given back for others');
+  t.equal(rig.queue.left(), 6);
+  t.equal(rig.ledger.open, 0);
+});
+
+t.test('sticky: the messages of a key in order, one after another, also when one fails and is tried again', async (t) => {
+  const work = stickyWork('idempotent', [A], [{ index: 3, owner: A, term: 1 }]);
+  const rig = new DeliverRig(deliverTable({ [A]: 'latency: 50ms, behaviours: [{after: 2, until: 3, reset: before_head}], body: {}' }), [A], {}, [work]);
+  const sent: string[] = [];
+  for (let i = 0; i < 6; i++) sent.push(rig.sendSticky(work, 3, 1, 'conversation'));
+  await rig.pass(10_000, () => rig.queue.left() === 0);
+  t.strictSame(
+    rig.events.map(({ event }) => event.task_id),
+    sent,
+  );
+  t.equal(rig.events[2]?.event.attempts, 2);
+  t.notOk(rig.queue.log.some((line) => line.startsWith('nak')), 'nothing went back to the queue');
+  await finish(t, rig, { [A]: 7 });
+});
+
+t.test('sticky: other keys go on while one waits, and a partition that is given to another is let go', async (t) => {
+  const work = stickyWork('idempotent', [A], [{ index: 0, owner: A, term: 1 }]);
+  const rig = new DeliverRig(deliverTable({ [A]: 'latency: 400ms, body: {}' }), [A], { concurrency: 2 }, [work]);
+  const first = [rig.sendSticky(work, 0, 1, 'a'), rig.sendSticky(work, 0, 1, 'a')];
+  const other = rig.sendSticky(work, 0, 1, 'b');
+  await rig.pass(500, () => rig.events.length === 2);
+  t.ok(rig.stateOf(other).length === 1 && rig.stateOf(first[0] as string).length === 1, 'one of each key');
+  await rig.pass(1_000, () => rig.events.length === 3);
+  rig.assign([stickyWork('idempotent', [A], [{ index: 0, owner: B, term: 2 }])]);
+  rig.sendSticky(work, 0, 1, 'a');
+  await rig.pass(2_000);
+  t.equal(rig.events.length, 3, 'nothing is pulled from the old one');
+  t.equal(rig.queue.waiting(Consumer.partition(work.pool.id, 0, 2)), 0, 'nor from the new one, which is not ours');
+  await finish(t, rig, { [A]: 3 });
+});
+
+function good(body: string): Parameters<DeliverRig['deliver']['done']>[2] {
+  return { code: Code.ok, status: 200, contentType: 'application/json', body: Buffer.from(body), detail: '' };
+}

@@ -1,0 +1,204 @@
+import t from 'tap';
+import type { Test } from 'tap';
+import { realClock } from '../../../../base/clock.ts';
+import type { Bus } from '../../../../base/nats.ts';
+import { SeededRandom } from '../../../../base/random.ts';
+import { LEDGER_STREAM, Subjects } from '../../../../proto/wire/subjects.ts';
+import type { Claim, ClaimAsk, Claimed, KeptResult } from '../../../../sidecar/ledger/ledger.ts';
+import { NatsLedger } from '../../../../sidecar/ledger/nats-ledger.ts';
+import { NatsServer } from '../../../support/nats.ts';
+import { waitUntil } from '../../../support/settle.ts';
+
+const subjects = new Subjects('test');
+const sleep = (ms: number): Promise<void> => new Promise((done) => setTimeout(done, ms));
+const warnings: string[] = [];
+
+async function opened(t: Test, server: NatsServer, maxMsgs = 0): Promise<Bus> {
+  const bus = server.open();
+  t.ok(await bus.ready(5_000));
+  const ready = await bus.ensureStream({
+    name: LEDGER_STREAM,
+    description: 'keys',
+    subjects: [subjects.ledger],
+    storage: 'file',
+    retention: 'limits',
+    discard: 'new',
+    maxMsgsPerSubject: 1,
+    maxAgeMs: 86_400_000,
+    allowDirect: true,
+    ...(maxMsgs === 0 ? {} : { maxMsgs }),
+  });
+  t.notOk('failed' in ready);
+  return bus;
+}
+
+function ledgerOn(t: Test, bus: Bus, self: string, leaseMs = 15_000): NatsLedger {
+  const log = { warn: (words: string) => void warnings.push(words) };
+  const ledger = new NatsLedger({
+    bus,
+    subjects,
+    clock: realClock,
+    random: new SeededRandom(self.length),
+    log,
+    self,
+    leaseMs,
+    maxResultBytes: 1_000,
+  });
+  t.teardown(() => ledger.close());
+  return ledger;
+}
+
+function askOf(id: string, more: Partial<ClaimAsk> = {}): ClaimAsk {
+  return {
+    id,
+    caller: 'a.b.1',
+    capability: 'crm.order.query',
+    version: '2.0.0',
+    payloadHash: 'h',
+    execution: 'once',
+    key: 'k',
+    taskId: `t-${id}`,
+    worker: 'w.w.1',
+    ...more,
+  };
+}
+
+function result(body: string): KeptResult {
+  return {
+    code: 0,
+    status: 200,
+    contentType: 'application/json',
+    provider: 'w.w.1',
+    version: '2.0.0',
+    detail: '',
+    body: Buffer.from(body),
+    leftOutBytes: 0,
+  };
+}
+
+function held(claimed: Claimed): Claim {
+  if (claimed.kind !== 'claimed') throw new Error(`not claimed: ${JSON.stringify(claimed)}`);
+  return claimed.claim;
+}
+
+t.test('of two who claim, one has it; the other gets the result, from whatever sidecar', async (t) => {
+  const server = await NatsServer.start(t);
+  const one = ledgerOn(t, await opened(t, server), 'one');
+  const two = ledgerOn(t, await opened(t, server), 'two');
+  const claims = await Promise.all([one.claim(askOf('x')), two.claim(askOf('x')), one.claim(askOf('x')), two.claim(askOf('x'))]);
+  t.strictSame(claims.map(({ kind }) => kind).sort(), ['claimed', 'executing', 'executing', 'executing']);
+  const claim = held(claims.find(({ kind }) => kind === 'claimed') as Claimed);
+  t.equal(claim.tries, 1);
+  t.match(await two.look('x'), { kind: 'executing', worker: 'w.w.1', taskId: 't-x' });
+  t.match(await two.claim(askOf('x', { payloadHash: 'other' })), { kind: 'reused' });
+  t.match(await two.claim(askOf('x', { version: '3.0.0' })), { kind: 'reused' });
+  t.equal(await claim.done(result('{"a":"\\n"}\nmore')), 'stored');
+  t.equal(claim.held, false);
+  const done = await two.claim(askOf('x', { version: '2.7.1' }));
+  t.match(done, { kind: 'done', taskId: 't-x' });
+  t.equal(done.kind === 'done' && done.result.body.toString(), '{"a":"\\n"}\nmore', 'byte by byte');
+  t.equal(await claim.done(result('late')), 'stored', 'once more by the same worker is its own record');
+
+  const large = held(await one.claim(askOf('large')));
+  t.equal(await large.done(result('x'.repeat(1_001))), 'too_large');
+  const left = await two.claim(askOf('large'));
+  t.ok(left.kind === 'done' && left.result.leftOutBytes === 1_001 && left.result.body.length === 0);
+
+  const free = held(await one.claim(askOf('free')));
+  t.equal(await free.release(true), true);
+  const second = held(await two.claim(askOf('free')));
+  t.equal(second.tries, 2, 'tries are remembered');
+  t.equal(await second.release(false), true);
+  const third = held(await one.claim(askOf('free')));
+  t.equal(third.tries, 2, 'but not those that did not count');
+  t.equal(await free.done(result('late')), 'fenced', 'who has let go has nothing to say');
+  t.equal(await third.unknown('gone'), true);
+  t.match(await two.claim(askOf('free')), { kind: 'in_doubt', moved: false, tries: 2 });
+  t.equal(await two.look('nothing'), null);
+  t.equal(one.size + two.size, 0, 'nothing is held');
+});
+
+t.test('a worker that vanished: taken over when that is harmless, in doubt when not, and fenced off when it comes back', async (t) => {
+  const server = await NatsServer.start(t);
+  const gone = ledgerOn(t, await opened(t, server), 'gone', 1_000);
+  const here = ledgerOn(t, await opened(t, server), 'here', 1_000);
+  const safe = held(await gone.claim(askOf('safe', { execution: 'idempotent' })));
+  const once = held(await gone.claim(askOf('once')));
+  let lost = 0;
+  safe.onLost = () => lost++;
+  await gone.close(); // it renews nothing any more
+  t.equal(lost, 1);
+  t.match(await here.claim(askOf('safe', { execution: 'idempotent' })), { kind: 'executing' });
+  t.match(await here.claim(askOf('once')), { kind: 'executing' });
+  await sleep(1_100);
+  const taken = held(await here.claim(askOf('safe', { execution: 'idempotent' })));
+  t.equal(taken.tries, 2);
+  t.match(await here.claim(askOf('once')), { kind: 'in_doubt', moved: true, worker: 'w.w.1' });
+  t.match(await here.claim(askOf('once')), { kind: 'in_doubt', moved: false });
+  t.equal(await taken.done(result('1')), 'stored');
+  t.equal(once.held, false);
+});
+
+t.test('a claim is extended for as long as it lives, and one that is short costs nothing more', async (t) => {
+  const server = await NatsServer.start(t);
+  const bus = await opened(t, server);
+  const one = ledgerOn(t, bus, 'one', 1_000);
+  const two = ledgerOn(t, await opened(t, server), 'two', 1_000);
+  const seqOf = async (): Promise<number> => {
+    const facts = await bus.stream(LEDGER_STREAM);
+    return facts !== null && 'lastSeq' in facts ? facts.lastSeq : -1;
+  };
+  const short = held(await one.claim(askOf('short')));
+  t.equal(await short.done(result('1')), 'stored');
+  t.equal(await seqOf(), 2, 'two writes: the claim and the result');
+  const long = held(await one.claim(askOf('long', { execution: 'idempotent' })));
+  for (let i = 0; i < 5; i++) {
+    await sleep(450);
+    t.match(await two.claim(askOf('long', { execution: 'idempotent' })), { kind: 'executing' });
+  }
+  t.ok((await seqOf()) >= 6, 'it has been extended');
+  t.equal(long.held, true);
+  // Somebody writes over it, as a person may who frees a key.
+  const facts = await bus.last(LEDGER_STREAM, subjects.idem('long'));
+  t.ok(facts !== null && 'seq' in facts && (await bus.deleteMessage(LEDGER_STREAM, facts.seq)));
+  const other = held(await two.claim(askOf('long', { execution: 'idempotent' })));
+  await waitUntil('it is known to be lost', () => !long.held, 2_000);
+  t.equal(await long.done(result('late')), 'fenced');
+  t.equal(await other.done(result('mine')), 'stored');
+});
+
+t.test('without NATS nothing is claimed; a full ledger refuses what is new and lets what is held end', async (t) => {
+  const server = await NatsServer.start(t);
+  const bus = await opened(t, server, 2);
+  const one = ledgerOn(t, bus, 'one');
+  const a = held(await one.claim(askOf('a')));
+  const b = held(await one.claim(askOf('b')));
+  t.match(await one.claim(askOf('c')), { kind: 'full', why: /full/ });
+  t.equal(await a.done(result('1')), 'stored');
+  t.match(await one.claim(askOf('a')), { kind: 'done' });
+  t.ok(warnings.some((words) => words.includes('full')));
+  await server.kill();
+  await waitUntil('the connection is gone', () => !bus.connected, 5_000);
+  t.match(await one.claim(askOf('d')), { kind: 'unreachable' });
+  t.equal(await b.done(result('2')), 'unreachable');
+  t.equal(b.held, true, 'nobody knows, for now');
+  await server.restart();
+  t.ok(await bus.ready(10_000));
+  t.equal(await b.done(result('2')), 'stored');
+  t.match(await one.claim(askOf('b')), { kind: 'done' });
+});
+
+t.test('an answer that is lost is looked up', async (t) => {
+  const server = await NatsServer.start(t);
+  const bus = await opened(t, server);
+  const one = ledgerOn(t, bus, 'one');
+  const claim = held(await one.claim(askOf('x')));
+  server.pause();
+  const done = claim.done(result('1'));
+  const other = one.claim(askOf('y'));
+  await sleep(2_700);
+  server.resume();
+  t.equal(await done, 'stored');
+  t.match(await other, { kind: 'claimed' });
+  t.match(await one.claim(askOf('x')), { kind: 'done' });
+});
