@@ -41,6 +41,8 @@ export interface ConsumerFacts {
   /** All messages of the stream up to this one are acknowledged or not for this consumer. */
   readonly ackFloorSeq: number;
   readonly deliveredSeq: number;
+  /** How many deliveries there have been: the consumer's own sequence of the last one. */
+  readonly deliveredConsumerSeq: number;
   /** When it delivered last, by the server's clock: right after a delivery, the server's time. 0 = never, or not said. */
   readonly deliveredAtMs: number;
   /** As the server has it, in nanoseconds. */
@@ -89,6 +91,7 @@ export function consumerFacts(reply: Json): ConsumerFacts {
     waiting: whole(reply['num_waiting']),
     ackFloorSeq: streamSeq(reply['ack_floor']),
     deliveredSeq: streamSeq(reply['delivered']),
+    deliveredConsumerSeq: isJson(reply['delivered']) ? whole(reply['delivered']['consumer_seq']) : 0,
     deliveredAtMs: isJson(reply['delivered']) ? timestamp(text(reply['delivered']['last_active'])) : 0,
     ackWaitNs: whole(config['ack_wait']),
     created: text(reply['created']),

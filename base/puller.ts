@@ -67,7 +67,7 @@ export class Delivery {
 }
 
 /** Sent and not confirmed: when it is lost, the message comes again. */
-export function ack(bus: Bus, delivery: Delivery): boolean {
+export function ack(bus: Pick<Bus, 'post'>, delivery: Pick<Delivery, 'ackSubject'>): boolean {
   return bus.post(delivery.ackSubject, ACK);
 }
 
@@ -85,6 +85,11 @@ export function nak(bus: Bus, delivery: Delivery, delayMs: number): boolean {
 /** It never comes again, and a work queue forgets it. */
 export function term(bus: Bus, delivery: Delivery): boolean {
   return bus.post(delivery.ackSubject, TERM);
+}
+
+/** Starts the ack wait anew, where a second delivery would do no harm. */
+export function extendUnconfirmed(bus: Pick<Bus, 'post'>, delivery: Pick<Delivery, 'ackSubject'>): boolean {
+  return bus.post(delivery.ackSubject, WORKING);
 }
 
 /**

@@ -15,15 +15,27 @@ export interface RateSettings {
 
 /** Messages for the agents here. */
 export interface WorkSettings {
-  /** At once for an agent whose calls are not limited. */
-  readonly concurrency: number;
+  /** At once for an agent, calls counted; null = as many as its contract or policy allows calls. */
+  readonly concurrency: number | null;
   /** Slots of each agent that only the high lane may take. */
   readonly reserveHigh: number;
   /** Hand-overs before a message is kept as dead. */
   readonly maxTries: number;
 }
 
+/** What is held in memory of the inboxes of the agents here. The stream has all of it for longer. */
+export interface InboxSettings {
+  readonly hotMs: number;
+  /** Of all agents together. */
+  readonly bytes: number;
+  readonly agentBytes: number;
+  readonly agentCount: number;
+  /** Entries that the server is to hold for a successor of this process, until their agents have acknowledged them. */
+  readonly unacknowledged: number;
+}
+
 export interface MessageSettings {
+  readonly inbox: InboxSettings;
   readonly work: WorkSettings;
   readonly rate: RateSettings;
   /** Agents with a rate of their own. */
@@ -71,11 +83,11 @@ const timeoutsShape = object('map', {
 
 const workShape: Shape<WorkSettings> = mapped(
   object('map', {
-    concurrency: optional(
+    concurrency: optional<number, null>(
       count(1, 100_000),
-      'Messages at once for an agent here, calls counted; `limits.per_provider` of its contract may be lower. Above it they wait in the queue, where another agent can take them.',
-      16,
-      '16',
+      'Messages at once for an agent here, its calls counted with them, where that is to be less than `limits.per_provider`. Above it they wait in the queue, where another agent can take them.',
+      null,
+      'limits.per_provider',
     ),
     reserve_high: optional(
       count(0, 100_000),
@@ -91,9 +103,37 @@ const workShape: Shape<WorkSettings> = mapped(
     ),
   }),
   (read, place): WorkSettings | Bad => {
-    if (read.reserve_high >= read.concurrency) return place.at('reserve_high').bad('reserve_high must be below concurrency: the other lanes would never have a slot');
+    if (read.concurrency !== null && read.reserve_high >= read.concurrency)
+      return place.at('reserve_high').bad('reserve_high must be below concurrency: the other lanes would never have a slot');
     return { concurrency: read.concurrency, reserveHigh: read.reserve_high, maxTries: read.tries };
   },
+);
+
+const inboxShape: Shape<InboxSettings> = mapped(
+  object('map', {
+    hot: optional(
+      duration(1_000, 86_400_000),
+      'How long entries of inboxes are held in memory. What is older, or above the sizes below, is read through the control plane.',
+      900_000,
+      '15m',
+    ),
+    size: optional(size(65_536, 17_179_869_184), 'Of all agents together.', 67_108_864, '64MiB'),
+    agent_size: optional(size(4_096, 1_073_741_824), 'Of one agent; its newest entry is always held.', 4_194_304, '4MiB'),
+    agent_count: optional(count(1, 1_000_000), 'Entries of one agent.', 1_000, '1000'),
+    unacknowledged: optional(
+      count(100, 1_000_000),
+      'Entries that NATS is told are still in hand until their agents acknowledge them, 256 an agent. Well below control_plane.messages.inbox.ack_pending, at which nothing more would come. Above it the oldest are only in the stream: they are read from there.',
+      10_000,
+      '10000',
+    ),
+  }),
+  (read): InboxSettings => ({
+    hotMs: read.hot,
+    bytes: read.size,
+    agentBytes: read.agent_size,
+    agentCount: read.agent_count,
+    unacknowledged: read.unacknowledged,
+  }),
 );
 
 /** What stands under `messages`. */
@@ -136,10 +176,12 @@ export const messagesShape: Shape<MessageSettings> = mapped(
       50_000,
       '50000',
     ),
+    inbox: optional(inboxShape, 'Inboxes of the agents of this sidecar.', defaultsOf(inboxShape)),
     work: optional(workShape, 'Messages for the agents of this sidecar.', defaultsOf(workShape)),
     results: optional(size(65_536, 17_179_869_184), 'Results that are remembered with them.', 67_108_864, '64MiB'),
   }),
   (read): MessageSettings => ({
+    inbox: read.inbox,
     work: read.work,
     rate: read.rate,
     rates: read.rates,

@@ -25,6 +25,7 @@ import { explain } from './explain.ts';
 import { Health } from './health/health.ts';
 import type { Joined } from './join.ts';
 import { StaticTokens } from './identify/static-tokens.ts';
+import type { Inbox } from './inbox/inbox.ts';
 import { Observation } from './observe/observer.ts';
 import { inbound, outbound } from './pipeline.ts';
 import { readSecret } from '../base/secret.ts';
@@ -212,8 +213,29 @@ export async function startSidecar(
   const send =
     joined === null
       ? new Promiseless(sending)
-      : new Messages(sending, { bus: joined.bus, subjects: joined.subjects, rules: () => NO_RULES, outbox: () => NO_OUTBOX });
+      : new Messages(sending, {
+          bus: joined.bus,
+          subjects: joined.subjects,
+          rules: () => NO_RULES,
+          onDecided: () => undefined,
+          outbox: () => NO_OUTBOX,
+        });
   front.send = send;
+  let inbox: Inbox | null = null;
+  if (joined !== null && send instanceof Messages) {
+    const { Inbox } = await import('./inbox/inbox.ts');
+    inbox = new Inbox({
+      bus: joined.bus,
+      subjects: joined.subjects,
+      clock,
+      log: log.logger,
+      sidecar: config.name,
+      settings: config.messages.inbox,
+      noted: (event, body, agent) => send.noted(event, body, agent),
+    });
+    inbox.start();
+    front.inbox = inbox;
+  }
   const ports: Port[] = [];
   let http: Port | null = null;
   let mesh: Port | null = null;
@@ -222,7 +244,7 @@ export async function startSidecar(
   try {
     if (config.grpc !== null) {
       const { grpcPort } = await import('./accept/grpc.ts');
-      const port = grpcPort(front, config.grpc);
+      const port = grpcPort(front, config.grpc, channels);
       await port.open();
       grpc = port;
     }
@@ -237,12 +259,25 @@ export async function startSidecar(
       const { bus, subjects, ledger, client } = joined;
       const settings = config.messages.work;
       const failpoint = process.env['REACH_FAILPOINT'];
-      delivery = startDelivery({ engine, inbound, bus, subjects, ledger, work: client.work, clock, random, log: log.logger, settings, failpoint });
+      delivery = startDelivery({
+        engine,
+        inbound,
+        bus,
+        subjects,
+        ledger,
+        work: client.work,
+        clock,
+        random,
+        log: log.logger,
+        settings,
+        failpoint,
+      });
       front.work = delivery.deliver;
     }
   } catch (error) {
     source?.stop();
     send.close();
+    await inbox?.close();
     await Promise.all([...ports.map((port) => port.close(0)), grpc?.close(0), transports.close(), joined?.close()]);
     throw new StartRefused([error instanceof Error ? error.message : String(error)]);
   }
@@ -263,8 +298,10 @@ export async function startSidecar(
       // Before anything is closed: whoever hears of it sends no more calls here.
       const delivered = delivery?.stop(graceMs);
       await joined?.leave(GOODBYE_MS);
+      inbox?.leave();
       await Promise.all([...ports.map((port) => port.close(graceMs)), grpc?.close(graceMs), delivered]);
       send.close();
+      await inbox?.close();
       await transports.close();
       await joined?.close();
       log.flush();

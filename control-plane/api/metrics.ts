@@ -30,6 +30,20 @@ export async function metricsText(plane: Plane, counts: RequestCounts): Promise<
   gauge('reach_control_stored_subjects', 'Subjects of the configuration stream.', plane.mirror.size);
   gauge('reach_control_pending_writes', 'Changes that wait to be written.', leading?.writer.pending ?? 0);
   gauge('reach_control_held', 'Losses that are held back until an operator confirms them.', leading?.held.length ?? 0);
+  if (leading !== null) {
+    const { pools, parkedPools, waiting, inHand, kept } = leading.messages.figures;
+    gauge('reach_control_pools', 'Pools that tasks wait in.', pools);
+    gauge('reach_control_pools_parked', 'Pools that hold tasks and have nobody who works on them.', parkedPools);
+    gauge('reach_control_tasks_in_hand', 'Tasks that are with workers, or wait for another try.', inHand);
+    gauge('reach_control_tasks_kept', 'Tasks that are kept for people: dead, in doubt, to be reviewed; -1 when that is not known.', kept);
+    const lanes = new Gauge({
+      name: 'reach_control_tasks_waiting',
+      help: 'Tasks that wait for a worker, by lane.',
+      labelNames: ['lane'],
+      registers,
+    });
+    for (const [lane, count] of Object.entries(waiting)) lanes.set({ lane }, count);
+  }
   const sidecars = new Gauge({ name: 'reach_control_sidecars', help: 'Sidecars by standing.', labelNames: ['standing'], registers });
   const refusing = new Gauge({
     name: 'reach_control_sidecars_refusing',

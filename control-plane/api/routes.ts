@@ -8,6 +8,7 @@ import { readRoutes } from './reads.ts';
 import { json, type Route } from './route.ts';
 import type { LeaderAnswer } from './shapes.ts';
 import { stateRoutes } from './state.ts';
+import { parkedRoutes } from './parked.ts';
 import { taskRoutes } from './tasks.ts';
 
 export function allRoutes(plane: Plane & { readonly counts: RequestCounts }): readonly Route[] {
@@ -17,6 +18,7 @@ export function allRoutes(plane: Plane & { readonly counts: RequestCounts }): re
     ...policyRoutes(plane),
     ...stateRoutes(plane),
     ...taskRoutes(plane),
+    ...parkedRoutes(plane),
     {
       method: 'GET',
       path: '/v1/leader',

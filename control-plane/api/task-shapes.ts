@@ -68,3 +68,28 @@ export interface PoolView {
 export interface PoolsAnswer {
   readonly pools: readonly PoolView[];
 }
+
+export interface ParkedView {
+  readonly seq: number;
+  readonly task_id: string;
+  readonly message_type: string;
+  readonly capability: string;
+  readonly version: string | null;
+  readonly source: string;
+  readonly lane: string;
+  readonly rule: string | null;
+  readonly tags: Readonly<Record<string, string>>;
+  /** By the clock of NATS. */
+  readonly since_ms: number;
+  readonly payload_bytes: number;
+}
+
+export interface ParkedAnswer {
+  readonly tasks: readonly ParkedView[];
+  readonly next: number | null;
+}
+
+export interface HandledAnswer {
+  readonly done: readonly string[];
+  readonly failed: readonly { readonly task_id: string; readonly why: string }[];
+}

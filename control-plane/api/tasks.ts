@@ -1,5 +1,5 @@
 /**
- * Tasks that need a person: what is kept, what is parked, and what people do with it. Every action stands in the audit log
+ * Tasks that are kept for people, and what people do with them. Every action stands in the audit log
  * with what it was done to. Only the leader answers: it alone knows pools, and two people must not release one task at once.
  */
 import { codeEntry, isCode } from '../../proto/wire/codes.ts';
@@ -7,18 +7,16 @@ import type { KeptKind } from '../../proto/wire/messages.ts';
 import type { Done } from '../messages/kept-desk.ts';
 import { type Kept, KEPT_KINDS } from '../messages/kept-entry.ts';
 import type { Messages } from '../messages/messages.ts';
-import type { WaitingPool } from '../messages/waiting.ts';
 import type { Leading } from '../push/leading.ts';
 import type { Plane } from './plane.ts';
-import { absent, conflict, invalid, Refused, unavailable } from './problem.ts';
-import { type Asked, bodyMap, json, type Reply, type Route, strayKey } from './route.ts';
-import type { KeptAnswer, KeptShown, KeptView, PoolsAnswer, PoolView, RedriveAnswer, TaskOrderAnswer } from './task-shapes.ts';
+import { invalid, Refused } from './problem.ts';
+import { type Asked, json, type Reply, type Route } from './route.ts';
+import { mapOf, REASON, reasonIn, refusalOf } from './task-orders.ts';
+import type { KeptAnswer, KeptShown, KeptView, RedriveAnswer, TaskOrderAnswer } from './task-shapes.ts';
 
 const MAX_PAGE = 500;
 const MAX_REDRIVE = 1_000;
-const MAX_REASON_CHARS = 500;
 
-const REASON = { type: 'string', maxLength: MAX_REASON_CHARS, description: 'Stands in the audit log.' };
 const TASK = [{ name: 'task', doc: 'Id of the task.', example: 'k3j9x0q2m4' }];
 
 export function taskRoutes(plane: Plane): readonly Route[] {
@@ -107,20 +105,6 @@ export function taskRoutes(plane: Plane): readonly Route[] {
       answer: { status: 200, doc: 'How many went, and which did not, with the reason.' },
       handle: (asked) => redrive(plane, asked),
     },
-    {
-      ...look,
-      path: '/v1/tasks/parked',
-      summary: 'Pools that hold tasks and have nobody who works on them.',
-      answer: { status: 200, doc: 'With counts and the age of the oldest.' },
-      handle: () => pools(plane, true),
-    },
-    {
-      ...look,
-      path: '/v1/pools',
-      summary: 'Every pool: who works on it, and what waits in it.',
-      answer: { status: 200, doc: 'By id.' },
-      handle: () => pools(plane, false),
-    },
   ];
 }
 
@@ -182,7 +166,7 @@ async function act(plane: Plane, asked: Asked, what: string, keys: readonly stri
     version: pool?.version ?? null,
     pool: pool?.id ?? null,
   };
-  await audit(plane, asked, what, kept, pool === undefined ? null : answer, String(map['reason'] ?? ''));
+  await audit(plane, asked, what, kept, pool === undefined ? null : answer, reasonIn(map));
   return json(answer);
 }
 
@@ -217,39 +201,16 @@ async function redrive(plane: Plane, asked: Asked): Promise<Reply> {
     target: capability ?? '',
     before: { kind, limit },
     after: { redriven, failed: failed.length },
-    reason: String(map['reason'] ?? ''),
+    reason: reasonIn(map),
   });
   const answer: RedriveAnswer = { redriven, failed };
   return json(answer);
-}
-
-async function pools(plane: Plane, isParkedOnly: boolean): Promise<Reply> {
-  const all = await messagesOf(plane).waiting.all(isParkedOnly);
-  if ('failed' in all) return unavailable(`the queue cannot be looked at: ${all.failed}`);
-  const answer: PoolsAnswer = { pools: all.map((each) => poolView(each, plane.clock.wallMs())) };
-  return json(answer);
-}
-
-/** The body, with its reason checked; or the refusal of it. */
-function mapOf(asked: Asked, keys: readonly string[]): Readonly<Record<string, unknown>> | Refused {
-  const map = bodyMap(asked);
-  if (typeof map === 'string') return invalid(map);
-  const stray = strayKey(map, [...keys, 'reason']);
-  if (stray !== null) return invalid(stray);
-  const reason = map['reason'] ?? '';
-  if (typeof reason !== 'string' || reason.length > MAX_REASON_CHARS)
-    return invalid(`reason must be a text of at most ${MAX_REASON_CHARS} characters`);
-  return map;
 }
 
 async function audit(plane: Plane, asked: Asked, what: string, kept: Kept, after: unknown, reason: string): Promise<void> {
   const { task_id, kind, capability, source, code } = kept.entry;
   const before = { kind, capability, source, code };
   await plane.journal.audit({ atMs: plane.clock.wallMs(), who: asked.operator?.name ?? '', what, target: task_id, before, after, reason });
-}
-
-function refusalOf({ kind, why }: Exclude<Done<never>, { ok: never }>): Refused {
-  return kind === 'absent' ? absent(why) : kind === 'conflict' ? conflict(why) : unavailable(why);
 }
 
 function viewOf({ seq, storedAtMs, entry, envelope, payload: bytes }: Kept): KeptView {
@@ -272,28 +233,5 @@ function viewOf({ seq, storedAtMs, entry, envelope, payload: bytes }: Kept): Kep
     since_ms: storedAtMs,
     payload_bytes: bytes.length,
     content_type: envelope?.content_type ?? '',
-  };
-}
-
-function poolView(
-  { id, pool, words, messages, lanes, agents, sidecars, inHand, owners, oldestAtMs }: WaitingPool,
-  nowMs: number,
-): PoolView {
-  return {
-    pool: id,
-    words,
-    capability: pool?.capability ?? null,
-    version: pool?.version ?? null,
-    role: pool?.role ?? null,
-    agent: pool?.agent ?? null,
-    tags: pool?.tags ?? {},
-    sticky: pool?.sticky ?? false,
-    messages,
-    lanes,
-    in_hand: inHand,
-    agents,
-    sidecars,
-    owners,
-    oldest_ms: oldestAtMs === null ? null : Math.max(0, Math.round(nowMs - oldestAtMs)),
   };
 }

@@ -4,7 +4,7 @@
  */
 import type { Command } from 'commander';
 import type { CapabilitiesAnswer, FleetAnswer, HistoryAnswer, ProvidersAnswer } from '../api/shapes.ts';
-import type { KeptAnswer } from '../api/task-shapes.ts';
+import type { KeptAnswer, PoolsAnswer } from '../api/task-shapes.ts';
 import { CLI_SCHEMAS } from './schemas.ts';
 import type { Client } from './client.ts';
 import type { Context } from './context.ts';
@@ -103,6 +103,9 @@ async function valuesOf(name: string, context: Context): Promise<readonly string
         return ((await client.call({ path: '/v1/sidecars' })) as FleetAnswer).sidecars.map(({ sidecar }) => sidecar);
       case 'task':
         return ((await client.call({ path: '/v1/tasks/kept' })) as KeptAnswer).entries.map(({ task_id: task }) => task);
+      case 'pool':
+      case '--pool':
+        return ((await client.call({ path: '/v1/tasks/parked' })) as PoolsAnswer).pools.map(({ pool }) => pool);
       case 'version':
         return ((await client.call({ path: '/v1/policies/history' })) as HistoryAnswer).versions.map(({ version }) => String(version));
       default:

@@ -1,9 +1,18 @@
 /** `tasks` and `pools`: what is kept for people, what is parked, and what is done with it. */
 import type { Command } from 'commander';
 import { printable } from '../../base/log.ts';
-import type { KeptAnswer, KeptShown, PoolsAnswer, PoolView, RedriveAnswer, TaskOrderAnswer } from '../api/task-shapes.ts';
+import type {
+  HandledAnswer,
+  KeptAnswer,
+  KeptShown,
+  ParkedAnswer,
+  PoolsAnswer,
+  PoolView,
+  RedriveAnswer,
+  TaskOrderAnswer,
+} from '../api/task-shapes.ts';
 import { Exit, Failed } from './client.ts';
-import { wholeOf } from './context.ts';
+import { type Context, wholeOf } from './context.ts';
 import type { Act, Options } from './program.ts';
 import { ago, type Cell, table, when } from './table.ts';
 
@@ -45,20 +54,11 @@ export function taskCommands(program: Command, act: Act): void {
         );
       }),
     );
-  ordering(tasks.command('release <task>'), act, 'release', 'put it back into the queue: one in doubt may be carried out a second time');
-  ordering(tasks.command('drop <task>'), act, 'drop', 'take it out for good');
-  tasks
-    .command('reroute <task>')
-    .description('send it to another capability')
-    .requiredOption('--to <capability>', 'name or alias, with a range where one is wanted')
-    .option(...REASON)
-    .action(
-      act(async (context, [task], options) => {
-        const path = `/v1/tasks/kept/${encodeURIComponent(task as string)}/reroute`;
-        const answer = await context.client.call({ method: 'POST', path, json: { capability: options['to'], ...reasonOf(options) } });
-        context.show<TaskOrderAnswer>(answer, orderWords);
-      }),
-    );
+  releasing(tasks.command('release <task>'), act);
+  moving(tasks.command('drop [task]'), act, 'drop').description('take it out for good; with --pool: what is parked there');
+  moving(tasks.command('reroute [task]'), act, 'reroute')
+    .description('send it to another capability; with --pool: what is parked there')
+    .requiredOption('--to <capability>', 'name or alias, with a range where one is wanted');
   tasks
     .command('redrive')
     .description('release many at once; those in doubt are released one by one')
@@ -83,21 +83,11 @@ export function taskCommands(program: Command, act: Act): void {
       }),
     );
   tasks
-    .command('parked')
-    .description('pools that hold tasks and have nobody who works on them')
-    .action(
-      act(async (context) => {
-        const answer = await context.client.call({ path: '/v1/tasks/parked' });
-        context.show<PoolsAnswer>(answer, ({ pools }) =>
-          pools.length === 0
-            ? 'nothing is parked'
-            : table(
-                ['POOL', 'MESSAGES', 'OLDEST', 'WHAT'],
-                pools.map((one) => [one.pool, one.messages, ago(one.oldest_ms), one.words]),
-              ),
-        );
-      }),
-    );
+    .command('parked [pool]')
+    .description('pools that hold tasks and have nobody who works on them; or the tasks of one')
+    .option('--limit <n>', 'at most so many tasks', '100')
+    .option('--after <seq>', 'go on after this sequence')
+    .action(act(parked));
   const pools = program.command('pools').description('the pools that tasks wait in').helpCommand(false);
   pools
     .command('list')
@@ -129,17 +119,71 @@ function poolRow(one: PoolView): Cell[] {
   ];
 }
 
-function ordering(command: Command, act: Act, verb: string, description: string): void {
+function releasing(command: Command, act: Act): void {
   command
-    .description(description)
+    .description('put it back into the queue: one in doubt may be carried out a second time')
     .option(...REASON)
     .action(
       act(async (context, [task], options) => {
-        const path = `/v1/tasks/kept/${encodeURIComponent(task as string)}/${verb}`;
+        const path = `/v1/tasks/kept/${encodeURIComponent(task as string)}/release`;
         const answer = await context.client.call({ method: 'POST', path, json: reasonOf(options) });
         context.show<TaskOrderAnswer>(answer, orderWords);
       }),
     );
+}
+
+/** Of what is kept, by task; or of what is parked, by pool. */
+function moving(command: Command, act: Act, verb: 'drop' | 'reroute'): Command {
+  return command
+    .option('--pool <pool>', 'not one that is kept, but what is parked in this pool: the task that is named, or all')
+    .option('--limit <n>', 'of what is parked: at most so many', '100')
+    .option(...REASON)
+    .action(
+      act(async (context, [task], options) => {
+        const pool = textOf(options, 'pool');
+        const to = textOf(options, 'to');
+        const json = { ...(to === null ? {} : { capability: to }), ...reasonOf(options) };
+        if (pool === null) {
+          if (task === undefined) throw new Failed(Exit.usage, [`say which task to ${verb}, or a pool with --pool`]);
+          const path = `/v1/tasks/kept/${encodeURIComponent(task)}/${verb}`;
+          const answer = await context.client.call({ method: 'POST', path, json });
+          return context.show<TaskOrderAnswer>(answer, orderWords);
+        }
+        const some = { ...json, limit: wholeOf(String(options['limit']), '--limit'), ...(task === undefined ? {} : { task }) };
+        const path = `/v1/tasks/parked/${encodeURIComponent(pool)}/${verb}`;
+        const answer = (await context.client.call({ method: 'POST', path, json: some })) as HandledAnswer;
+        context.show<HandledAnswer>(answer, ({ done, failed }) =>
+          [
+            `${done.length} ${verb === 'drop' ? 'dropped' : `sent to ${to ?? ''}`}`,
+            ...failed.map(({ task_id: id, why }) => `${id} was not: ${printable(why)}`),
+          ].join('\n'),
+        );
+        if (answer.failed.length > 0) throw new Failed(Exit.refused, [`${answer.failed.length} stayed where they are`]);
+      }),
+    );
+}
+
+async function parked(context: Context, [pool]: readonly string[], options: Options): Promise<void> {
+  if (pool === undefined) {
+    const answer = await context.client.call({ path: '/v1/tasks/parked' });
+    return context.show<PoolsAnswer>(answer, ({ pools }) =>
+      pools.length === 0
+        ? 'nothing is parked'
+        : table(
+            ['POOL', 'MESSAGES', 'OLDEST', 'WHAT'],
+            pools.map((one) => [one.pool, one.messages, ago(one.oldest_ms), one.words]),
+          ),
+    );
+  }
+  const query = { limit: String(wholeOf(String(options['limit']), '--limit')), after: textOf(options, 'after') };
+  const answer = await context.client.call({ path: `/v1/tasks/parked/${encodeURIComponent(pool)}`, query });
+  context.show<ParkedAnswer>(answer, ({ tasks, next }) => {
+    const rows = table(
+      ['TASK', 'SINCE', 'LANE', 'FROM', 'TYPE', 'RULE', 'BYTES'],
+      tasks.map((one) => [one.task_id, when(one.since_ms), one.lane, one.source, one.message_type, one.rule, one.payload_bytes]),
+    );
+    return next === null ? rows : `${rows}\nthere is more: --after ${next}`;
+  });
 }
 
 function orderWords({ task_id: task, capability, version, pool }: TaskOrderAnswer): string {

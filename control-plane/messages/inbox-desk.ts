@@ -6,8 +6,10 @@
  */
 import type { ConsumerSpec } from '../../base/consumer.ts';
 import type { Timer } from '../../base/clock.ts';
-import { Consumer } from '../../proto/wire/messages.ts';
-import { INBOX_STREAM } from '../../proto/wire/subjects.ts';
+import { floorKey } from '../../proto/wire/ledger-key.ts';
+import { Consumer, type FloorRecord } from '../../proto/wire/messages.ts';
+import { INBOX_STREAM, LEDGER_STREAM } from '../../proto/wire/subjects.ts';
+import { parse } from '../push/json.ts';
 import { forEachOf, type MessageParts } from './parts.ts';
 
 const AT_ONCE = 8;
@@ -139,7 +141,10 @@ export class InboxDesk {
     const { bus, subjects } = this.#parts;
     const facts = await bus.consumer(INBOX_STREAM, Consumer.inbox(home));
     if (facts !== null && 'failed' in facts) return null;
-    let from = (facts?.ackFloorSeq ?? 0) + 1;
+    const floor = await this.#floorOf(agent);
+    if (floor === null) return null;
+    // What other agents have not acknowledged holds the consumer's floor down; the agent's own says more.
+    let from = Math.max(facts?.ackFloorSeq ?? 0, floor) + 1;
     let moved = 0;
     for (;;) {
       const page = await bus.history(INBOX_STREAM, subject, MOVE_PAGE, from);
@@ -154,5 +159,15 @@ export class InboxDesk {
       }
       if (page.length < MOVE_PAGE) return moved;
     }
+  }
+
+  /** Up to where the agent says that it has its messages; 0 = it never said, null = that cannot be read now. */
+  async #floorOf(agent: string): Promise<number | null> {
+    const { bus, subjects } = this.#parts;
+    const record = await bus.lastAtLeader(LEDGER_STREAM, subjects.idem(floorKey(agent)));
+    if (record === null) return 0;
+    if ('failed' in record) return null;
+    const floor = parse(record.data) as FloorRecord | null;
+    return floor?.kind === 'floor' && floor.agent === agent && Number.isSafeInteger(floor.seq) ? floor.seq : 0;
   }
 }

@@ -15,7 +15,7 @@ import { INBOX_STREAM, KEPT_STREAM, LEDGER_STREAM, TASK_STREAM } from '../../pro
 import { compileRange, parseVersion } from '../../proto/language/range.ts';
 import { parseTarget } from '../../proto/language/names.ts';
 import { encode } from '../push/json.ts';
-import { eventOf, type Kept, KEPT_KINDS, readKept } from './kept-entry.ts';
+import { claimHead, eventLine, eventOf, type Kept, KEPT_KINDS, readKept } from './kept-entry.ts';
 import type { MessageParts } from './parts.ts';
 import type { PoolDesk } from './pool-desk.ts';
 import { guessPool, poolFor } from './pool-guess.ts';
@@ -123,7 +123,7 @@ export class KeptDesk {
       if (kept.entry.kind === 'review' && envelope !== null && envelope.reply_to !== null) {
         const { bus, subjects, clock } = this.#parts;
         const event = eventOf(envelope, 'cancelled', Code.cancelled, 'dropped', `dropped by ${who}`, clock.wallMs());
-        const told = await bus.append(subjects.inbox(envelope.home, envelope.reply_to), line(event), {
+        const told = await bus.append(subjects.inbox(envelope.home, envelope.reply_to), eventLine(event), {
           stream: INBOX_STREAM,
           msgId: `${envelope.task_id}.cancelled`,
         });
@@ -182,7 +182,10 @@ export class KeptDesk {
     const record = await bus.lastAtLeader(LEDGER_STREAM, subjects.idem(id));
     if (record === null) return null;
     if ('failed' in record) return away(record.failed);
-    if (isDone(record.data))
+    const { state, leaseMs } = claimHead(record.data);
+    if (state === 'executing' && record.timestampMs + leaseMs > this.#parts.clock.wallMs())
+      return conflict('somebody works on this key at this moment: look again in some seconds');
+    if (state === 'done')
       return conflict(
         `its completion has been recorded since (ledger record ${id}): it is done, and must not be run again; drop the entry`,
       );
@@ -217,19 +220,4 @@ function away(why: string): { readonly kind: 'away'; readonly why: string } {
 
 function conflict(why: string): { readonly kind: 'conflict'; readonly why: string } {
   return { kind: 'conflict', why };
-}
-
-function line(value: unknown): Buffer {
-  return Buffer.from(`${JSON.stringify(value)}\n`, 'utf8');
-}
-
-/** The head of a claim says in what state it is. */
-function isDone(data: Buffer): boolean {
-  const at = data.indexOf(0x0a);
-  try {
-    const { state } = JSON.parse(data.toString('utf8', 0, at < 0 ? data.length : at)) as { readonly state?: unknown };
-    return state === 'done';
-  } catch {
-    return false;
-  }
 }

@@ -56,3 +56,32 @@ export function eventOf(envelope: Envelope, state: TaskState, code: number, caus
     trace_id: envelope.traceparent.split('-')[1] ?? '',
   };
 }
+
+/** A state as it lies in an inbox: without a result. */
+export function eventLine(event: TaskEvent): Buffer {
+  return Buffer.from(`${JSON.stringify(event)}\n`, 'utf8');
+}
+
+export interface ClaimHead {
+  /** executing, done, released or unknown; `unreadable` when it says nothing. */
+  readonly state: string;
+  /** How long an executing one holds from when it was stored, if it is not extended. */
+  readonly leaseMs: number;
+}
+
+/** What the head of a claim says. */
+export function claimHead(record: Buffer): ClaimHead {
+  const at = record.indexOf(NEWLINE);
+  try {
+    const head = JSON.parse(record.toString('utf8', 0, at < 0 ? record.length : at)) as {
+      readonly state?: unknown;
+      readonly lease_ms?: unknown;
+    };
+    return {
+      state: typeof head.state === 'string' ? head.state : 'unreadable',
+      leaseMs: typeof head.lease_ms === 'number' ? head.lease_ms : 0,
+    };
+  } catch {
+    return { state: 'unreadable', leaseMs: 0 };
+  }
+}

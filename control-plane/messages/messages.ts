@@ -7,13 +7,15 @@ import type { Timer } from '../../base/clock.ts';
 import type { BusSubscription } from '../../base/nats.ts';
 import type { PoolAnswer } from '../../proto/wire/messages.ts';
 import { REGISTRY_WIRE } from '../../proto/wire/registry.ts';
-import { TASK_STREAM } from '../../proto/wire/subjects.ts';
+import { KEPT_STREAM, TASK_STREAM } from '../../proto/wire/subjects.ts';
 import { encode, parse } from '../push/json.ts';
 import type { Change } from '../registry/change.ts';
+import { type Figures, figuresOf } from './figures.ts';
 import { InboxDesk } from './inbox-desk.ts';
 import { KeptDesk } from './kept-desk.ts';
 import { Notices } from './notices.ts';
 import type { MessageParts } from './parts.ts';
+import { ParkedDesk } from './parked-desk.ts';
 import { PoolDesk } from './pool-desk.ts';
 import { readPoolAsk } from './pool-request.ts';
 import { areThere, type MessageStreamsReady, readyMessageStreams } from './streams.ts';
@@ -21,7 +23,10 @@ import { TaskDesk } from './task-desk.ts';
 import { Waiting } from './waiting.ts';
 
 const SHARE_MS = 500;
-const CHECK_MS = 5_000;
+const CHECK_MS = 2_000;
+/** Where there are many pools, a look costs the server more. */
+const MANY_POOLS = 100;
+const MANY_CHECK_MS = 5_000;
 /** While something is not as it should be. */
 const RETRY_MS = 1_000;
 /** Every so many checks it is looked for pools that are forgotten. */
@@ -35,6 +40,7 @@ export class Messages {
   readonly pools: PoolDesk;
   readonly inboxes: InboxDesk;
   readonly kept: KeptDesk;
+  readonly parked: ParkedDesk;
   readonly waiting: Waiting;
   readonly notices: Notices | null;
   readonly #parts: MessageParts;
@@ -43,6 +49,7 @@ export class Messages {
   #isReady = false;
   #isClosed = false;
   #checks = 0;
+  #kept = -1;
   #whoWaits: (() => void)[] = [];
   #trouble = 'the streams for messages are being made';
   #warnings: readonly string[] = [];
@@ -52,6 +59,7 @@ export class Messages {
     this.pools = new PoolDesk(parts);
     this.inboxes = new InboxDesk(parts);
     this.kept = new KeptDesk(parts, this.pools);
+    this.parked = new ParkedDesk(parts, this.pools, this.kept);
     this.waiting = new Waiting(parts, this.pools);
     const tasks = new TaskDesk(parts, this.kept, this.pools);
     this.notices = parts.config.notices === null ? null : new Notices(parts, parts.config.notices);
@@ -71,6 +79,10 @@ export class Messages {
     if (this.notices !== null && this.notices.trouble !== '')
       warnings.push(`notices to operators do not get through: ${this.notices.trouble}`);
     return warnings;
+  }
+
+  get figures(): Figures {
+    return figuresOf(this.pools.book, this.pools.consumers.facts.values(), this.#kept);
   }
 
   /** The registry has changed. */
@@ -136,7 +148,8 @@ export class Messages {
     if (problem !== null && problem !== this.#trouble) this.#parts.logger.error(`messages: ${problem}`);
     this.#trouble = problem ?? '';
     this.#checks++;
-    this.#after(problem === null ? CHECK_MS : RETRY_MS, () => void this.#check());
+    const idleMs = this.pools.book.size > MANY_POOLS ? MANY_CHECK_MS : CHECK_MS;
+    this.#after(problem === null ? idleMs : RETRY_MS, () => void this.#check());
   }
 
   async #look(): Promise<string | null> {
@@ -151,6 +164,8 @@ export class Messages {
     }
     const pools = await this.pools.check();
     if (pools !== null || this.#isClosed) return pools;
+    const kept = await bus.stream(KEPT_STREAM);
+    this.#kept = kept === null || 'failed' in kept ? -1 : kept.messages;
     const isFirst = !this.#isReady;
     this.#isReady = true;
     this.#wake();

@@ -47,8 +47,11 @@ export class PoolConsumers {
     for (const { name } of this.#wanted(pool, partitions)) await this.#parts.bus.deleteConsumer(TASK_STREAM, name);
   }
 
-  /** Looks at what the server has, and puts it right; a sentence when it could not. */
-  async check(entries: Iterable<PoolEntry>, isBusy: (entry: PoolEntry) => boolean): Promise<string | null> {
+  /**
+   * Looks at what the server has, and puts it right; a sentence when it could not.
+   * @param isBusy whether consumers of a pool are being made or moved at this moment: they are left alone
+   */
+  async check(entries: Iterable<PoolEntry>, isBusy: (id: string) => boolean): Promise<string | null> {
     const { bus, logger } = this.#parts;
     const listed = await bus.consumers(TASK_STREAM);
     if ('failed' in listed) return listed.failed;
@@ -56,16 +59,16 @@ export class PoolConsumers {
     this.#facts = facts;
     const missing: ConsumerSpec[] = [];
     const wanted = new Set<string>();
-    const busy = new Set<string>();
     for (const entry of entries) {
-      if (isBusy(entry)) busy.add(entry.pool.id);
+      const { id } = entry.pool;
       for (const spec of this.#wanted(entry.pool, entry.partitions)) {
         wanted.add(spec.name);
-        if (!facts.has(spec.name) && !busy.has(entry.pool.id)) missing.push(spec);
+        if (!facts.has(spec.name) && !isBusy(id)) missing.push(spec);
       }
     }
-    const strays = [...facts.keys()].filter((name) => OURS.test(name) && !wanted.has(name) && !busy.has(name.slice(0, name.indexOf('_'))));
-    for (const name of strays) await bus.deleteConsumer(TASK_STREAM, name);
+    const strays = [...facts.keys()].filter((name) => OURS.test(name) && !wanted.has(name) && !isBusy(name.slice(0, name.indexOf('_'))));
+    // Somebody may have named the pool while the others were taken away.
+    for (const name of strays) if (!isBusy(name.slice(0, name.indexOf('_')))) await bus.deleteConsumer(TASK_STREAM, name);
     if (strays.length + missing.length > 0)
       logger.warn({ missing: missing.map(({ name }) => name), strays }, 'consumers of pools were not as they should be, and are put right');
     let problem: string | null = null;

@@ -11,7 +11,7 @@ import { REGISTRY_WIRE } from '../../proto/wire/registry.ts';
 import { Tail, TASK_STREAM } from '../../proto/wire/subjects.ts';
 import { PoolBook, type PoolEntry } from '../registry/pool-book.ts';
 import { assign, keepsOwnership } from '../registry/sticky.ts';
-import type { Change as Message } from '../push/writer.ts';
+import type { Change as Message, Written } from '../push/writer.ts';
 import type { MessageParts } from './parts.ts';
 import { PoolConsumers } from './pool-consumers.ts';
 import { readPool } from './pool-request.ts';
@@ -26,6 +26,8 @@ const RETRY_MS = 1_000;
 const MAX_WORK_BYTES = 786_432;
 /** So long after the first agent came, the others that start with it have come too, and partitions can be shared out. */
 const SETTLE_MS = 1_000;
+/** Pools that are made at a time. */
+const AT_ONCE = 16;
 /** A pool that nobody works on and nobody has named for so long may make room for another one. */
 const UNUSED_MS = 1_800_000;
 
@@ -40,6 +42,14 @@ export class PoolDesk {
   readonly #moving = new Set<PoolEntry>();
   /** `<pool>/<index>` to the sidecar that has it: an owner who moves house is another one as far as fencing goes. */
   readonly #hosts = new Map<string, string>();
+  #atWork = 0;
+  readonly #waiting: (() => void)[] = [];
+  /** Pools to be written, with the write that takes them, and the one before it. */
+  readonly #unstored = new Set<PoolEntry>();
+  #storing: Promise<Written> | null = null;
+  #written: Promise<void> = Promise.resolve();
+  /** Capabilities whose agents have changed since the book was last brought up to date. */
+  #touched = new Set<string>();
   #timer: Timer | null = null;
   #isClosed = false;
 
@@ -57,8 +67,16 @@ export class PoolDesk {
   }
 
   changed(capabilities: Iterable<string>): void {
-    this.book.touch(capabilities, this.#parts.clock.now());
+    for (const name of capabilities) this.#touched.add(name);
     this.#flushIn(FLUSH_MS);
+  }
+
+  /** What has changed is worked out when it is needed, so that a crowd that registers costs once and not once each. */
+  #settle(): void {
+    if (this.#touched.size === 0) return;
+    const touched = this.#touched;
+    this.#touched = new Set();
+    this.book.touch(touched, this.#parts.clock.now());
   }
 
   close(): void {
@@ -75,10 +93,22 @@ export class PoolDesk {
     if (known !== undefined && this.#ready.has(pool.id)) return OK;
     let making = this.#making.get(pool.id);
     if (making === undefined) {
-      making = this.#make(pool).finally(() => this.#making.delete(pool.id));
+      making = this.#inTurn(pool).finally(() => this.#making.delete(pool.id));
       this.#making.set(pool.id, making);
     }
     return making;
+  }
+
+  /** Some at a time: the server makes consumers one after another, and a request that waits behind hundreds runs out. */
+  async #inTurn(pool: Pool): Promise<PoolAnswer> {
+    if (this.#atWork >= AT_ONCE) await new Promise<void>((turn) => this.#waiting.push(turn));
+    this.#atWork++;
+    try {
+      return this.#isClosed ? refused('this replica leads no longer') : await this.#make(pool);
+    } finally {
+      this.#atWork--;
+      this.#waiting.shift()?.();
+    }
   }
 
   async #make(pool: Pool): Promise<PoolAnswer> {
@@ -91,21 +121,19 @@ export class PoolDesk {
     if (problem !== null) return refused(`the consumers of ${poolWords(pool)} cannot be made: ${problem}`);
     if (this.#isClosed) return refused('this replica leads no longer');
     const isNew = this.book.get(pool.id) === undefined;
+    // Others were made meanwhile; the consumers are taken away by the next check.
+    if (isNew && this.book.size >= config.pools) return refused('there are as many pools as are kept (control_plane.messages.pools)');
     const entry = this.book.add(pool, [], clock.now());
     if (isNew) logger.info({ pool: pool.id, agents: entry.agents.length }, `a new pool: ${poolWords(pool)}`);
-    const dirty = this.book.takeDirty();
-    const written = await this.#parts.write([this.#poolMessage(entry), ...this.#workMessages(dirty)]);
-    if (!written.ok) {
-      this.book.markDirty(dirty);
-      this.#flushIn(RETRY_MS);
-      return refused(`not written: ${written.why}; ask again`);
-    }
+    const written = await this.#store(entry);
+    if (!written.ok) return refused(`not written: ${written.why}; ask again`);
     this.#ready.add(pool.id);
     return OK;
   }
 
   /** Gives up the pool that has been unused for longest. */
   async #makeRoom(): Promise<boolean> {
+    this.#settle();
     const { bus, clock, subjects, logger } = this.#parts;
     const unused = [...this.book.all()]
       .filter((entry) => entry.workers.size === 0 && clock.now() - entry.usedAt > UNUSED_MS)
@@ -130,7 +158,10 @@ export class PoolDesk {
 
   /** What the server lost is made anew. A sentence when it could not be. */
   async check(): Promise<string | null> {
-    const problem = await this.consumers.check(this.book.all(), (entry) => this.#moving.has(entry) || this.#making.has(entry.pool.id));
+    const problem = await this.consumers.check(this.book.all(), (id) => {
+      const entry = this.book.get(id);
+      return this.#making.has(id) || (entry !== undefined && this.#moving.has(entry));
+    });
     if (problem === null) for (const { pool } of this.book.all()) this.#ready.add(pool.id);
     return problem;
   }
@@ -145,7 +176,9 @@ export class PoolDesk {
   /** Gives owners to partitions that have none any more. Called now and then. */
   async share(): Promise<void> {
     if (this.#parts.isHeld()) return;
-    await Promise.all([...this.book.all()].map((entry) => (entry.pool.sticky && !this.#moving.has(entry) ? this.#shareOne(entry) : null)));
+    this.#settle();
+    const sticky = [...this.book.all()].filter((entry) => entry.pool.sticky && !this.#moving.has(entry));
+    await Promise.all(sticky.map((entry) => this.#shareOne(entry)));
   }
 
   async #shareOne(entry: PoolEntry): Promise<void> {
@@ -169,11 +202,8 @@ export class PoolDesk {
     if (!isMoved) return;
     const owners = entry.partitions.map(({ owner }) => owner);
     this.#parts.logger.info({ pool: entry.pool.id, owners }, `partitions of ${poolWords(entry.pool)} have owners`);
-    const dirty = this.book.takeDirty();
-    const written = await this.#parts.write([this.#poolMessage(entry), ...this.#workMessages(dirty)]);
-    if (written.ok) return;
-    this.book.markDirty(dirty);
-    this.#flushIn(RETRY_MS);
+    this.#settle();
+    await this.#store(entry);
   }
 
   #movesOf(entry: PoolEntry): { readonly index: number; readonly owner: string }[] {
@@ -221,6 +251,33 @@ export class PoolDesk {
     this.#flushIn(0);
   }
 
+  /**
+   * Writes a pool, and the work that follows from it. What comes while something is being written goes out together after it:
+   * a work message holds all pools of a sidecar, and a crowd of new ones would write it once for each.
+   */
+  #store(entry: PoolEntry): Promise<Written> {
+    this.#unstored.add(entry);
+    this.#storing ??= this.#written.then(() => this.#storeAll());
+    return this.#storing;
+  }
+
+  async #storeAll(): Promise<Written> {
+    this.#storing = null;
+    const entries = [...this.#unstored];
+    this.#unstored.clear();
+    this.#settle();
+    const dirty = this.book.takeDirty();
+    const writing = this.#parts.write([...entries.map((entry) => this.#poolMessage(entry)), ...this.#workMessages(dirty)]);
+    this.#written = writing.then(ignored);
+    const written = await writing;
+    if (!written.ok) {
+      this.book.markDirty(dirty);
+      for (const entry of entries) this.#unstored.add(entry);
+      this.#flushIn(RETRY_MS);
+    }
+    return written;
+  }
+
   #flushIn(delayMs: number): void {
     if (this.#isClosed) return;
     this.#timer ??= this.#parts.clock.after(delayMs, () => {
@@ -231,6 +288,8 @@ export class PoolDesk {
 
   async #flush(): Promise<void> {
     if (this.#parts.isHeld()) return this.#flushIn(RETRY_MS);
+    if (this.#unstored.size > 0) return void (await this.#store([...this.#unstored][0] as PoolEntry));
+    this.#settle();
     const dirty = this.book.takeDirty();
     const messages = this.#workMessages(dirty);
     if (messages.length === 0) return;
@@ -271,6 +330,8 @@ export class PoolDesk {
     return text;
   }
 }
+
+function ignored(): void {}
 
 const OK: PoolAnswer = Object.freeze({ wire: REGISTRY_WIRE, ok: true, why: '' });
 

@@ -1,14 +1,14 @@
 /** A pool as a sidecar names it, judged before it gets consumers: every part well-formed, and its id the one that follows from them. */
 import { isAgentId, isAgentSegment, isCapabilityName, tagKeyProblem, tagValueProblem } from '../../proto/language/names.ts';
 import { exactVersionProblem } from '../../proto/language/range.ts';
-import type { Pool } from '../../proto/wire/messages.ts';
+import type { Pool, PoolAsk } from '../../proto/wire/messages.ts';
 import { poolId } from '../../proto/wire/pool.ts';
 import { REGISTRY_WIRE } from '../../proto/wire/registry.ts';
 
 const MAX_TAGS = 32;
 const SIDECAR = /^[a-z0-9][a-z0-9_-]{0,62}$/;
 
-export function readPoolAsk(json: unknown): { readonly sidecar: string; readonly pool: Pool } | { readonly problem: string } {
+export function readPoolAsk(json: unknown): Pick<PoolAsk, 'sidecar' | 'pool'> | { readonly problem: string } {
   if (!isMap(json)) return { problem: 'the request is not a JSON object' };
   if (json['wire'] !== REGISTRY_WIRE)
     return { problem: `it speaks version ${String(json['wire']).slice(0, 20)} of the wire, this is version ${REGISTRY_WIRE}` };
@@ -45,8 +45,8 @@ export function readPool(value: unknown): { readonly pool: Pool } | { readonly p
   const parts = {
     capability,
     version: version as string | null,
-    role: role as string | null,
-    agent: agent as string | null,
+    role,
+    agent,
     tags: sorted,
     sticky,
   };

@@ -35,12 +35,18 @@ export function presenceOf(state: RegistryState, agent: string): Presence {
   return { kind: 'offline', why: entry.offline.why, sinceMs: entry.offline.sinceMs };
 }
 
-/** Sidecars at which an agent is at home: where it is hosted, first; then those through which it calls. Those that said goodbye do not count. */
+/**
+ * Sidecars at which an agent is at home: where it is hosted; when it is hosted nowhere, those through which it calls and that
+ * are heard. An agent that dials in moves between gateways that all know its name: the one that hosts it now counts alone.
+ */
 export function homesOf(state: RegistryState, agent: string): string[] {
+  const hosts: string[] = [];
+  for (const entry of state.byAgent.get(agent) ?? []) if (entry.isOnline && entry.record.via !== null) hosts.push(entry.sidecar.name);
+  if (hosts.length > 0) return hosts;
+  const since = state.clock.now() - state.times.offlineMs;
   const homes: string[] = [];
-  for (const entry of state.byAgent.get(agent) ?? []) if (entry.isOnline && entry.record.via !== null) homes.push(entry.sidecar.name);
   for (const sidecar of state.sidecars.values())
-    if (sidecar.leftAt === null && sidecar.callers.includes(agent) && !homes.includes(sidecar.name)) homes.push(sidecar.name);
+    if (sidecar.leftAt === null && sidecar.lastSignAt() > since && sidecar.callers.includes(agent)) homes.push(sidecar.name);
   return homes;
 }
 

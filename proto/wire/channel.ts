@@ -14,17 +14,28 @@
  *     reach.stream    Ask                                    {stream, status, content_type, headers}; then frames, the last is `end` or `error`
  *     reach.explain   Ask                                    what GET /v1/explain answers
  *     reach.cast      a message, as POST /v1/messages takes it  {task_id, power_id, durable, state, capability, version, lane, rule, trace_id}
- *     reach.resume                                           error -32006 (7001) until there are messages
+ *     reach.resume    {from?}                                {from, floor}; then `reach.message`. Without `from`: after what is acknowledged
+ *     reach.ack       {seq}                                  {floor}: everything up to `seq` has been taken; also as a notification
+ *     reach.done      {task_id, status?, payload | payload_base64?, content_type?}  {task_id, outcome}: how work has ended that was taken with 202
+ *     reach.extend    {task_id}                              {task_id, left_ms}: it takes longer
  *     reach.cancel    {id} or {stream}                       notification: nobody waits for it any more
  *
  *     sidecar → agent                                        answer
  *     reach.invoke    Ask, with `version`; id: a number      {payload | payload_base64, status?, content_type?, headers?}, or an error
  *     reach.cancel    {id}                                   notification
+ *     reach.message   {seq, kind, task_id, …, data}          notification: the next entry of the agent's inbox
+ *     reach.messages_end {why}                               notification: no more of them; `replaced`: the agent reads elsewhere, `closing`: this sidecar stops
  *     reach.goodbye   {grace_ms}                             notification: this sidecar stops; what is under way may end within that time
  *
  * Calls are sent to an agent from its hello on, so that it is never called before it listens; `serve: false` says that this
  * connection only calls: it takes nobody's place and gets no calls. Calling needs no hello. `offers` is what the table has
  * this agent for on a channel now, as `name@version`: what is not in it, nobody will call.
+ *
+ * An inbox is read from a position on: `resume_from` of the hello or `reach.resume`, the `seq` behind the last one that was
+ * seen, or "floor". Positions rise and have gaps. A hello that cannot resume says so in `resume` ({from: null, why, reason,
+ * available_from}) and is a hello all the same; `reach.resume` answers an error whose `data` has `inbox: {why, from}`. `why`:
+ * `gone` (older than what is kept), `ahead` (there has been nothing there), `invalid`, `unreachable`. One connection of an
+ * agent reads at a time, the last that asked. Entries come as fast as the agent reads; none is skipped.
  *
  * An agent that fails a call answers with an error; `data` may hold {status, payload | payload_base64, content_type,
  * headers}: status 400 … 599 (default 500) and the body of the answer as HTTP would have them. Without a payload the error
@@ -47,6 +58,11 @@ export const ChannelMethod = {
   explain: 'reach.explain',
   cast: 'reach.cast',
   resume: 'reach.resume',
+  ack: 'reach.ack',
+  done: 'reach.done',
+  extend: 'reach.extend',
+  message: 'reach.message',
+  messagesEnd: 'reach.messages_end',
   cancel: 'reach.cancel',
   head: 'reach.head',
   goodbye: 'reach.goodbye',

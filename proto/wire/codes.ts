@@ -202,7 +202,15 @@ export const CODES: readonly CodeEntry[] = Object.freeze([
     'The provider has its full number of calls in flight; this one never started.',
     'Repeat a little later; more providers help.',
   ),
-  row('rate_limited', 429, -32003, 8, true, 'Too many in too little time.', 'Wait for the time in `Retry-After`.'),
+  row(
+    'rate_limited',
+    429,
+    -32003,
+    8,
+    true,
+    'Too many in too little time.',
+    'Wait for the time in `Retry-After`, or have the rate raised (for messages: `messages.rates`).',
+  ),
   row(
     'retry_budget_spent',
     503,
@@ -281,7 +289,15 @@ export const CODES: readonly CodeEntry[] = Object.freeze([
     'The agent itself answered with an error; it is passed through.',
     "The data is the agent's own answer.",
   ),
-  row('delivery_unavailable', 503, -32006, 14, true, 'A durable message cannot be accepted now.', 'Repeat later; nothing was accepted.'),
+  row(
+    'delivery_unavailable',
+    503,
+    -32006,
+    14,
+    true,
+    'A durable message cannot be accepted now: NATS and the disk are away, or the queue is full.',
+    'Repeat later, with the same key; nothing was accepted, unless the detail says that it is in doubt.',
+  ),
   row(
     'dead_lettered',
     500,

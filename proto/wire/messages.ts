@@ -140,6 +140,17 @@ export interface InboxMessage
   readonly kind: 'message';
 }
 
+/**
+ * Up to where an agent has acknowledged its inbox. One record an agent in AR_IDEM (`floorKey`), whichever sidecar it is at home
+ * with; gone after as long as the inbox keeps its messages, when nothing that it covers is left.
+ */
+export interface FloorRecord {
+  readonly wire: number;
+  readonly kind: 'floor';
+  readonly agent: string;
+  readonly seq: number;
+}
+
 /** Why a message is kept for people. */
 export type KeptKind = 'dead' | 'in_doubt' | 'review';
 

@@ -163,6 +163,7 @@ export const Failure = new MessageType<Failure>('agentreach.v1.Failure');
 export const CastRequest = new MessageType<InvokeRequest>('agentreach.v1.CastRequest');
 export const CastReply = new MessageType<CastReply>('agentreach.v1.CastReply');
 export const StreamReply = new MessageType<StreamReply>('agentreach.v1.StreamReply');
+export const ChannelMessage = new MessageType<{ readonly text: string; readonly binary: Uint8Array }>('agentreach.v1.ChannelMessage');
 export const ExplainReply = new MessageType<{ readonly explanation: object }>('agentreach.v1.ExplainReply');
 export const HealthRequest = new MessageType<{ readonly service: string }>('grpc.health.v1.HealthCheckRequest');
 export const HealthResponse = new MessageType<{ readonly status: number }>('grpc.health.v1.HealthCheckResponse');

@@ -23,6 +23,12 @@ export function refusedText(code: Code, detail: string): Extract<Submitted, { ok
 
 /** Submits, whatever the way in; never rejects. @param read the submission, or the words of what is wrong with it. */
 export async function submitted(front: Front, read: Submission | string): Promise<Submitted> {
+  const came = await submit(front, read);
+  front.observation.metrics.messageSubmitted(came.ok ? came.durable : codeEntry(came.code).name);
+  return came;
+}
+
+async function submit(front: Front, read: Submission | string): Promise<Submitted> {
   if (typeof read === 'string') return refusedText(Code.invalid_request, read);
   if (front.send === null) return refusedText(Code.delivery_unavailable, NO_MESSAGES);
   try {
@@ -78,5 +84,12 @@ function answer(front: Front, response: ServerResponse, principal: Principal, ca
 
 /** Limit, what is left of it, and in how many seconds it is whole again. */
 function pushRate(head: string[], { limit, remaining, resetMs }: Rate): void {
-  head.push('ratelimit-limit', String(limit), 'ratelimit-remaining', String(remaining), 'ratelimit-reset', String(Math.ceil(resetMs / 1_000)));
+  head.push(
+    'ratelimit-limit',
+    String(limit),
+    'ratelimit-remaining',
+    String(remaining),
+    'ratelimit-reset',
+    String(Math.ceil(resetMs / 1_000)),
+  );
 }

@@ -70,8 +70,9 @@ export class Front {
   inbox: InboxDoor | null = null;
   /** Tasks in the hands of agents here; null = standalone: none are handed out. */
   work: WorkDoor | null = null;
-  /** No new calls are taken: the process is about to stop. */
-  draining = false;
+  /** Requests that only wait for something to happen: they are answered as it stands when the process is about to stop. */
+  readonly waiting = new Set<{ cancel(): void }>();
+  #draining = false;
 
   constructor(engine: Engine, table: TableView, observation: Observation, pipeline: Pipeline, registry: RegistryDoor | null = null) {
     this.engine = engine;
@@ -79,6 +80,16 @@ export class Front {
     this.observation = observation;
     this.pipeline = pipeline;
     this.registry = registry;
+  }
+
+  /** No new calls are taken: the process is about to stop. */
+  get draining(): boolean {
+    return this.#draining;
+  }
+
+  set draining(draining: boolean) {
+    this.#draining = draining;
+    if (draining) for (const each of this.waiting) each.cancel();
   }
 
   /** A call can succeed. */

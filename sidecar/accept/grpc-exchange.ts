@@ -127,6 +127,11 @@ export class Exchange {
     return this.#isOver || this.stream.destroyed || this.stream.closed;
   }
 
+  /** The headers of the answer go before there is anything to say. */
+  begin(): void {
+    if (!this.#isGone) this.#openHead();
+  }
+
   /** Sends a message; false = wait for `onDrain`. */
   send(message: Uint8Array): boolean {
     if (this.#isGone) return true;

@@ -3,7 +3,11 @@
  * gRPC itself is read here and goes no further. Reads no policy: stages read the headers they know by name.
  */
 import { Header } from '../../proto/wire/headers.ts';
-import { CastRequest as CastMessage, InvokeRequest as Message, type InvokeRequest as MessageFields } from '../../proto/wire/reach-messages.ts';
+import {
+  CastRequest as CastMessage,
+  InvokeRequest as Message,
+  type InvokeRequest as MessageFields,
+} from '../../proto/wire/reach-messages.ts';
 import { readTraceContext } from '../../proto/wire/trace-context.ts';
 import { Call } from '../call/call.ts';
 import { NO_BODY } from '../call/reply.ts';

@@ -21,12 +21,14 @@ import { type Refusal, refusal } from '../../base/host-guard.ts';
 import type { Listen } from '../../proto/language/process-shapes.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import type { GrpcConfig } from '../config.ts';
+import type { AllChannels } from './channel/all-channels.ts';
 import type { Front } from './front.ts';
 import { Backlog } from './grpc-backlog.ts';
 import { cast } from './grpc-cast.ts';
+import { GrpcChannel } from './grpc-channel.ts';
 import { Exchange, isGrpc, type Taker } from './grpc-exchange.ts';
 import { check, watch } from './grpc-health.ts';
-import { explain, invoke, notNow } from './grpc-invoke.ts';
+import { explain, invoke } from './grpc-invoke.ts';
 import { reflect } from './grpc-reflection.ts';
 import { refusalTrailers, Status } from './grpc-status.ts';
 import { invokeStream } from './grpc-stream.ts';
@@ -56,7 +58,7 @@ const SERVICE = 'agentreach.v1.Reach';
 const SERVICES: ReadonlySet<string> = new Set([SERVICE]);
 const BROWSER = refusal(403, 'origin', 'this port is for gRPC clients; requests of web pages are refused');
 const ONE_MESSAGE = 'this method takes exactly one message';
-const NO_MESSAGES = 'this sidecar keeps no messages yet';
+const CHANNEL = `/${SERVICE}/Channel`;
 
 type Method = (exchange: Exchange, message: Buffer) => void;
 
@@ -104,17 +106,13 @@ const METHODS: ReadonlyMap<string, { readonly method: Method; readonly each: boo
     [`/${SERVICE}/InvokeStream`]: { method: (exchange: Exchange, message: Buffer) => void invokeStream(exchange, message), each: false },
     [`/${SERVICE}/Explain`]: { method: explain, each: false },
     [`/${SERVICE}/Cast`]: { method: (exchange: Exchange, message: Buffer) => void cast(exchange, message), each: false },
-    [`/${SERVICE}/Channel`]: { method: keepsNoMessages, each: true },
+    [CHANNEL]: { method: ignore, each: true },
     '/grpc.health.v1.Health/Check': { method: (exchange: Exchange, message: Buffer) => check(exchange, message, SERVICES), each: false },
     '/grpc.health.v1.Health/Watch': { method: (exchange: Exchange, message: Buffer) => watch(exchange, message, SERVICES), each: false },
     '/grpc.reflection.v1.ServerReflection/ServerReflectionInfo': { method: reflect, each: true },
     '/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo': { method: reflect, each: true },
   }),
 );
-
-function keepsNoMessages(exchange: Exchange): void {
-  if (!notNow(exchange)) exchange.refuse(Code.delivery_unavailable, NO_MESSAGES);
-}
 
 interface Connection {
   readonly socket: Socket;
@@ -124,6 +122,8 @@ interface Connection {
 /** The open port. */
 export class GrpcPort {
   readonly #front: Front;
+  /** null = no agent can dial in here. */
+  readonly #channels: AllChannels | null;
   readonly #guard: LocalGuard;
   readonly #server: Http2Server;
   readonly #sockets = new Set<Socket>();
@@ -136,8 +136,9 @@ export class GrpcPort {
   #address: Listen;
   #whenEmpty: (() => void) | null = null;
 
-  constructor(front: Front, config: GrpcConfig) {
+  constructor(front: Front, config: GrpcConfig, channels: AllChannels | null) {
     this.#front = front;
+    this.#channels = channels;
     this.#address = config.listen;
     this.#guard = new LocalGuard(front.engine.config.allowedHosts);
     const { limits } = front.engine.config;
@@ -189,6 +190,10 @@ export class GrpcPort {
     const closed = new Promise<void>((done) => this.#server.close(() => done()));
     for (const exchange of this.#lasting) {
       const { work } = exchange;
+      if (work instanceof GrpcChannel) {
+        work.leave(graceMs);
+        continue;
+      }
       exchange.refuse(Code.blocked_by_operator, 'this sidecar is stopping');
       work?.cancel();
     }
@@ -272,7 +277,8 @@ export class GrpcPort {
       return;
     }
     const { method, each } = found;
-    const taker = backlog.isFull ? NOBODY : each ? new Each(method) : new One(method);
+    const channel = path === CHANNEL ? new GrpcChannel() : null;
+    const taker = backlog.isFull ? NOBODY : (channel ?? (each ? new Each(method) : new One(method)));
     const exchange = new Exchange(this.#front, stream, rawHeaders, taker, { slow: each, backlog });
     if (taker === NOBODY) {
       metrics.requestRefused('unsent');
@@ -280,8 +286,7 @@ export class GrpcPort {
       return;
     }
     if (each || path === '/grpc.health.v1.Health/Watch') this.#last(exchange);
-    // Nothing is to be heard first: the channel is not served at all.
-    if (path === `/${SERVICE}/Channel`) keepsNoMessages(exchange);
+    channel?.open(this.#channels, exchange);
   }
 
   #last(exchange: Exchange): void {
@@ -350,6 +355,6 @@ class Liveness {
   }
 }
 
-export function grpcPort(front: Front, config: GrpcConfig): GrpcPort {
-  return new GrpcPort(front, config);
+export function grpcPort(front: Front, config: GrpcConfig, channels: AllChannels | null = null): GrpcPort {
+  return new GrpcPort(front, config, channels);
 }

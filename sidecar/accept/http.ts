@@ -9,12 +9,14 @@ import type { AllChannels } from './channel/all-channels.ts';
 import { offerChannel, Upgrades } from './channel/upgrade.ts';
 import type { Front } from './front.ts';
 import { LocalGuard } from './guard.ts';
+import { acknowledge, inbox } from './inbox.ts';
 import { invoke, notNow } from './invoke.ts';
 import { rpc, RPC_PATH } from './json-rpc.ts';
 import { openApi } from './openapi.ts';
 import { capabilities, explain, health, json, metrics, ready } from './pages.ts';
 import { intercept, refuseTunnel } from './proxy.ts';
 import { isProxied, ProxyGuard } from './proxy-guard.ts';
+import { resetRate, setRate } from './rates.ts';
 import { targetAfter } from './request.ts';
 import { Port } from './server.ts';
 import { stream } from './stream.ts';
@@ -25,7 +27,9 @@ const STREAM = '/v1/stream/';
 const EXPLAIN = '/v1/explain/';
 const CAST = '/v1/cast/';
 const TASK = '/v1/tasks/:task';
+const INBOX = '/v1/inbox';
 const AGENTS = '/v1/agents';
+const RATE = '/v1/rates/:agent';
 
 type Handler = (request: FastifyRequest, reply: FastifyReply) => void;
 
@@ -86,6 +90,14 @@ export function httpPort(front: Front, channels: AllChannels | null = null): Por
     `${TASK}/extend`,
     page((request, reply) => extendTask(front, request.raw, reply.raw, taskIn(request))),
   );
+  app.get(
+    INBOX,
+    page((request, reply) => void guarded(front, reply, inbox(front, request.raw, reply.raw))),
+  );
+  app.post(
+    `${INBOX}/ack`,
+    page((request, reply) => void guarded(front, reply, acknowledge(front, request.raw, reply.raw, request.body))),
+  );
   app.post(
     RPC_PATH,
     page((request, reply) => void guarded(front, reply, rpc(front, request.raw, reply.raw, request.body))),
@@ -112,6 +124,14 @@ export function httpPort(front: Front, channels: AllChannels | null = null): Por
       reply.raw.setHeader('upgrade', 'websocket');
       refuse(reply.raw, Code.invalid_request, 426, 'here a WebSocket is opened, and this request does not ask for one', 'close');
     }),
+  );
+  app.put(
+    RATE,
+    page((request, reply) => setRate(front, request.raw, reply.raw, agentIn(request), request.body)),
+  );
+  app.delete(
+    RATE,
+    page((request, reply) => resetRate(front, request.raw, reply.raw, agentIn(request))),
   );
   app.get(
     AGENTS,

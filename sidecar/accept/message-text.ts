@@ -29,7 +29,18 @@ const FLAGS: ReadonlyMap<string, string> = new Map([
   ['retryable', Header.retryable],
   ['best_effort', Header.bestEffort],
 ]);
-const OTHERS: readonly string[] = ['target', 'capability', 'tags', 'custom_tags', 'deadline', 'expires', 'payload', 'payload_base64', 'content_type', 'headers'];
+const OTHERS: readonly string[] = [
+  'target',
+  'capability',
+  'tags',
+  'custom_tags',
+  'deadline',
+  'expires',
+  'payload',
+  'payload_base64',
+  'content_type',
+  'headers',
+];
 const KNOWN: readonly string[] = [...TEXTS.keys(), ...FLAGS.keys(), ...OTHERS];
 /** Ours to say, or the sidecar's alone. */
 const STAMPED: ReadonlySet<string> = new Set(['task_id', 'source', 'home', 'pool', 'lane', 'rule', 'version', 'accepted_at_ms', 'keyed']);
@@ -138,7 +149,8 @@ function field(name: string, value: Buffer, headers: Headers): string | null {
     // With its unit, or a number of milliseconds.
     const said = value[0] === QUOTE ? stringAt(value, 0, value.length) : null;
     const ms = Number(value.toString('latin1'));
-    if (said === null && !(Number.isSafeInteger(ms) && ms >= 0)) return 'expires must be a time with its unit such as "10m", or whole milliseconds';
+    if (said === null && !(Number.isSafeInteger(ms) && ms >= 0))
+      return 'expires must be a time with its unit such as "10m", or whole milliseconds';
     headers[Header.expires] = said ?? formatDuration(ms);
     return null;
   }

@@ -34,6 +34,7 @@ function document(): Json {
     security: [{ bearer: [] }],
     tags: [
       { name: 'calls', description: 'Reaching other agents' },
+      { name: 'messages', description: 'Durable messages: casts, tasks and what becomes of them' },
       { name: 'looking', description: 'What there is, and how it is doing' },
       { name: 'agents', description: 'Registering with the registry, where there is one' },
     ],
@@ -137,7 +138,7 @@ function paths(): Json {
     description:
       '`method` is a capability, an alias, or either with `@` and a range; `params` (an object or a list) is its payload, byte for byte, `null` when there are none. `result` is the Result, in raw mode only its data. ' +
       '`error.code` is one of the protocol, or the code of the table for this protocol; `error.data` is the problem document that HTTP would carry. The headers hold for every message of a batch; each is a call of its own before limits and ACL. ' +
-      'A notification (no `id`; `"id": null` is none) is carried out and not answered. A batch above `limits.batch` is refused whole. `reach.explain` with `{capability, payload?}` answers what `/v1/explain` does. Streams have no form here: use `/v1/stream`. ' +
+      'A notification (no `id`; `"id": null` is none) is a cast: a durable message, never answered; standalone it is carried out without a promise. A lone one that is not accepted has the status of its code and `Reach-Code`, without a body. `reach.cast` takes a message as `POST /v1/messages` does, and is answered. A batch above `limits.batch` is refused whole. `reach.explain` with `{capability, payload?}` answers what `/v1/explain` does. Streams have no form here: use `/v1/stream`. ' +
       'Only a request that is not about any message (no calls are taken now, events are wanted) has another status than 200 and 204; it carries an error with the id `null` all the same.',
     parameters: callParameters('Mode', 'ModeQuery', 'Explain').slice(1),
     requestBody: {
@@ -150,7 +151,7 @@ function paths(): Json {
       200: jsonAnswer('The answer, or those to a batch in the order of its messages; errors too.', {
         oneOf: [ref('schemas/RpcAnswer'), { type: 'array', items: ref('schemas/RpcAnswer') }],
       }),
-      204: { description: 'There were only notifications, and they have been carried out.' },
+      204: { description: 'There were only notifications; a lone one is durable.' },
       406: jsonAnswer('Only events would be accepted.', ref('schemas/RpcAnswer')),
       503: jsonAnswer('No calls are taken now.', ref('schemas/RpcAnswer')),
       default: ref('responses/Problem'),
@@ -173,6 +174,7 @@ function paths(): Json {
     '/v1/stream/{target}': { post: stream('stream', payload), get: stream('streamWithoutPayload', null) },
     '/v1/explain/{target}': { post: explain('explainWithPayload', payload), get: explain('explain', null) },
     '/rpc': { post: rpc },
+    ...messagePaths(payload),
     '/v1/capabilities': {
       get: {
         tags: ['looking'],
@@ -298,6 +300,177 @@ function paths(): Json {
   };
 }
 
+const CAST_PARAMETERS: readonly string[] = [
+  'Role',
+  'AgentHeader',
+  'MessageType',
+  'MessageTags',
+  'Priority',
+  'Retryable',
+  'Expires',
+  'DeadlineTotalMs',
+  'ReplyTo',
+  'InReplyTo',
+  'SequenceId',
+  'Affinity',
+  'Execution',
+  'IdempotencyKey',
+  'PowerId',
+  'BestEffort',
+  'Path',
+  'Traceparent',
+  'Tracestate',
+];
+
+function messagePaths(payload: Json): Json {
+  const rates = Object.fromEntries(
+    ['ratelimit-limit', 'ratelimit-remaining', 'ratelimit-reset'].map((name) => [name, ref(`headers/${name}`)]),
+  );
+  const accepted = {
+    202: {
+      ...jsonAnswer('It is durable, and where.', ref('schemas/Accepted')),
+      headers: { location: { description: 'The task.', schema: { type: 'string' } }, ...rates },
+    },
+    429: {
+      description: 'Above the rate of this agent (3004).',
+      headers: { 'retry-after': { schema: { type: 'integer' } }, ...rates },
+      content: content('application/problem+json', ref('schemas/Problem')),
+    },
+    default: ref('responses/Problem'),
+  };
+  const known = {
+    404: { description: 'Not known, or another agent’s.', content: content('application/problem+json', ref('schemas/Problem')) },
+  };
+  const parameters = [ref('parameters/Task')];
+  return {
+    '/v1/cast/{target}': {
+      post: {
+        tags: ['messages'],
+        operationId: 'cast',
+        summary: 'Hand over a durable message to whoever serves a capability.',
+        description:
+          'Answered when the message is durable: in the stream, or on this machine’s disk while NATS is away. What becomes of it stands at `GET /v1/tasks/{task}` and in the sender’s inbox. A queue that is full, and NATS and disk away, are 7001: nothing was accepted, unless the detail says that it is in doubt.',
+        parameters: ['Target', ...CAST_PARAMETERS].map((name) => ref(`parameters/${name}`)),
+        requestBody: payload,
+        responses: accepted,
+      },
+    },
+    '/v1/messages': {
+      post: {
+        tags: ['messages'],
+        operationId: 'message',
+        summary: 'Hand over a durable message that says everything itself. It may address a role or an agent.',
+        description:
+          'The same as `/v1/cast`, as one JSON object. `source`, `task_id` and the like are stamped and cannot be said; a field that is not known is refused. The payload’s bytes are passed on unchanged.',
+        requestBody: { required: true, content: content('application/json', ref('schemas/Message')) },
+        responses: accepted,
+      },
+    },
+    '/v1/tasks/{task}': {
+      get: {
+        tags: ['messages'],
+        operationId: 'task',
+        summary: 'What became of a task: its state, its events, its result.',
+        description:
+          'With `Accept: text/event-stream` each change is an event `state` whose data is the task; the last one has `is_final: true`. A comment every 15 s says that the stream lives.',
+        parameters: [
+          ...parameters,
+          {
+            name: 'wait',
+            in: 'query',
+            required: false,
+            description: 'Answer when it has ended, or after this time with its unit, at most 60s.',
+            schema: { type: 'string' },
+            example: '10s',
+          },
+        ],
+        responses: {
+          200: {
+            description: 'The task.',
+            content: { ...content('application/json', ref('schemas/Task')), 'text/event-stream': { schema: { type: 'string' } } },
+          },
+          ...known,
+          default: ref('responses/Problem'),
+        },
+      },
+      delete: {
+        tags: ['messages'],
+        operationId: 'cancelTask',
+        summary: 'Call a task off.',
+        responses: {
+          200: jsonAnswer('It was stopped.', ref('schemas/TaskOutcome')),
+          202: jsonAnswer(
+            'Nobody has it yet: it is called off when somebody takes it, unless that happens in the same moment.',
+            ref('schemas/TaskOutcome'),
+          ),
+          ...known,
+          409: {
+            description: 'It has ended, or cannot be stopped any more.',
+            content: content('application/problem+json', ref('schemas/Problem')),
+          },
+          default: ref('responses/Problem'),
+        },
+        parameters,
+      },
+    },
+    '/v1/rates/{agent}': {
+      put: {
+        tags: ['messages'],
+        operationId: 'setRate',
+        summary: 'By the operator: another rate of messages for one agent, until this sidecar stops.',
+        parameters: [ref('parameters/Agent')],
+        requestBody: {
+          required: true,
+          content: content('application/json', {
+            type: 'object',
+            properties: { per_sec: { type: 'number', exclusiveMinimum: 0 }, burst: { type: 'integer', minimum: 1 } },
+            required: ['per_sec'],
+          }),
+        },
+        responses: { 200: jsonAnswer('The rate in force.', ref('schemas/AgentRate')), default: ref('responses/Problem') },
+      },
+      delete: {
+        tags: ['messages'],
+        operationId: 'resetRate',
+        summary: 'By the operator: the rate of the settings again.',
+        parameters: [ref('parameters/Agent')],
+        responses: { 200: jsonAnswer('The rate in force.', ref('schemas/AgentRate')), default: ref('responses/Problem') },
+      },
+    },
+    '/v1/tasks/{task}/done': {
+      post: {
+        tags: ['messages'],
+        operationId: 'taskDone',
+        summary: 'By the agent that has answered 202 to the work: how it ended. The body is the result.',
+        parameters: [...parameters, ref('parameters/Status')],
+        requestBody: payload,
+        responses: {
+          200: jsonAnswer('The result is durable.', ref('schemas/TaskOutcome')),
+          404: { description: 'The agent has no such task here.', content: content('application/problem+json', ref('schemas/Problem')) },
+          409: {
+            description: 'It took too long and is somebody else’s by now, in doubt, or has ended: the result is not taken.',
+            content: content('application/problem+json', ref('schemas/Problem')),
+          },
+          default: ref('responses/Problem'),
+        },
+      },
+    },
+    '/v1/tasks/{task}/extend': {
+      post: {
+        tags: ['messages'],
+        operationId: 'extendTask',
+        summary: 'By the agent that works on it: the time of the try begins anew.',
+        parameters,
+        responses: {
+          200: jsonAnswer('What is left.', { type: 'object', properties: { task_id: { type: 'string' }, left_ms: { type: 'integer' } } }),
+          404: { description: 'The agent has no such task here.', content: content('application/problem+json', ref('schemas/Problem')) },
+          default: ref('responses/Problem'),
+        },
+      },
+    },
+  };
+}
+
 function header(name: string, description: string, schema: Json, example?: unknown): Json {
   return { name, in: 'header', required: false, description, schema, ...(example === undefined ? {} : { example }) };
 }
@@ -341,6 +514,33 @@ function parameters(): Json {
     SequenceId: header(Header.sequenceId, "The sender's conversation; the key when no other is given.", text),
     Pin: header(Header.pin, 'The provider that is wanted, by agent id.', text, 'crm.order.a'),
     Tags: header(Header.tags, 'Only providers with these tags.', text, 'lang=en, tier=gold'),
+    Task: {
+      name: 'task',
+      in: 'path',
+      required: true,
+      description: 'The id of a task, as the answer to its submission says it.',
+      schema: { type: 'string', pattern: '^[a-z0-9]{8,40}$' },
+    },
+    Role: header(Header.role, 'Only workers of this role, or with a tag of this name.', text, 'retriever'),
+    AgentHeader: header(Header.agent, 'Only this agent.', text, 'crm.order.7f3a'),
+    MessageType: header(Header.messageType, '`task_request` when it is left out.', text, 'task_request'),
+    MessageTags: header(
+      Header.tags,
+      'Tags of the message: rules ask for them, and providers whose `target` names them get only what fits.',
+      text,
+      'lang=de, tenant=acme',
+    ),
+    Priority: header(Header.priority, 'The lane; a rule may decide otherwise.', { enum: ['high', 'normal', 'low'] }),
+    Retryable: header(Header.retryable, 'Whether a failed try may be followed by another.', { enum: ['true', 'false'] }),
+    Expires: header(Header.expires, 'When it is given up that nobody has begun, from acceptance, with its unit.', text, '10m'),
+    ReplyTo: header(Header.replyTo, 'Where result and states go.', { enum: ['inbox', 'none'] }),
+    InReplyTo: header(Header.inReplyTo, 'The id of the task that it belongs to.', text),
+    BestEffort: header(
+      Header.bestEffort,
+      '`1`: where nothing can be durable it is carried out at once as a call, and nothing is promised (`durable: none`).',
+      { enum: ['1', '0'] },
+    ),
+    Status: header(Header.status, 'The agent’s own status: 200 … 299 done (the default), 400 … 599 its error.', { type: 'integer' }),
     Execution: header(Header.execution, 'How often the work may run, for this call.', { enum: ['once', 'idempotent', 'keyed'] }),
     IdempotencyKey: header(Header.idempotencyKey, 'The same key with the same payload means the same work. Passed to the provider.', {
       type: 'string',
@@ -385,9 +585,13 @@ function rawHeaders(): Json {
 }
 
 function responseHeaders(): Json {
-  return Object.fromEntries(
-    Object.entries(RAW_HEADERS).map(([key, [, description]]) => [key, { description, schema: { type: 'string' } }]),
-  );
+  const raw = Object.entries(RAW_HEADERS).map(([key, [, description]]) => [key, { description, schema: { type: 'string' } }] as const);
+  const rate = {
+    'ratelimit-limit': { description: 'Messages at once.', schema: { type: 'integer' } },
+    'ratelimit-remaining': { description: 'What is left of them.', schema: { type: 'integer' } },
+    'ratelimit-reset': { description: 'Seconds until all are there again.', schema: { type: 'integer' } },
+  };
+  return { ...Object.fromEntries(raw), ...rate };
 }
 
 function responses(): Json {
@@ -556,6 +760,78 @@ function schemas(): Json {
         }),
       ),
     }),
+    Accepted: object({
+      task_id: text,
+      power_id: {
+        ...text,
+        description: 'The key of the work: the sender’s own, or the one that was minted. Use it when you submit the work again.',
+      },
+      durable: { enum: ['stream', 'local-disk', 'none'], description: 'none: no promise was asked for.' },
+      state: { enum: ['accepted', 'parked'], description: 'parked: nobody is there to work on it now, and it waits.' },
+      capability: text,
+      version: { ...textOrNull, description: 'null: a role or an agent is addressed.' },
+      lane: { enum: ['high', 'normal', 'low'] },
+      rule: { ...textOrNull, description: 'The rule that decided.' },
+      trace_id: text,
+    }),
+    Message: {
+      ...object(
+        {
+          target: {
+            oneOf: [text, object({ capability: text, role: text, agent: text }, [])],
+            description: 'A capability with or without a range, or an object; at least one of the three.',
+          },
+          capability: { ...text, description: 'Instead of target.' },
+          target_role: text,
+          target_agent: text,
+          message_type: text,
+          tags: { type: 'object', additionalProperties: text },
+          custom_tags: { type: 'object', additionalProperties: text, description: 'Another name of tags.' },
+          sequence_id: text,
+          priority: { enum: ['high', 'normal', 'low'] },
+          retryable: flag,
+          expires: { oneOf: [text, count], description: 'A time with its unit, or milliseconds.' },
+          deadline: { ...count, description: 'Working time of all tries, milliseconds.' },
+          reply_to: { enum: ['inbox', 'none'] },
+          in_reply_to: text,
+          power_id: text,
+          execution: { enum: ['once', 'idempotent', 'keyed'] },
+          affinity: text,
+          best_effort: flag,
+          payload: {},
+          payload_base64: text,
+          content_type: text,
+          headers: { type: 'object', additionalProperties: text },
+        },
+        [],
+      ),
+      additionalProperties: false,
+      examples: [{ target: { role: 'retriever' }, message_type: 'task_request', priority: 'high', payload: { query: 'late orders' } }],
+    },
+    Task: object({
+      task_id: text,
+      power_id: text,
+      capability: text,
+      state: { enum: ['accepted', 'waiting', 'received', 'done', 'failed', 'dead_lettered', 'in_doubt', 'expired', 'parked', 'cancelled'] },
+      is_final: flag,
+      lane: textOrNull,
+      accepted_at_ms: { type: ['integer', 'null'] },
+      received_at_ms: { type: ['integer', 'null'], description: 'When its worker had it.' },
+      by: { ...textOrNull, description: 'The agent that has it, or had it last.' },
+      version: textOrNull,
+      attempts: count,
+      code,
+      cause: textOrNull,
+      detail: textOrNull,
+      status: count,
+      replay: { ...flag, description: 'The result had been made before, for the same key.' },
+      trace_id: textOrNull,
+      events: list({ type: 'object' }),
+      content_type: textOrNull,
+      result: { description: 'As `data` of a Result; null = none, or none yet.' },
+    }),
+    AgentRate: object({ agent: text, limit: count, remaining: count }),
+    TaskOutcome: object({ task_id: text, outcome: text }),
     Health: object({
       status: { enum: ['ok', 'stale', 'starting', 'draining'] },
       sidecar: text,

@@ -58,7 +58,7 @@ export class Door {
     }
   }
 
-  /** A cast. Nobody waits for what comes of it, so without durable messages it is carried out without a promise. */
+  /** A cast. */
   async #notified({ method, params }: RpcNotification): Promise<null> {
     if (isReserved(method)) {
       if (method === 'reach.cast' && params !== null) await this.#submit((principal) => messageFrom(principal, params, this.#above));
@@ -69,16 +69,16 @@ export class Door {
     return null;
   }
 
-  /** Headers of the request without what is about the request itself. */
+  /** Standalone nothing can be durable, and who asks for no answer asks for no promise either. */
   get #above(): HeaderView {
     const { headers } = this.request;
-    return headers[Header.bestEffort] === undefined ? { ...headers, [Header.bestEffort]: '1' } : headers;
+    if (this.front.registry !== null || headers[Header.bestEffort] !== undefined) return headers;
+    return { ...headers, [Header.bestEffort]: '1' };
   }
 
   async #submit(read: (principal: Principal) => Submission | string): Promise<void> {
     const principal = this.front.engine.identities.caller(this.request.headers.authorization);
-    const came =
-      principal === null ? refusedText(Code.unauthenticated, NO_CREDENTIAL) : await submitted(this.front, read(principal));
+    const came = principal === null ? refusedText(Code.unauthenticated, NO_CREDENTIAL) : await submitted(this.front, read(principal));
     this.refusal = came.ok ? null : came;
   }
 
@@ -106,7 +106,9 @@ export class Door {
   #own(id: RpcId, { method, params }: RpcRequest): JsonBytes {
     if (method === 'reach.explain') return this.#explain(id, params);
     if (method === 'reach.stream') return rpcRefusal(id, RpcError.methodNotFound, NO_STREAM);
-    const known = method.startsWith('rpc.') ? 'names that begin with rpc. are reserved by JSON-RPC' : 'here are reach.explain and reach.cast';
+    const known = method.startsWith('rpc.')
+      ? 'names that begin with rpc. are reserved by JSON-RPC'
+      : 'here are reach.explain and reach.cast';
     return rpcRefusal(id, RpcError.methodNotFound, `there is no method ${JSON.stringify(method.slice(0, 80))}: ${known}`);
   }
 

@@ -55,7 +55,8 @@ export function submissionFrom(
   const inReplyTo = one(headers, Header.inReplyTo);
   if (inReplyTo !== null && !isTaskId(inReplyTo)) return `${Header.inReplyTo} must be the id of a task, not ${quote(inReplyTo)}`;
   const bestEffort = one(headers, Header.bestEffort);
-  if (bestEffort !== null && bestEffort !== '1' && bestEffort !== '0') return `${Header.bestEffort} must be 1 or 0, not ${quote(bestEffort)}`;
+  if (bestEffort !== null && bestEffort !== '1' && bestEffort !== '0')
+    return `${Header.bestEffort} must be 1 or 0, not ${quote(bestEffort)}`;
   return {
     principal,
     target,

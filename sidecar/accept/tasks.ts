@@ -134,14 +134,7 @@ function notKnown(response: ServerResponse): void {
 
 function writeTask(response: ServerResponse, view: TaskView): void {
   const text = taskText(view);
-  response.writeHead(200, [
-    'content-type',
-    JSON_TYPE,
-    'content-length',
-    String(Buffer.byteLength(text)),
-    'cache-control',
-    'no-store',
-  ]);
+  response.writeHead(200, ['content-type', JSON_TYPE, 'content-length', String(Buffer.byteLength(text)), 'cache-control', 'no-store']);
   response.end(text);
 }
 
@@ -156,7 +149,8 @@ async function ended(
   const waiting = new Waiting();
   const line = lineOf(request.socket);
   line.add(waiting);
-  const timer = front.engine.clock.after(waitMs, () => waiting.over());
+  front.waiting.add(waiting);
+  const timer = front.engine.clock.after(front.draining ? 0 : waitMs, () => waiting.over());
   const watching = await send.watch(principal, taskId, (view) => {
     waiting.last = view;
     if (FINAL_STATES.has(view.state)) waiting.over();
@@ -165,6 +159,7 @@ async function ended(
   watching?.close();
   timer.cancel();
   line.remove(waiting);
+  front.waiting.delete(waiting);
   // What was too large to be remembered is looked up.
   return waiting.last === null ? null : await send.task(principal, taskId);
 }
@@ -213,18 +208,20 @@ async function events(
   }
   const line = lineOf(request.socket);
   line.add(waiting);
+  // The port closes: the caller asks again, elsewhere or later.
+  if (front.draining) waiting.over();
+  front.waiting.add(waiting);
   let timer: Timer;
   const alive = (): void => {
     response.write(': keep-alive\n\n');
-    // The port closes: the caller asks again, elsewhere or later.
-    if (front.draining) waiting.over();
-    else timer = front.engine.clock.after(ALIVE_EVERY_MS, alive);
+    timer = front.engine.clock.after(ALIVE_EVERY_MS, alive);
   };
   timer = front.engine.clock.after(ALIVE_EVERY_MS, alive);
   await waiting.whenOver;
   timer.cancel();
   watching.close();
   line.remove(waiting);
+  front.waiting.delete(waiting);
   response.end();
 }
 

@@ -13,7 +13,8 @@ export function envelopeProblem(envelope: Envelope, capability: string): string 
   if (!isPositive(envelope.expires_ms) || !isPositive(envelope.timeout_ms)) return 'its times cannot be read';
   if (envelope.deadline_ms !== null && !isPositive(envelope.deadline_ms)) return 'its deadline cannot be read';
   if (envelope.sequence_id !== null && !isText(envelope.sequence_id)) return 'its sequence cannot be read';
-  if (typeof envelope.headers !== 'object' || envelope.headers === null || !Array.isArray(envelope.path)) return 'its headers or path cannot be read';
+  if (typeof envelope.headers !== 'object' || envelope.headers === null || !Array.isArray(envelope.path))
+    return 'its headers or path cannot be read';
   return typeof envelope.keyed === 'boolean' && typeof envelope.retryable === 'boolean' ? null : 'keyed or retryable is missing';
 }
 

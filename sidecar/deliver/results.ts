@@ -8,7 +8,7 @@ import type { Logger } from '../../base/log.ts';
 import type { Appended } from '../../base/pub-ack.ts';
 import type { Code } from '../../proto/wire/codes.ts';
 import type { Envelope } from '../../proto/wire/envelope.ts';
-import type { KeptEntry, KeptKind, TaskEvent, TaskState } from '../../proto/wire/messages.ts';
+import type { KeptEntry, TaskEvent, TaskState } from '../../proto/wire/messages.ts';
 import { MESSAGE_WIRE } from '../../proto/wire/envelope.ts';
 import { INBOX_STREAM, KEPT_STREAM, type Subjects } from '../../proto/wire/subjects.ts';
 import { NO_BODY } from '../call/reply.ts';
@@ -67,8 +67,11 @@ export class Results {
     this.#log = log;
   }
 
-  /** A final state with its result. Where nobody wants it, the home is told, and that is all. */
-  async final(envelope: Envelope, told: Told, body: Buffer): Promise<Stored> {
+  /**
+   * A final state with its result. Where nobody wants it, the home is told, and that is all.
+   * @param seq of the message in the queue: a task that is driven again may end in the same way again, and that is no repeat
+   */
+  async final(envelope: Envelope, told: Told, body: Buffer, seq: number): Promise<Stored> {
     if (envelope.reply_to === null) {
       this.note(envelope, told);
       return 'stored';
@@ -76,7 +79,8 @@ export class Results {
     const data = joined(this.#event(envelope, told), body);
     if (data.length + HEADER_BYTES > this.#post.maxPayload) return 'too_large';
     const subject = this.#subjects.inbox(envelope.home, envelope.reply_to);
-    return (await this.#store(subject, data, `${envelope.task_id}.${told.state}`, INBOX_STREAM)) ? 'stored' : 'not_stored';
+    const id = told.state === 'done' ? `${envelope.task_id}.done` : `${envelope.task_id}.${told.state}.${seq}`;
+    return (await this.#store(subject, data, id, INBOX_STREAM)) ? 'stored' : 'not_stored';
   }
 
   /** A state that is not final: may be lost, is never waited for. */
@@ -90,7 +94,7 @@ export class Results {
     const whole = joined(head, message);
     // The message was as large as can be: what people need most is kept all the same.
     const data = whole.length + HEADER_BYTES > this.#post.maxPayload ? joined(head, NO_BODY) : whole;
-    return await this.#store(this.#subjects.kept(entry.kind as KeptKind, entry.task_id), data, id, KEPT_STREAM);
+    return await this.#store(this.#subjects.kept(entry.kind, entry.task_id), data, id, KEPT_STREAM);
   }
 
   #event(envelope: Envelope, told: Told): string {
@@ -158,7 +162,8 @@ class Storing {
   }
 
   attempt(): void {
-    if (!this.#appender.send(this.#subject, this.#data, this.#options, (outcome) => this.#heard(outcome))) this.#later('it cannot be sent now');
+    if (!this.#appender.send(this.#subject, this.#data, this.#options, (outcome) => this.#heard(outcome)))
+      this.#later('it cannot be sent now');
   }
 
   #heard(outcome: Appended): void {

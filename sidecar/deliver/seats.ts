@@ -10,6 +10,9 @@ import type { ProviderHealth } from '../health/provider.ts';
 import type { Candidate, Snapshot } from '../table/snapshot.ts';
 import type { DeliverSettings } from './settings.ts';
 
+/** Where nobody has said how much an agent may have: what waits in the queue can still go to another one. */
+const WHERE_UNLIMITED = 16;
+
 /** The slots of one agent. */
 export class AgentSlots {
   readonly agentId: string;
@@ -18,16 +21,17 @@ export class AgentSlots {
   assigned = 0;
   /** Work that it goes on with after a 202. */
   goingOn = 0;
-  readonly #concurrency: number;
+  readonly #concurrency: number | null;
 
-  constructor(agentId: string, health: ProviderHealth, concurrency: number) {
+  constructor(agentId: string, health: ProviderHealth, concurrency: number | null) {
     this.agentId = agentId;
     this.health = health;
     this.#concurrency = concurrency;
   }
 
   get free(): number {
-    const limit = Math.min(this.health.limit, this.#concurrency);
+    const calls = this.health.limit === Number.POSITIVE_INFINITY ? WHERE_UNLIMITED : this.health.limit;
+    const limit = this.#concurrency === null ? calls : Math.min(calls, this.#concurrency);
     return limit - this.health.inFlight - this.assigned - this.goingOn;
   }
 }

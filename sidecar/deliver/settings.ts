@@ -1,7 +1,7 @@
 /** What delivery goes by. Every default has its reason; what an operator may change stands in the sidecar's settings too. */
 export interface DeliverSettings {
-  /** Messages at once for an agent whose calls are not limited: above it they wait in the queue, not in the agent. */
-  readonly concurrency: number;
+  /** Messages at once for an agent, calls counted, where that is less than its calls may be; null = it is not less. Above it they wait in the queue. */
+  readonly concurrency: number | null;
   /** Slots of each agent that only the high lane may take. For targets with long jobs; 0 = none. */
   readonly reserveHigh: number;
   /** Hand-overs before a message is kept as dead. */
@@ -30,7 +30,7 @@ export interface DeliverSettings {
 }
 
 export const DELIVER_DEFAULTS: DeliverSettings = Object.freeze({
-  concurrency: 16,
+  concurrency: null,
   reserveHigh: 0,
   maxTries: 7,
   firstPauseMs: 1_000,

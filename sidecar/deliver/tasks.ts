@@ -9,7 +9,7 @@ import type { Logger } from '../../base/log.ts';
 import type { Delivery } from '../../base/puller.ts';
 import type { Random } from '../../base/random.ts';
 import { Code } from '../../proto/wire/codes.ts';
-import { decodeEnvelope, MESSAGE_WIRE } from '../../proto/wire/envelope.ts';
+import { decodeEnvelope } from '../../proto/wire/envelope.ts';
 import type { KeptKind, TaskState, WorkPool } from '../../proto/wire/messages.ts';
 import type { Call } from '../call/call.ts';
 import { NO_BODY } from '../call/reply.ts';
@@ -28,6 +28,7 @@ import type { Queue } from './queue.ts';
 import type { Results, Told } from './results.ts';
 import { heldBy, type Seat } from './seats.ts';
 import { ServerTime } from './server-time.ts';
+import { keptEntry, mayHaveActed, toldOf, unreadableEntry } from './telling.ts';
 import type { DeliverSettings } from './settings.ts';
 import { addFailed, Tries } from './tries.ts';
 
@@ -179,14 +180,14 @@ export class Tasks {
 
   /** Null = it is ours to start. */
   async #claim(task: InHand): Promise<number | null> {
-    const { ledger, ledgerKey, settings, random } = this.#parts;
+    const { ledger, settings, random } = this.#parts;
     const { envelope, delivery, seat } = task;
     const key = envelope.keyed ? envelope.power_id : envelope.task_id;
     const isFirstUnrecorded =
       task.execution === 'idempotent' && !envelope.keyed && this.#tries.of(envelope.task_id)?.untried !== true && delivery.deliveries > 1;
     const claimed = await ledger.claim(
       {
-        id: ledgerKey(envelope.source, envelope.capability, key),
+        id: this.#parts.ledgerKey(envelope.source, envelope.capability, key),
         caller: envelope.source,
         capability: envelope.capability,
         version: seat.candidate.version.text,
@@ -213,10 +214,15 @@ export class Tasks {
       case 'done':
         return await this.#replay(task, claimed.result);
       case 'executing':
-        return Math.max(1, claimed.againInMs);
+        // A twin, or a worker that is not heard of: looked at again, without haste.
+        return pauseWhenBusy(claimed.againInMs, random.next(), settings);
       case 'in_doubt':
         task.tries = claimed.tries;
-        return await this.#inDoubt(task, `${claimed.worker === '' ? 'its worker' : claimed.worker} vanished after it got the task`, claimed.taskId === envelope.task_id);
+        return await this.#inDoubt(
+          task,
+          `${claimed.worker === '' ? 'its worker' : claimed.worker} vanished after it got the task`,
+          claimed.taskId === envelope.task_id,
+        );
       case 'reused':
         return await this.#finish(task, 'failed', Code.key_reused, claimed.why, null);
       case 'full':
@@ -371,7 +377,11 @@ export class Tasks {
     const state: TaskState = code === 0 && result.leftOutBytes === 0 ? 'done' : 'failed';
     const known = (result.leftOutBytes > 0 && code === 0 ? Code.response_too_large : code) as Code;
     const report = new Report(known, status, 'done', false, 0, detail, contentType, body);
-    return await this.#end(task, this.#told(task, state, known, '', detail, report, result.provider, result.version, true), body);
+    return await this.#end(
+      task,
+      toldOf(this.#parts.clock.wallMs(), task, state, known, '', detail, report, result.provider, result.version, true),
+      body,
+    );
   }
 
   async #expired(task: InHand): Promise<number> {
@@ -379,7 +389,7 @@ export class Tasks {
   }
 
   async #dead(task: InHand, report: Report): Promise<number> {
-    if (!(await this.#keep(task, 'dead', Code.dead_lettered, 'attempts_exhausted', report.detail))) return this.#notStored(task);
+    if (!(await this.#keep(task, 'dead', Code.dead_lettered, 'attempts_exhausted', report.detail))) return await this.#notStored(task);
     return await this.#finish(task, 'dead_lettered', Code.dead_lettered, report.detail, report, 'attempts_exhausted');
   }
 
@@ -390,7 +400,7 @@ export class Tasks {
       if (!(await claim.unknown(detail))) return this.#dropped(task);
       task.claim = null;
     }
-    if (isOwn && !(await this.#keep(task, 'in_doubt', Code.in_doubt, 'worker_vanished', detail))) return this.#notStored(task);
+    if (isOwn && !(await this.#keep(task, 'in_doubt', Code.in_doubt, 'worker_vanished', detail))) return await this.#notStored(task);
     const words = isOwn ? detail : `another task with the same key is in doubt: ${detail}`;
     return await this.#finish(task, 'in_doubt', Code.in_doubt, words, null, 'worker_vanished');
   }
@@ -402,7 +412,11 @@ export class Tasks {
     const had = task.tries > 0;
     const by = had ? agentId : '';
     const version = had ? task.seat.candidate.version.text : '';
-    return await this.#end(task, this.#told(task, state, code, cause, detail, isAnswer ? report : null, by, version, false), body);
+    return await this.#end(
+      task,
+      toldOf(this.#parts.clock.wallMs(), task, state, code, cause, detail, isAnswer ? report : null, by, version, false),
+      body,
+    );
   }
 
   /** Stored, acknowledged, and a key that it leaves is free again. */
@@ -411,17 +425,23 @@ export class Tasks {
     task.isEnding = true;
     this.ending++;
     this.#freeSeat(task);
-    let stored = await results.final(task.envelope, told, body);
+    let stored = await results.final(task.envelope, told, body, task.delivery.streamSeq);
     if (stored === 'too_large') {
       const detail = `it was carried out; its result of ${body.length} bytes is more than the bus takes, and is left out`;
-      const short: Told = { ...told, state: told.state === 'done' ? 'failed' : told.state, code: Code.response_too_large, detail, contentType: '' };
-      stored = await results.final(task.envelope, short, NO_BODY);
+      const short: Told = {
+        ...told,
+        state: told.state === 'done' ? 'failed' : told.state,
+        code: Code.response_too_large,
+        detail,
+        contentType: '',
+      };
+      stored = await results.final(task.envelope, short, NO_BODY, task.delivery.streamSeq);
     }
-    if (stored !== 'stored') return this.#notStored(task);
+    if (stored !== 'stored') return await this.#notStored(task);
     if (failpoint !== null) failpoint.pass('before_ack');
     for (let i = 0; i < CONFIRM_TRIES && !(await queue.end(task.delivery)); i++);
     // Last, so that a crash before it cannot make a second start of work that had begun.
-    if (told.state === 'cancelled' && task.handedAt >= 0 && task.claim !== null) await task.claim.unknown(told.detail);
+    if (mayHaveActed(task, told)) await this.#doubt(task, told.detail);
     else await this.#release(task, true);
     this.#count(told.state);
     this.#tries.forget(task.envelope.task_id);
@@ -444,14 +464,28 @@ export class Tasks {
     task.claim = null;
     task.reported = 'fenced';
     const { envelope, seat } = task;
-    this.#parts.log.warn({ task: envelope.task_id, agent: seat.slots.agentId }, 'what came of a task is not taken: it is not ours any more');
+    this.#parts.log.warn(
+      { task: envelope.task_id, agent: seat.slots.agentId },
+      'what came of a task is not taken: it is not ours any more',
+    );
     return OVER;
   }
 
-  #notStored(task: InHand): number {
+  /** It comes again; what its key says then must not make a second start of work that may be started once. */
+  async #notStored(task: InHand): Promise<number> {
     this.counts.notStored++;
     task.reported = 'unreachable';
+    if (task.execution === 'once' && task.handedAt >= 0) await this.#doubt(task, 'it failed, and that could not be told');
+    else await this.#release(task, true);
     return OVER;
+  }
+
+  async #doubt(task: InHand, detail: string): Promise<void> {
+    const { claim } = task;
+    if (claim === null) return;
+    task.claim = null;
+    claim.onLost = null;
+    await claim.unknown(detail);
   }
 
   #untried(task: InHand): void {
@@ -464,20 +498,7 @@ export class Tasks {
     this.counts.unreadable++;
     const id = `q${delivery.streamSeq}`;
     log.error({ subject: delivery.subject, seq: delivery.streamSeq, why }, 'a message cannot be read; it is kept as dead');
-    const entry = {
-      wire: MESSAGE_WIRE,
-      kind: 'dead' as const,
-      task_id: id,
-      capability: '',
-      source: '',
-      code: Code.dead_lettered,
-      cause: 'unreadable',
-      detail: why,
-      attempts: [],
-      since_ms: Math.round(clock.wallMs()),
-      rule: null,
-      subject: delivery.subject,
-    };
+    const entry = unreadableEntry(id, why, clock.wallMs());
     if (await results.keep(entry, delivery.data, `${id}.dead`)) await queue.end(delivery);
   }
 
@@ -504,21 +525,9 @@ export class Tasks {
 
   async #keep(task: InHand, kind: KeptKind, code: Code, cause: string, detail: string): Promise<boolean> {
     const { envelope, delivery } = task;
-    const entry = {
-      wire: MESSAGE_WIRE,
-      kind,
-      task_id: envelope.task_id,
-      capability: envelope.capability,
-      source: envelope.source,
-      code,
-      cause,
-      detail,
-      attempts: this.#tries.of(envelope.task_id)?.failed ?? [],
-      since_ms: Math.round(this.#parts.clock.wallMs()),
-      rule: envelope.rule,
-      subject: delivery.subject,
-    };
-    return await this.#parts.results.keep(entry, delivery.data, `${envelope.task_id}.${kind}`);
+    const failed = this.#tries.of(envelope.task_id)?.failed ?? [];
+    const entry = keptEntry(task, kind, code, cause, detail, failed, this.#parts.clock.wallMs());
+    return await this.#parts.results.keep(entry, delivery.data, `${envelope.task_id}.${kind}.${delivery.streamSeq}`);
   }
 
   #failedTry(task: InHand, report: Report): { by: string; at_ms: number; code: number; detail: string } {
@@ -527,34 +536,8 @@ export class Tasks {
 
   #note(task: InHand, state: TaskState, code: Code, detail: string): void {
     const { agentId } = task.seat.slots;
-    const told = this.#told(task, state, code, '', detail, null, agentId, task.seat.candidate.version.text, false);
+    const told = toldOf(this.#parts.clock.wallMs(), task, state, code, '', detail, null, agentId, task.seat.candidate.version.text, false);
     this.#parts.results.note(task.envelope, told);
-  }
-
-  #told(
-    task: InHand,
-    state: TaskState,
-    code: Code,
-    cause: string,
-    detail: string,
-    report: Report | null,
-    by: string,
-    version: string,
-    replay: boolean,
-  ): Told {
-    return {
-      state,
-      code,
-      cause,
-      detail,
-      by,
-      version,
-      attempts: task.tries,
-      receivedAtMs: task.receivedAtMs > 0 ? task.receivedAtMs : state === 'done' && !replay ? this.#parts.clock.wallMs() : 0,
-      status: report === null ? 0 : report.status,
-      contentType: report === null ? '' : report.contentType,
-      replay,
-    };
   }
 
   #count(state: TaskState): void {
@@ -624,7 +607,8 @@ export class Tasks {
         task.receivedAtMs = clock.wallMs() - (now - task.handedAt);
         this.#note(task, 'received', Code.ok, '');
       }
-      if (now >= task.dueAt) task.onReport?.(brokenOff(Code.response_timeout, `nothing was heard of it within ${task.envelope.timeout_ms} ms`));
+      if (now >= task.dueAt)
+        task.onReport?.(brokenOff(Code.response_timeout, `nothing was heard of it within ${task.envelope.timeout_ms} ms`));
       this.extendIfDue(task, now);
       if (this.#isLost(task, now)) this.#stop(task, 'lost');
     }

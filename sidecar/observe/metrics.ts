@@ -152,6 +152,12 @@ export class Metrics {
     'Requests that never became a call: wrong host or origin, bad framing, unknown path, too large.',
     ['reason'],
   );
+  readonly #submitted = this.#series(
+    'counter',
+    'reach_messages_submitted_total',
+    'Messages that agents here have submitted, by where they became durable, or the code with which they were refused.',
+    ['outcome'],
+  );
   readonly #breakers = this.#reading('gauge', 'reach_breaker_state', '0 closed, 1 ramping up, 2 half-open, 3 open.', [
     'provider',
     'capability',
@@ -189,7 +195,12 @@ export class Metrics {
   readonly #ownAgents = this.#reading('gauge', 'reach_registered_agents', 'Agents that this sidecar registers, by what became of it.', [
     'state',
   ]);
-  readonly #messagesInHand = this.#reading('gauge', 'reach_messages_in_hand', 'Messages at work at agents here, or waiting here for a slot.', []);
+  readonly #messagesInHand = this.#reading(
+    'gauge',
+    'reach_messages_in_hand',
+    'Messages at work at agents here, or waiting here for a slot.',
+    [],
+  );
   readonly #messages = this.#reading(
     'counter',
     'reach_messages_total',
@@ -268,6 +279,11 @@ export class Metrics {
   /** `reason` is one of a few fixed words. */
   requestRefused(reason: string): void {
     this.#refused.add(this.#refused.cell(reason), 1);
+  }
+
+  /** `outcome` is one of a few fixed words, or the name of a code. */
+  messageSubmitted(outcome: string): void {
+    this.#submitted.add(this.#submitted.cell(outcome), 1);
   }
 
   /** Calls under way over all ways in. */

@@ -41,7 +41,15 @@ class Task implements TaskView {
   result: Buffer | null = null;
   hearers: Set<Hear> | null = null;
 
-  constructor({ taskId, powerId, agent, capability, lane, state, acceptedAtMs }: Omit<AcceptedTask, 'state'> & { readonly state: TaskState }) {
+  constructor({
+    taskId,
+    powerId,
+    agent,
+    capability,
+    lane,
+    state,
+    acceptedAtMs,
+  }: Omit<AcceptedTask, 'state'> & { readonly state: TaskState }) {
     this.taskId = taskId;
     this.powerId = powerId;
     this.agent = agent;
@@ -54,13 +62,17 @@ class Task implements TaskView {
 
 export class Home {
   readonly #tasks = new Map<string, Task>();
-  /** Tasks whose result is held, oldest first. */
-  readonly #results = new Map<string, Task>();
+  /**
+   * All of them, in the order in which they came, as a ring: the next place is the oldest one's. (The first entry of a Map from
+   * which the first is always taken away is found behind all those that were there before.)
+   */
+  readonly #ring: Task[] = [];
+  #next = 0;
+  /** Results before this place of the ring have been dropped. */
+  #dropAt = 0;
   readonly #maxTasks: number;
   readonly #maxResultBytes: number;
   #resultBytes = 0;
-  /** Told of each event that was new, after its hearers. Set by the composition root. */
-  onEvent: ((event: TaskEvent, agent: string) => void) | null = null;
 
   constructor(maxTasks: number, maxResultBytes: number) {
     this.#maxTasks = maxTasks;
@@ -100,8 +112,7 @@ export class Home {
     if (task.events === NO_EVENTS) task.events = [event];
     else (task.events as TaskEvent[]).push(event);
     if (body !== null && body.length > 0) this.#hold(task, body);
-    if (task.hearers !== null) for (const hear of [...task.hearers]) hear(task);
-    this.onEvent?.(event, task.agent);
+    if (task.hearers !== null) for (const hear of task.hearers) hear(task);
   }
 
   /** null = not known here, or another agent's. */
@@ -133,34 +144,34 @@ export class Home {
   }
 
   #add(task: Task): void {
-    if (this.#tasks.size >= this.#maxTasks) this.#forgetOldest();
     this.#tasks.set(task.taskId, task);
-  }
-
-  /** One that somebody waits for goes on at the end of the row; all of them, and the oldest goes all the same. */
-  #forgetOldest(): void {
-    let turns = 0;
-    for (const [taskId, task] of this.#tasks) {
-      this.#tasks.delete(taskId);
-      if (task.hearers !== null && ++turns < MAX_TURNS) {
-        this.#tasks.set(taskId, task);
-        continue;
-      }
-      this.#drop(task);
+    if (this.#ring.length < this.#maxTasks) {
+      this.#ring.push(task);
       return;
     }
+    // One that somebody waits for stays a little longer; where all are waited for, the oldest goes all the same.
+    for (let turns = 0; turns < MAX_TURNS && this.#ring[this.#next]?.hearers != null; turns++) this.#step();
+    const oldest = this.#ring[this.#next] as Task;
+    this.#drop(oldest);
+    this.#tasks.delete(oldest.taskId);
+    this.#ring[this.#next] = task;
+    this.#step();
+  }
+
+  #step(): void {
+    this.#next = (this.#next + 1) % this.#ring.length;
   }
 
   #hold(task: Task, body: Buffer): void {
     if (body.length > this.#maxResultBytes) return;
-    if (task.result !== null) this.#drop(task);
+    this.#drop(task);
     // A copy: the bytes are a view into whatever the bus received.
     task.result = Buffer.from(body);
-    this.#results.set(task.taskId, task);
     this.#resultBytes += body.length;
-    for (const oldest of this.#results.values()) {
-      if (this.#resultBytes <= this.#maxResultBytes) break;
-      this.#drop(oldest);
+    for (let i = 0; this.#resultBytes > this.#maxResultBytes && i < this.#ring.length; i++) {
+      const other = this.#ring[this.#dropAt] as Task;
+      if (other !== task) this.#drop(other);
+      this.#dropAt = (this.#dropAt + 1) % this.#ring.length;
     }
   }
 
@@ -168,7 +179,6 @@ export class Home {
     if (task.result === null) return;
     this.#resultBytes -= task.result.length;
     task.result = null;
-    this.#results.delete(task.taskId);
   }
 }
 

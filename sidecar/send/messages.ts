@@ -3,7 +3,7 @@ import type { Clock } from '../../base/clock.ts';
 import type { Bus, BusSubscription } from '../../base/nats.ts';
 import type { Random } from '../../base/random.ts';
 import { StreamPublisher } from '../../base/stream-publisher.ts';
-import type { RuleSet } from '../../proto/language/rule.ts';
+import type { RuleSet, RuleSubject } from '../../proto/language/rule.ts';
 import { MESSAGE_WIRE } from '../../proto/wire/envelope.ts';
 import type { TaskEvent } from '../../proto/wire/messages.ts';
 import type { Subjects } from '../../proto/wire/subjects.ts';
@@ -39,6 +39,8 @@ export interface BusParts {
   readonly bus: Bus;
   readonly subjects: Subjects;
   readonly rules: () => RuleSet;
+  /** See `SenderParts`: hit counts, and recorded messages for a dry run. */
+  readonly onDecided: (subject: RuleSubject, rule: string | null) => void;
   /** Asked at each message: it may be put in later. */
   readonly outbox: () => Outbox;
 }
@@ -70,7 +72,14 @@ export class Messages implements SendDoor {
     this.#rates = new Rates(settings.rate, settings.rates);
     this.#bestEffort = new BestEffort({ clock, random, home: this.home, instance, call: parts.call });
     this.#stream = new StreamPublisher(bus, clock, { timeoutMs: Math.min(TRY_MS, settings.ackWaitMs), maxPending: settings.inFlight });
-    this.#post = new Post({ bus, stream: this.#stream, outbox: behind.outbox, clock, waitMs: settings.ackWaitMs });
+    this.#post = new Post({
+      bus,
+      stream: this.#stream,
+      outbox: behind.outbox,
+      clock,
+      waitMs: settings.ackWaitMs,
+      maxOpen: settings.inFlight,
+    });
     this.#pools = new Pools({ bus, subjects, clock, sidecar: config.name, warn: parts.warn });
     this.#cancels = new Cancels({ bus, subjects, clock });
     this.#sender = new Sender({
@@ -88,6 +97,7 @@ export class Messages implements SendDoor {
       post: this.#post,
       home: this.home,
       cancels: this.#cancels,
+      onDecided: behind.onDecided,
       instance,
     });
     this.#tasks = new Tasks({ bus, subjects, sidecar: config.name, home: this.home, cancels: this.#cancels });

@@ -26,22 +26,26 @@ export interface PostParts {
   readonly clock: Clock;
   /** All tries together. */
   readonly waitMs: number;
+  /** Messages on their way at once; each is held in memory. */
+  readonly maxOpen: number;
 }
 
 const FIRST_PAUSE_MS = 25;
 const LONGEST_PAUSE_MS = 1_000;
+const TOO_MANY: Posted = Object.freeze({ kind: 'full', why: 'too many submissions wait for the stream (messages.in_flight)' });
 const ON_DISK: Posted = Object.freeze({ kind: 'local-disk' });
 
 export class Post {
   readonly #parts: PostParts;
   readonly #listener: { close(): void };
   /** Those that wait for a connection or for their next try. */
-  readonly #waiting = new Set<Parcel>();
+  #waiting = new Set<Parcel>();
+  #open = 0;
 
   constructor(parts: PostParts) {
     this.#parts = parts;
     this.#listener = parts.bus.onState(({ connected }) => {
-      if (connected) for (const parcel of [...this.#waiting]) parcel.again();
+      if (connected) for (const parcel of this.#takeWaiting()) parcel.again();
     });
   }
 
@@ -50,14 +54,28 @@ export class Post {
     const { bus } = this.#parts;
     const outbox = this.#parts.outbox();
     if (outbox.isThere && (outbox.pending > 0 || !bus.connected)) return this.#toDisk(outbox, subject, data, msgId, bus.state.why, false);
+    if (this.#open >= this.#parts.maxOpen) return Promise.resolve(TOO_MANY);
+    this.#open++;
     return new Promise((told) => {
       new Parcel(this, subject, data, msgId, told).begin();
     });
   }
 
+  /** Messages on their way. */
+  get open(): number {
+    return this.#open;
+  }
+
   close(): void {
     this.#listener.close();
-    for (const parcel of [...this.#waiting]) parcel.giveUp('this sidecar is stopping');
+    for (const parcel of this.#takeWaiting()) parcel.giveUp('this sidecar is stopping');
+  }
+
+  /** Those that have to wait again come into another set. */
+  #takeWaiting(): ReadonlySet<Parcel> {
+    const waiting = this.#waiting;
+    this.#waiting = new Set();
+    return waiting;
   }
 
   // ---- for parcels
@@ -68,6 +86,10 @@ export class Post {
 
   waits(parcel: Parcel): void {
     this.#waiting.add(parcel);
+  }
+
+  ended(): void {
+    this.#open--;
   }
 
   goesOn(parcel: Parcel): void {
@@ -171,8 +193,10 @@ class Parcel {
   }
 
   #end(posted: Posted | Promise<Posted>): void {
+    if (this.#isOver) return;
     this.#isOver = true;
     this.#post.goesOn(this);
+    this.#post.ended();
     this.#told(posted);
   }
 }

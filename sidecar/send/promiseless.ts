@@ -62,4 +62,3 @@ export class Promiseless implements SendDoor {
 
 const STANDALONE =
   'this sidecar has no registry (sidecar.registry), so there is no NATS in which a message could be durable; with best effort (Reach-Best-Effort: 1) it is carried out at once, without a promise';
-

@@ -8,6 +8,7 @@ import type { Clock } from '../../base/clock.ts';
 import type { Bus } from '../../base/nats.ts';
 import type { Random } from '../../base/random.ts';
 import { isAgentId } from '../../proto/language/names.ts';
+import type { RuleSubject } from '../../proto/language/rule.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { type Envelope, encodeEnvelope, MESSAGE_WIRE } from '../../proto/wire/envelope.ts';
 import type { KeptEntry } from '../../proto/wire/messages.ts';
@@ -36,6 +37,8 @@ export interface SenderParts extends WhereParts {
   readonly post: Post;
   readonly home: Home;
   readonly cancels: Cancels;
+  /** Hears of each message that was accepted, as rules see it, and of the rule that decided (null = none). Must not wait. */
+  readonly onDecided: (subject: RuleSubject, rule: string | null) => void;
   /** 8 to 20 of a-z and 0-9, another one for each start of the process: task ids begin with it. */
   readonly instance: string;
 }
@@ -108,6 +111,7 @@ export class Sender {
         UNAVAILABLE_MS,
       );
     }
+    this.#parts.onDecided(way.subject, way.rule);
     const state = way.hasSomebody ? 'accepted' : 'parked';
     home.accepted({
       taskId: envelope.task_id,

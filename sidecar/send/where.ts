@@ -13,13 +13,14 @@ import { Header } from '../../proto/wire/headers.ts';
 import { readTraceContext } from '../../proto/wire/trace-context.ts';
 import { acl } from '../acl/acl.ts';
 import { Call, record } from '../call/call.ts';
+import type { Principal } from '../call/principal.ts';
 import { wordsOf } from '../call/verdict.ts';
 import { affinityKeyOf } from '../contract/affinity-key.ts';
 import { contract } from '../contract/contract.ts';
 import { name } from '../name/name.ts';
 import { overrides } from '../overrides/overrides.ts';
 import { resolve } from '../resolve/resolve.ts';
-import type { Capability, Snapshot, Version } from '../table/snapshot.ts';
+import { admittedBy, type Capability, type Snapshot, type Version } from '../table/snapshot.ts';
 import type { Submission } from './door.ts';
 import { type Decided, TASK_REQUEST } from './envelope-of.ts';
 import type { PoolAim, Pools } from './pools.ts';
@@ -35,7 +36,7 @@ export interface Meant {
   readonly aim: PoolAim;
 }
 
-export type Way = Decided & Meant & { readonly hasSomebody: boolean; readonly forReview: boolean };
+export type Way = Decided & Meant & { readonly subject: RuleSubject; readonly hasSomebody: boolean; readonly forReview: boolean };
 
 export interface WhereParts {
   readonly clock: Clock;
@@ -52,9 +53,9 @@ const MAX_FALLBACKS = 4;
 export function whereTo(parts: WhereParts, table: Snapshot, submission: Submission): Way | Refused {
   const meant = meaningOf(parts, table, submission, submission.target.capability);
   if ('code' in meant) return meant;
-  const matched = parts.rules().match(subjectOf(submission, meant));
-  for (const rule of matched) {
-    const way = wayBy(parts, table, submission, meant, rule);
+  const subject = subjectOf(submission, meant);
+  for (const rule of parts.rules().match(subject)) {
+    const way = wayBy(parts, table, submission, meant, subject, rule);
     if (way.hasSomebody) return way;
     const { fallback } = rule;
     if (fallback === null) continue;
@@ -66,12 +67,12 @@ export function whereTo(parts: WhereParts, table: Snapshot, submission: Submissi
       case 'fail':
         return { code: Code.none_healthy, detail: `nobody is there to work on it, and rule ${rule.name} says that it fails then` };
       case 'capability': {
-        const instead = insteadOf(parts, table, submission, rule, fallback.target);
+        const instead = insteadOf(parts, table, submission, subject, rule, fallback.target);
         if (instead !== null) return instead;
       }
     }
   }
-  return wayBy(parts, table, submission, meant, null);
+  return wayBy(parts, table, submission, meant, subject, null);
 }
 
 function subjectOf({ messageType, principal, target, tags }: Submission, { call }: Meant): RuleSubject {
@@ -85,12 +86,20 @@ function subjectOf({ messageType, principal, target, tags }: Submission, { call 
 }
 
 /** @param rule null = none matched, or none that did found anybody. */
-function wayBy({ pools }: WhereParts, table: Snapshot, submission: Submission, { call, aim }: Meant, rule: Rule | null): Way {
+function wayBy(
+  { pools }: WhereParts,
+  table: Snapshot,
+  submission: Submission,
+  { call, aim }: Meant,
+  subject: RuleSubject,
+  rule: Rule | null,
+): Way {
   const stickyKey = rule === null || rule.dispatch !== 'sticky' ? null : stickyKeyOf(submission, rule.stickyBy);
   const pool = pools.of(aim, stickyKey !== null);
   return {
     call,
     aim,
+    subject,
     pool,
     lane: rule?.priority ?? submission.priority ?? 'normal',
     rule: rule?.name ?? null,
@@ -109,13 +118,21 @@ function stickyKeyOf({ sequenceId, principal, tags }: Submission, by: string | n
 }
 
 /** The capability that a rule sends it on to; null = there is nobody either, or this sender may not have it. */
-function insteadOf(parts: WhereParts, table: Snapshot, submission: Submission, rule: Rule, target: string): Way | null {
+function insteadOf(
+  parts: WhereParts,
+  table: Snapshot,
+  submission: Submission,
+  subject: RuleSubject,
+  rule: Rule,
+  target: string,
+): Way | null {
   let asked: string | null = target;
   for (let i = 0; asked !== null && i < MAX_FALLBACKS; i++) {
     const onward: Submission = { ...submission, target: { capability: asked, role: null, agent: null } };
     const meant = meaningOf(parts, table, onward, asked);
     if ('code' in meant) return null;
-    const way = wayBy(parts, table, onward, meant, rule);
+    // By the rule that sent it on, and for what the sender meant.
+    const way = wayBy(parts, table, onward, meant, subject, rule);
     if (way.hasSomebody) return way;
     asked = null;
     for (const next of parts.rules().match(subjectOf(onward, meant)))
@@ -130,7 +147,15 @@ function insteadOf(parts: WhereParts, table: Snapshot, submission: Submission, r
 /** The stages. @param asked null = a role or an agent is addressed, whatever it offers. */
 function meaningOf(parts: WhereParts, table: Snapshot, submission: Submission, asked: string | null, mayReroute = true): Meant | Refused {
   const { role, agent } = submission.target;
-  const call = new Call('message', asked ?? MESSAGE_CAPABILITY, submission.headers, submission.payload, submission.contentType, false, parts.clock);
+  const call = new Call(
+    'message',
+    asked ?? MESSAGE_CAPABILITY,
+    submission.headers,
+    submission.payload,
+    submission.contentType,
+    false,
+    parts.clock,
+  );
   readTraceContext(call, submission.headers[Header.traceparent], submission.headers[Header.tracestate], parts.random);
   call.table = table;
   call.principal = submission.principal;
@@ -163,18 +188,24 @@ function meaningOf(parts: WhereParts, table: Snapshot, submission: Submission, a
       detail: `${capability.name} is offered by third parties only: no sidecar stands beside them that could hand them a message; call it instead`,
     };
   call.affinityKey = affinityKeyOf(call);
-  const version = versionFor(parts, call, capability);
+  const version = versionFor(parts, call, capability, role, agent);
   if (version === null) return refusalOf(call);
   if (!record(call, contract(call, version))) return refusalOf(call);
   return { call, aim: { capability, name: capability.name, version, role, agent, tags: submission.tags } };
 }
 
 /** As a call's, or the newest one that is meant and has nobody now: it is known what the message waits for. */
-function versionFor({ random }: WhereParts, call: Call, capability: Capability): Version | null {
+function versionFor({ random }: WhereParts, call: Call, capability: Capability, role: string | null, agent: string | null): Version | null {
+  const range = call.range ?? capability.defaultRange;
   const verdict = resolve(call, random);
-  if (record(call, verdict)) return call.lines[0] as Version;
+  if (record(call, verdict)) {
+    const picked = call.lines[0] as Version;
+    if ((role === null && agent === null) || offers(picked, role, agent)) return picked;
+    // Who is meant may have stayed with an earlier version, within what the sender allows.
+    return newest(call, capability, range, (version) => offers(version, role, agent)) ?? picked;
+  }
   if (!WAITABLE.has(verdict.reason.name)) return null;
-  const version = newest(capability, call.range ?? capability.defaultRange);
+  const version = newest(call, capability, range, any);
   if (version !== null) {
     call.code = 0;
     call.refusal = null;
@@ -182,14 +213,27 @@ function versionFor({ random }: WhereParts, call: Call, capability: Capability):
   return version;
 }
 
+const any = (): boolean => true;
+
+function offers({ candidates }: Version, role: string | null, agent: string | null): boolean {
+  for (const { provider } of candidates) {
+    const { record: one } = provider;
+    if ((agent === null || one.agentId === agent) && (role === null || one.role === role || Object.hasOwn(one.tags, role))) return true;
+  }
+  return false;
+}
+
 /** It is known, and only nobody is there. */
 const WAITABLE: ReadonlySet<string> = new Set(['no_provider', 'none_alive', 'all_offline']);
 
-function newest(capability: Capability, range: string | null): Version | null {
+function newest(call: Call, capability: Capability, range: string | null, fits: (version: Version) => boolean): Version | null {
   const compiled = range === null ? null : compileRange(range);
   if (compiled !== null && 'problem' in compiled) return null;
-  for (const version of capability.versions)
-    if (compiled === null ? version.semver.prerelease.length === 0 : compiled.satisfiedBy(version.semver)) return version;
+  const { team, role, id } = call.principal as Principal;
+  for (const version of capability.versions) {
+    const isMeant = compiled === null ? version.semver.prerelease.length === 0 : compiled.satisfiedBy(version.semver);
+    if (isMeant && fits(version) && admittedBy(version.contract.acl, team, role, id) !== null) return version;
+  }
   return null;
 }
 

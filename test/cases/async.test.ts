@@ -112,16 +112,23 @@ for (const [kind, headers] of [
     t.ok(keys[0] !== undefined && keys[0] === keys[1], 'both saw the same key');
     if (kind === 'keyed') t.equal(keys[0], 'order-4711');
     await frozen.stop();
-    await finish(t, fleet, [sender, other], [
-      [slow, 1],
-      [quick, 1],
-    ]);
+    await finish(
+      t,
+      fleet,
+      [sender, other],
+      [
+        [slow, 1],
+        [quick, 1],
+      ],
+    );
   });
 }
 
 // Variant of C089: there are no casts for a later time; what waits longer than the ack wait is a failed one before its next try.
 t.test('C089 what waits for its next try longer than the ack wait is tried once, not once an ack wait', async (t) => {
-  const rig = new DeliverRig(deliverTable({ 'crm.order.1': 'behaviours: [{after: 0, until: 6, status: 500}], body: {ok: true}' }), ['crm.order.1']);
+  const rig = new DeliverRig(deliverTable({ 'crm.order.1': 'behaviours: [{after: 0, until: 6, status: 500}], body: {ok: true}' }), [
+    'crm.order.1',
+  ]);
   const task = rig.send({ kind: 'idempotent' });
   await rig.pass(120_000, () => rig.queue.left() === 0, 50);
   t.strictSame(rig.stateOf(task), ['done']);
@@ -149,7 +156,7 @@ t.test('C090 a message keeps its lane: the next try of a high one is among the f
   const task = await cast(sender, NAME, { urgent: true }, { 'reach-priority': 'high' });
   await waitUntil('the high one was tried twice', () => started.filter(({ urgent }) => urgent).length === 2, 30_000);
   t.ok((await fleet.queued()) > 100, 'low ones wait all the while');
-  const [first, second] = started.filter(({ urgent }) => urgent) as [{ at: number }, { at: number }];
+  const [first, second] = started.filter(({ urgent }) => urgent) as unknown as [{ at: number }, { at: number }];
   const pause = second.at - first.at;
   t.ok(pause >= 1_000, `after its pause: ${pause.toFixed(0)} ms`);
   // By chance the pause is up to a fifth longer than the second.
@@ -163,11 +170,13 @@ t.test('C090 a message keeps its lane: the next try of a high one is among the f
 t.test('C090 the same when the worker is killed while it has a high one', async (t) => {
   const fleet = await Fleet.start(t, '  messages: {ack_wait: 2s}\n');
   const started: { urgent: boolean; at: number }[] = [];
-  let holding = true;
+  let letGo = (): void => undefined;
+  const held = new Promise<void>((done) => (letGo = done));
   const agent = await agentOf(t, 'only', async (request) => {
     const { urgent } = request.json as { urgent: boolean };
     started.push({ urgent, at: performance.now() });
-    await sleep(urgent && holding ? 60_000 : 3);
+    if (urgent) await held;
+    await sleep(3);
     return { body: { ok: true } };
   });
   const table = tableOf('worker', [['crm.order.1', agent]], 'idempotent', ', limits: {per_provider: 1}');
@@ -181,8 +190,8 @@ t.test('C090 the same when the worker is killed while it has a high one', async 
   first.signal('SIGKILL');
   await first.ended();
   const killedAt = performance.now();
-  holding = false;
-  worker.start();
+  letGo();
+  const second = worker.start();
   await waitUntil('the high one is tried again', () => started.filter(({ urgent }) => urgent).length === 2, 40_000);
   const again = started.filter(({ urgent }) => urgent)[1] as { at: number };
   // It cannot be delivered before the ack wait is over, which began with the last word of the killed one.
@@ -190,6 +199,7 @@ t.test('C090 the same when the worker is killed while it has a high one', async 
   t.ok(between <= 10, `${between} low ones began when it could be had and before it`);
   await fleet.emptied(60_000);
   t.strictSame(await fleet.statesOf(task), ['done']);
+  await second.stop();
   await finish(t, fleet, [sender], [[agent, started.length]]);
   t.ok(started.length >= 1_502 && started.length <= 1_503, `what was in hand at the kill began again, and nothing else: ${started.length}`);
 });
@@ -199,7 +209,11 @@ t.test('C091 lanes: 60, 30 and 10 of a hundred over any 10 s, no idle share, and
   const LANES = ['high', 'normal', 'low'] as const;
   type LaneName = (typeof LANES)[number];
   /** The input on a virtual clock at its full length: when each message ended, and of which lane it was. */
-  const run = async (slots: number, forMs: number, lanes: Readonly<Record<LaneName, number>>): Promise<{ at: number; lane: LaneName }[]> => {
+  const run = async (
+    slots: number,
+    forMs: number,
+    lanes: Readonly<Record<LaneName, number>>,
+  ): Promise<{ at: number; lane: LaneName }[]> => {
     const rig = new DeliverRig(deliverTable({ 'crm.order.1': JOB }), ['crm.order.1'], { concurrency: slots });
     const laneOf = new Map<string, LaneName>();
     for (const lane of LANES) for (let i = 0; i < lanes[lane]; i++) laneOf.set(rig.send({ lane }), lane);
@@ -248,7 +262,11 @@ t.test('C091 lanes: 60, 30 and 10 of a hundred over any 10 s, no idle share, and
     await sleep(5);
     return { body: { ok: true } };
   });
-  const sender = await fleet.sidecar('sender', tableOf('worker', [['crm.order.1', agent]], 'idempotent').replace(/providers:[^]*/, 'providers: []\n'), FAST);
+  const sender = await fleet.sidecar(
+    'sender',
+    tableOf('worker', [['crm.order.1', agent]], 'idempotent').replace(/providers:[^]*/, 'providers: []\n'),
+    FAST,
+  );
   const worker = await fleet.sidecar('worker', tableOf('worker', [['crm.order.1', agent]], 'idempotent', ', limits: {per_provider: 10}'));
   await knows(sender, NAME);
   let isBusy = true;
@@ -269,7 +287,10 @@ t.test('C091 lanes: 60, 30 and 10 of a hundred over any 10 s, no idle share, and
   for (const from of [50, 250, 450]) {
     const window = started.slice(from, from + 500).map((lane) => ({ lane }));
     const [h, n, l] = shares(window) as [number, number, number];
-    t.ok(Math.abs(h - 60) <= 3 && Math.abs(n - 30) <= 3 && Math.abs(l - 10) <= 3, `on a real server: ${h.toFixed(1)}, ${n.toFixed(1)}, ${l.toFixed(1)}`);
+    t.ok(
+      Math.abs(h - 60) <= 3 && Math.abs(n - 30) <= 3 && Math.abs(l - 10) <= 3,
+      `on a real server: ${h.toFixed(1)}, ${n.toFixed(1)}, ${l.toFixed(1)}`,
+    );
   }
   await finish(t, fleet, [worker, sender], [[agent, 1_440]]);
 });
@@ -284,7 +305,11 @@ t.test('C093 giving up looks the same from everywhere: status, events, dead lett
   const sender = await fleet.sidecar('sender', 'contracts: []\nproviders: []\n');
   await knows(sender, NAME);
   const task = await cast(sender, NAME, { n: 1 });
-  const watching = sender.ask(`/v1/tasks/${task}`, { headers: { accept: 'text/event-stream' } });
+  let hang = (): void => undefined;
+  const hangUp = new Promise<void>((done) => (hang = done));
+  t.teardown(() => hang());
+  const watching = sender.ask(`/v1/tasks/${task}`, { headers: { accept: 'text/event-stream' }, hangUp });
+  watching.catch(() => undefined);
   await fleet.emptied(20_000);
   const finals = (await fleet.finals()).filter(({ event }) => event.task_id === task);
   t.equal(finals.length, 1, 'one final event');

@@ -63,6 +63,17 @@ export class ChannelPeer {
 
   /** @param url of the sidecar. @param serve calls are taken as well. */
   static async dial(url: string, token: string, serve: boolean, events: ChannelEvents = {}): Promise<ChannelPeer> {
+    return (await ChannelPeer.greet(url, token, { serve }, events)).peer;
+  }
+
+  /** As `dial`, with further members of the hello; `hello` is what it was answered with. */
+  static async greet(
+    url: string,
+    token: string,
+    said: object,
+    events: ChannelEvents = {},
+    // biome-ignore lint/suspicious/noExplicitAny: tests look into whatever came
+  ): Promise<{ readonly peer: ChannelPeer; readonly hello: any }> {
     const socket = new WebSocket(`${url.replace(/^http/, 'ws')}${CHANNEL_PATH}`, { headers: { authorization: `Bearer ${token}` } });
     await new Promise<void>((done, fail) => {
       socket.once('open', done);
@@ -70,9 +81,9 @@ export class ChannelPeer {
       socket.once('unexpected-response', (_request, response) => fail(new Error(`HTTP ${response.statusCode}`)));
     });
     const peer = new ChannelPeer(socket, events);
-    const { error } = await peer.ask(ChannelMethod.hello, JSON.stringify({ wire: CHANNEL_WIRE, serve })).answer;
+    const { error, result } = await peer.ask(ChannelMethod.hello, JSON.stringify({ wire: CHANNEL_WIRE, ...said })).answer;
     if (error !== undefined) throw new Error(`hello was refused: ${JSON.stringify(error)}`);
-    return peer;
+    return { peer, hello: result };
   }
 
   get isOpen(): boolean {

@@ -1,7 +1,7 @@
 /** Delivery on a virtual clock: the live engine with mock agents, a queue and a ledger in memory, and everything that was told written down. */
 import { createLog } from '../../base/log.ts';
 import { SeededRandom } from '../../base/random.ts';
-import { encodeEnvelope, type Envelope, type Lane, LANES, MESSAGE_WIRE } from '../../proto/wire/envelope.ts';
+import { encodeEnvelope, type Envelope, type Lane, MESSAGE_WIRE } from '../../proto/wire/envelope.ts';
 import { Consumer, type KeptEntry, type Pool, type TaskEvent, type WorkPool, type WorkState } from '../../proto/wire/messages.ts';
 import { poolId } from '../../proto/wire/pool.ts';
 import { Subjects } from '../../proto/wire/subjects.ts';
@@ -32,7 +32,9 @@ export function deliverTable(mocks: Readonly<Record<string, string>>, more = '')
   const offers = Object.values(VERSION)
     .map((version) => `${CAPABILITY}@${version}`)
     .join(', ');
-  const providers = agents.map((agent) => `  - {agent_id: ${agent}, offers: [${offers}], endpoint: {type: http, address: "http://127.0.0.1:9"}}`);
+  const providers = agents.map(
+    (agent) => `  - {agent_id: ${agent}, offers: [${offers}], endpoint: {type: http, address: "http://127.0.0.1:9"}}`,
+  );
   return `contracts:\n${contracts}\nproviders:\n${providers.join('\n')}\nmocks:\n${agents
     .map((agent) => `  ${agent}: {${mocks[agent]}}`)
     .join('\n')}\n${more}`;
@@ -60,14 +62,21 @@ export class DeliverRig {
   readonly order: string[] = [];
   /** The bus stores nothing. */
   isDown = false;
-  maxPayload = 1_048_576;
+  readonly #maxPayload: number;
   readonly #msgIds = new Set<string>();
   #state: WorkState = { wire: 1, epoch: 'e', pools: [] };
   #listener: ((state: WorkState) => void) | null = null;
   #cancel: ((message: never) => void) | null = null;
   #issued = 0;
 
-  constructor(table: string, agents: readonly string[], settings: Partial<DeliverSettings> = {}, sticky: readonly WorkPool[] = []) {
+  constructor(
+    table: string,
+    agents: readonly string[],
+    settings: Partial<DeliverSettings> = {},
+    sticky: readonly WorkPool[] = [],
+    maxPayload = 1_048_576,
+  ) {
+    this.#maxPayload = maxPayload;
     this.rig = new VirtualRig(table);
     const { world } = this.rig;
     const { clock, engine } = world;
@@ -93,7 +102,7 @@ export class DeliverRig {
           if (this.isDown) return false;
           setImmediate(() => {
             const id = `${stream} ${msgId}`;
-          const isRepeat = this.#msgIds.has(id);
+            const isRepeat = this.#msgIds.has(id);
             this.#msgIds.add(id);
             if (!isRepeat) this.#stored(subject, Buffer.from(data));
             then({ seq: this.#msgIds.size, duplicate: isRepeat });
@@ -180,18 +189,15 @@ export class DeliverRig {
   }
 
   #bus(): ConstructorParameters<typeof Deliver>[0]['bus'] {
-    const rig = this;
     return {
-      get maxPayload() {
-        return rig.maxPayload;
-      },
+      maxPayload: this.#maxPayload,
       publish: (_subject, data) => {
-        if (rig.isDown) return false;
+        if (this.isDown) return false;
         this.notes.push(JSON.parse(Buffer.from(data).toString('utf8')) as TaskEvent);
         return true;
       },
       subscribe: (_pattern, handler) => {
-        this.#cancel = handler as (message: never) => void;
+        this.#cancel = handler;
         return { close: () => (this.#cancel = null) };
       },
     };
@@ -257,5 +263,3 @@ function envelopeFor(taskId: string, pool: Pool, lane: Lane, { key, more }: Send
     ...more,
   };
 }
-
-export { LANES };

@@ -45,7 +45,13 @@ export class Fleet {
   }
 
   async sidecar(name: string, table: string, settings = '', options: Partial<RigOptions> = {}, url = this.nats.url): Promise<Rig> {
-    return await Rig.start(this.#t, { table, name, meshToken: 'token-of-the-mesh', settings: `${this.registryLines(url)}${settings}`, ...options });
+    return await Rig.start(this.#t, {
+      table,
+      name,
+      meshToken: 'token-of-the-mesh',
+      settings: `${this.registryLines(url)}${settings}`,
+      ...options,
+    });
   }
 
   /** Final events of all inboxes, in the order in which they were stored. */

@@ -388,6 +388,7 @@ function consumerFactsOf(stream: Stream, spec: ConsumerSpec): ConsumerFacts {
     waiting: 0,
     ackFloorSeq: 0,
     deliveredSeq: 0,
+    deliveredConsumerSeq: 0,
     deliveredAtMs: 0,
     ackWaitNs: spec.ackWaitMs * 1_000_000,
     created: stream.created,

@@ -3,7 +3,7 @@
  * look a second over all of them; no connection has a timer of its own.
  */
 import type { IncomingMessage } from 'node:http';
-import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
 import type { Timer } from '../../../base/clock.ts';
 import type { Logger } from '../../../base/log.ts';
 import { CHANNEL_PATH, ChannelClose, ENVELOPE_BYTES } from '../../../proto/wire/channel.ts';
@@ -83,7 +83,7 @@ export class AllChannels implements Channels, ChannelDoor {
     };
   }
 
-  open(socket: Socket, principal: Principal): ChannelConnection {
+  open(socket: Duplex, principal: Principal): ChannelConnection {
     const connection = new ChannelConnection(this, socket, principal);
     this.#connections.add(connection);
     this.#perAgent.set(principal.agent, (this.#perAgent.get(principal.agent) ?? 0) + 1);

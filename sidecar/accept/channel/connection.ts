@@ -5,7 +5,7 @@
  * silently gone would never answer the polite word alone.
  */
 import { valuesOf } from '../../../base/json-values.ts';
-import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
 import { ChannelMethod } from '../../../proto/wire/channel.ts';
 import { Code } from '../../../proto/wire/codes.ts';
 import { readFrame } from '../../../proto/wire/frame-reader.ts';
@@ -23,6 +23,7 @@ import type { AgentCall, CalledOn } from './agent-call.ts';
 import { Asked, type AskedOn, type Mode } from './asked.ts';
 import { CallsIn } from './calls-in.ts';
 import { CallsOut } from './calls-out.ts';
+import type { InboxOnChannel, ReadOn } from './inbox-reader.ts';
 import { ownId } from './message.ts';
 import { Outbox } from './outbox.ts';
 import { quick, readQuick } from './quick-answer.ts';
@@ -53,7 +54,7 @@ export interface Ending {
 const NO_BATCHES = { batch: 0 } as const;
 const NO_PAYLOAD: Buffer = Buffer.alloc(0);
 
-export class ChannelConnection implements ChannelLink, AskedOn, CalledOn, Stoppable, FrameSink {
+export class ChannelConnection implements ChannelLink, AskedOn, CalledOn, ReadOn, Stoppable, FrameSink {
   readonly agentId: string;
   readonly principal: Principal;
   readonly front: Front;
@@ -76,12 +77,13 @@ export class ChannelConnection implements ChannelLink, AskedOn, CalledOn, Stoppa
   /** Told to go: it is closed as soon as nothing is under way. */
   isLeaving = false;
   readonly #channels: Channels;
-  readonly #socket: Socket;
+  readonly #socket: Duplex;
   readonly #reader: WebSocketReader;
   #isPaused = false;
-  #waiting: Set<AgentCall> | null = null;
+  #waiting: Set<{ resume(): void }> | null = null;
+  reader: InboxOnChannel | null = null;
 
-  constructor(channels: Channels, socket: Socket, principal: Principal) {
+  constructor(channels: Channels, socket: Duplex, principal: Principal) {
     const { clock } = channels.front.engine;
     this.#channels = channels;
     this.#socket = socket;
@@ -149,7 +151,7 @@ export class ChannelConnection implements ChannelLink, AskedOn, CalledOn, Stoppa
     if (this.isLeaving) this.#leaveIfIdle();
   }
 
-  isFull(waiting: AgentCall): boolean {
+  isFull(waiting: { resume(): void }): boolean {
     if (this.outbox.bytes < this.#channels.sendBufferBytes) return false;
     (this.#waiting ??= new Set()).add(waiting);
     return true;
@@ -182,6 +184,17 @@ export class ChannelConnection implements ChannelLink, AskedOn, CalledOn, Stoppa
     this.heard = true;
     if (this.isOver) return;
     this.#reader.push(chunk, this);
+    if (this.outbox.queuedBytes > this.#channels.hardBytes) this.#pause();
+  }
+
+  /** A whole message that came by another way than in frames of a WebSocket. */
+  took(payload: Buffer, isText: boolean): void {
+    this.heard = true;
+    if (this.isOver) return;
+    const { maxMessageBytes } = this.#channels;
+    if (payload.length > maxMessageBytes) this.broken(1009, `a message has at most ${maxMessageBytes} bytes`);
+    else if (isText) this.text(payload);
+    else this.binary(payload);
     if (this.outbox.queuedBytes > this.#channels.hardBytes) this.#pause();
   }
 
@@ -301,6 +314,7 @@ export class ChannelConnection implements ChannelLink, AskedOn, CalledOn, Stoppa
     this.#channels.gone(this, code, why);
     for (const asked of this.out.all()) asked.lost(words);
     for (const call of this.in.all()) call.cancel();
+    this.reader?.close();
     this.#waiting = null;
     this.outbox.clear();
   }
@@ -375,10 +389,10 @@ function stopper(asked: Asked): () => void {
 }
 
 const HELD = Symbol('channel');
-type Holding = Socket & { [HELD]?: ChannelConnection };
+type Holding = Duplex & { [HELD]?: ChannelConnection };
 
 /** The same few functions for all connections: each finds its connection where it was put. */
-function attach(connection: ChannelConnection, socket: Socket): void {
+function attach(connection: ChannelConnection, socket: Duplex): void {
   (socket as Holding)[HELD] = connection;
   socket.on('error', onError);
   socket.on('data', onData);

@@ -3,14 +3,14 @@
  * does not, frames wait here rather than in the socket, for three reasons: signs of life overtake what waits; whoever
  * produces can ask how much there is and pause; and progress shows even inside one large message, which leaves in slices.
  */
-import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
 import type { Clock } from '../../../base/clock.ts';
 
 /** One write to the socket. Small enough that a slow reader shows progress within the stall limit, large enough to be cheap. */
 const SLICE_BYTES = 65_536;
 
 export class Outbox {
-  readonly #socket: Socket;
+  readonly #socket: Duplex;
   readonly #clock: Clock;
   #queue: Buffer[] | null = null;
   #queuedBytes = 0;
@@ -21,7 +21,7 @@ export class Outbox {
   /** `clock.now()` since when the peer has taken nothing of what was given to the socket; 0 = it takes all. */
   blockedAt = 0;
 
-  constructor(socket: Socket, clock: Clock) {
+  constructor(socket: Duplex, clock: Clock) {
     this.#socket = socket;
     this.#clock = clock;
   }

@@ -21,7 +21,9 @@ import { rpcFailure, rpcRefusal, rpcSubmitted, rpcValue } from '../rpc-answer.ts
 import { AgentCall } from './agent-call.ts';
 import type { AllChannels } from './all-channels.ts';
 import type { ChannelConnection } from './connection.ts';
+import { acknowledge, NOT_RESUMED, resume, resumeAtHello, type Resumed } from './inbox-methods.ts';
 import { ownId, readAsk } from './message.ts';
+import { done, extend } from './work-methods.ts';
 
 type Method = (all: AllChannels, connection: ChannelConnection, id: RpcId, params: Buffer | null) => void;
 
@@ -33,7 +35,10 @@ const METHODS: Readonly<Record<string, Method>> = Object.assign(Object.create(nu
   [ChannelMethod.stream]: stream,
   [ChannelMethod.explain]: explain,
   [ChannelMethod.cast]: cast,
-  [ChannelMethod.resume]: notYet,
+  [ChannelMethod.resume]: resume,
+  [ChannelMethod.ack]: acknowledge,
+  [ChannelMethod.done]: done,
+  [ChannelMethod.extend]: extend,
 });
 
 export function serveMessage(all: AllChannels, connection: ChannelConnection, message: RpcRequest | RpcNotification): void {
@@ -41,6 +46,7 @@ export function serveMessage(all: AllChannels, connection: ChannelConnection, me
   if (message.kind === 'notification') {
     // Nobody could be told of others.
     if (method === ChannelMethod.cancel) cancel(connection, params);
+    else if (method === ChannelMethod.ack) acknowledge(all, connection, null, params);
     else if (method === ChannelMethod.cast && params !== null && all.front.ready)
       void submitted(all.front, messageFrom(connection.principal, params, NO_HEADERS));
     return;
@@ -58,7 +64,7 @@ export function serveMessage(all: AllChannels, connection: ChannelConnection, me
 }
 
 function hello(all: AllChannels, connection: ChannelConnection, id: RpcId, params: Buffer | null): void {
-  const [wire, serves, resume] = (params === null ? null : valuesOf(params, ['wire', 'serve', 'resume_from'])) ?? [null, null, null];
+  const [wire, serves, resumeFrom] = (params === null ? null : valuesOf(params, ['wire', 'serve', 'resume_from'])) ?? [null, null, null];
   if (wire?.toString('latin1') !== String(CHANNEL_WIRE)) {
     malformed(
       connection,
@@ -73,24 +79,34 @@ function hello(all: AllChannels, connection: ChannelConnection, id: RpcId, param
     malformed(connection, id, RpcError.invalidParams, 'serve must be true (it takes calls) or false (it only calls)');
     return;
   }
-  const { config } = all.front.engine;
+  const open = ({ told, reader }: Resumed): void => {
+    greet(all, connection, id, told);
+    // After the answer: the first message and the first call stand behind it.
+    reader?.begin();
+    if (said === 'true') all.serveOn(connection);
+  };
+  if (resumeFrom === null || resumeFrom === undefined || resumeFrom.toString('latin1') === 'null') {
+    open(NOT_RESUMED);
+    return;
+  }
+  resumeAtHello(all, connection, resumeFrom).then(open, (error: unknown) => {
+    all.front.observation.fault(error);
+    refuseWith(connection, id, Code.internal, 'a fault in Agent-Reach');
+  });
+}
+
+function greet(all: AllChannels, connection: ChannelConnection, id: RpcId, resumed: object | null): void {
   answer(connection, id, {
     agent: connection.agentId,
     wire: CHANNEL_WIRE,
-    sidecar: config.name,
+    sidecar: all.front.engine.config.name,
     offers: offersOf(all, connection.agentId),
     heartbeat_ms: all.settings.heartbeatMs,
     offline_ms: all.settings.offlineAfterMs,
     max_message_bytes: all.maxMessageBytes,
     window_bytes: WINDOW_BYTES,
-    // There are no messages yet that could be resumed.
-    resume:
-      resume === null || resume === undefined || resume.toString('latin1') === 'null'
-        ? null
-        : { from: null, reason: 'this sidecar keeps no messages yet' },
+    resume: resumed,
   });
-  // After the answer: the first call stands behind it.
-  if (said === 'true') all.serveOn(connection);
 }
 
 /** What the table has the agent for, on a channel: it can see that what it serves is what it is called for. */
@@ -181,10 +197,6 @@ function register(all: AllChannels, connection: ChannelConnection, id: RpcId, pa
   );
 }
 
-function notYet(_all: AllChannels, connection: ChannelConnection, id: RpcId): void {
-  refuseWith(connection, id, Code.delivery_unavailable, 'this sidecar takes no messages yet: call with reach.invoke');
-}
-
 /** A durable message: answered when it is durable, or refused. */
 function cast(all: AllChannels, connection: ChannelConnection, id: RpcId, params: Buffer | null): void {
   if (params === null) {
@@ -196,7 +208,9 @@ function cast(all: AllChannels, connection: ChannelConnection, id: RpcId, params
     refuseWith(connection, id, refusal.code, refusal.words);
     return;
   }
-  void submitted(all.front, messageFrom(connection.principal, params, NO_HEADERS)).then((came) => connection.sendJson(rpcSubmitted(id, came)));
+  void submitted(all.front, messageFrom(connection.principal, params, NO_HEADERS)).then((came) =>
+    connection.sendJson(rpcSubmitted(id, came)),
+  );
 }
 
 function answer(connection: ChannelConnection, id: RpcId, value: object): void {

@@ -245,6 +245,36 @@ export const WAY_CASES = {
       deepStrictEqual([how, code], ['refused', Code.forbidden]);
     },
   },
+  cast: {
+    what: 'A cast: accepted, or refused, with the same words',
+    run: async (world) => {
+      const trace = '0af7651916cd43dd8448eb211c80319c';
+      const headers = {
+        'reach-priority': 'high',
+        'idempotency-key': 'key-of-the-message',
+        traceparent: `00-${trace}-b7ad6b7169203331-01`,
+      };
+      const cast = { capability: 'peer.hears.do', payload: '{"n":1}', headers };
+      const { client } = world.way;
+      // There is no NATS here: a message is durable nowhere.
+      equal((await client.cast(cast)).code, Code.delivery_unavailable);
+      equal((await client.cast({ ...cast, headers: { ...headers, 'reach-priority': 'urgent' } })).code, Code.invalid_request);
+      const before = world.seen.asked.length;
+      deepStrictEqual(await client.cast({ ...cast, headers: { ...headers, 'reach-best-effort': '1' } }), {
+        code: 0,
+        durable: 'none',
+        state: 'accepted',
+        capability: 'peer.hears.do',
+        lane: 'high',
+        rule: null,
+        powerId: 'key-of-the-message',
+        traceId: trace,
+      });
+      await waitUntil('it is carried out', () => world.seen.asked.length > before);
+      equal(world.seen.asked.at(-1)?.headers['idempotency-key'], 'key-of-the-message');
+      await world.rest();
+    },
+  },
   explain: {
     what: 'Explain: who would serve, and why not',
     run: async (world) => {

@@ -5,7 +5,19 @@ import { Frame } from '../../../proto/wire/frames.ts';
 import { ChannelPeer, refusedDial } from '../channel-peer.ts';
 import { Rig, TOKEN } from '../rig.ts';
 import { headersOf } from './http.ts';
-import { type Ask, type Explained, type StartedWay, type Told, type ToldStream, toldOf, type WayClient, type WayFixture } from './way.ts';
+import {
+  type Ask,
+  type Explained,
+  type StartedWay,
+  type Told,
+  type Cast,
+  type ToldCast,
+  toldCastOf,
+  type ToldStream,
+  toldOf,
+  type WayClient,
+  type WayFixture,
+} from './way.ts';
 
 class ChannelWay implements WayClient {
   readonly #url: string;
@@ -82,6 +94,12 @@ class ChannelWay implements WayClient {
   async explain(ask: Ask): Promise<Explained> {
     const { result } = await this.#peer.ask(ChannelMethod.explain, JSON.stringify({ capability: ask.capability })).answer;
     return { provider: result.would_serve?.provider ?? null, code: result.refusal?.code ?? 0 };
+  }
+
+  async cast({ capability, payload, headers }: Cast): Promise<ToldCast> {
+    const params = `{"target":{"capability":${JSON.stringify(capability)}},"payload":${payload},"headers":${JSON.stringify(headers)}}`;
+    const { result, error } = await this.#peer.ask(ChannelMethod.cast, params).answer;
+    return toldCastOf(error === undefined ? result : error.data);
   }
 
   close(): Promise<void> {

@@ -2,7 +2,18 @@
 import { codeEntry } from '../../../proto/wire/codes.ts';
 import { fromStruct, GrpcClient, type GrpcAsking, type Outcome } from '../grpc-client.ts';
 import { Rig, TOKEN } from '../rig.ts';
-import type { Ask, Explained, StartedWay, Told, ToldStream, WayClient, WayFixture } from './way.ts';
+import {
+  type Ask,
+  type Cast,
+  type Explained,
+  REFUSED_CAST,
+  type StartedWay,
+  type Told,
+  type ToldCast,
+  type ToldStream,
+  type WayClient,
+  type WayFixture,
+} from './way.ts';
 
 export class GrpcWay implements WayClient {
   readonly #client: GrpcClient;
@@ -42,6 +53,18 @@ export class GrpcWay implements WayClient {
       refusal: { code: number } | null;
     };
     return { provider: serves?.provider ?? null, code: refusal?.code ?? 0 };
+  }
+
+  async cast({ capability, payload, headers }: Cast): Promise<ToldCast> {
+    const { status, replies, trailers } = await this.#client.unary(
+      '/agentreach.v1.Reach/Cast',
+      { capability, json: payload, headers },
+      askingOf({ capability }),
+    );
+    if (status !== 0) return { ...REFUSED_CAST, code: Number(trailers['reach-code']) };
+    const [reply] = replies;
+    const { durable, state, lane, rule, power_id: powerId, trace_id: traceId } = reply;
+    return { code: 0, durable, state, capability: reply.capability, lane, rule: rule === '' ? null : rule, powerId, traceId };
   }
 
   close(): Promise<void> {

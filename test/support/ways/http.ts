@@ -2,7 +2,19 @@
 import { request as httpRequest } from 'node:http';
 import { eventsIn, openReading } from '../reading.ts';
 import { type Asking, Rig } from '../rig.ts';
-import { type Ask, type Explained, type StartedWay, type Told, type ToldStream, toldOf, type WayClient, type WayFixture } from './way.ts';
+import {
+  type Ask,
+  type Explained,
+  type StartedWay,
+  type Told,
+  type Cast,
+  type ToldCast,
+  toldCastOf,
+  type ToldStream,
+  toldOf,
+  type WayClient,
+  type WayFixture,
+} from './way.ts';
 
 export function headersOf(ask: Ask): Record<string, string> {
   return {
@@ -61,6 +73,15 @@ export class HttpWay implements WayClient {
   async explain(ask: Ask): Promise<Explained> {
     const { json } = await this.#rig.ask(`/v1/explain/${encodeURIComponent(ask.capability)}`);
     return { provider: json.would_serve?.provider ?? null, code: json.refusal?.code ?? 0 };
+  }
+
+  async cast({ capability, payload, headers }: Cast): Promise<ToldCast> {
+    const path = `/v1/cast/${encodeURIComponent(capability)}`;
+    const { json, status, headers: came } = await this.#rig.ask(path, { method: 'POST', body: payload, headers });
+    const told = toldCastOf(json);
+    if (told.code === 0 && (status !== 202 || came['location'] !== `/v1/tasks/${json.task_id}`))
+      throw new Error(`accepted with HTTP ${status}`);
+    return told;
   }
 
   close(): Promise<void> {

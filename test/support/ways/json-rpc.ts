@@ -2,7 +2,19 @@
 import { CODES } from '../../../proto/wire/codes.ts';
 import { Rig, TOKEN } from '../rig.ts';
 import { askRaw, headersOf } from './http.ts';
-import { type Ask, type Explained, type StartedWay, type Told, type ToldStream, toldOf, type WayClient, type WayFixture } from './way.ts';
+import {
+  type Ask,
+  type Explained,
+  type StartedWay,
+  type Told,
+  type Cast,
+  type ToldCast,
+  toldCastOf,
+  type ToldStream,
+  toldOf,
+  type WayClient,
+  type WayFixture,
+} from './way.ts';
 
 const NO_STREAM = 'JSON-RPC over HTTP has one whole answer to a request; a stream is refused with words, and a channel has it';
 
@@ -35,6 +47,19 @@ export class RpcWay implements WayClient {
       refusal: { code: number } | null;
     };
     return { provider: serves?.provider ?? null, code: refusal?.code ?? 0 };
+  }
+
+  async cast({ capability, payload, headers }: Cast): Promise<ToldCast> {
+    const answer = await this.#ask(
+      'reach.cast',
+      `{"capability":${JSON.stringify(capability)},"payload":${payload},"headers":${JSON.stringify(headers)}}`,
+      {
+        capability,
+      },
+    );
+    return toldCastOf(
+      (answer as Record<string, unknown>)['result'] ?? ((answer as Record<string, { data: unknown }>)['error'] as { data: unknown }).data,
+    );
   }
 
   close(): Promise<void> {

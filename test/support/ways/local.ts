@@ -1,15 +1,30 @@
 /** A caller inside the process: the calls of the embedded library, without a socket. */
 import { ReachError, type Result } from '../../../sidecar/embed/result.ts';
 import { Calls } from '../../../sidecar/embed/calls.ts';
+import { Casts } from '../../../sidecar/embed/casts.ts';
 import type { CallOptions } from '../../../sidecar/embed/options.ts';
 import { LocalHub } from '../../../sidecar/transports/local-hub.ts';
 import { CALLER, Rig } from '../rig.ts';
-import { type Ask, type Explained, type StartedWay, type Told, type ToldStream, toldOf, type WayClient, type WayFixture } from './way.ts';
+import {
+  type Ask,
+  type Explained,
+  type StartedWay,
+  type Told,
+  type Cast,
+  type ToldCast,
+  toldCastOf,
+  type ToldStream,
+  toldOf,
+  type WayClient,
+  type WayFixture,
+} from './way.ts';
 
 class LocalWay implements WayClient {
   readonly #calls: Calls;
+  readonly #casts: Casts;
   constructor(rig: Rig) {
     this.#calls = new Calls(rig.started.front, CALLER);
+    this.#casts = new Casts(rig.started.front, this.#calls);
   }
 
   async call(ask: Ask): Promise<Told | null> {
@@ -38,6 +53,11 @@ class LocalWay implements WayClient {
   explain(ask: Ask): Promise<Explained> {
     const { would_serve: serves, refusal } = this.#calls.explain(ask.capability, undefined, optionsOf(ask));
     return Promise.resolve({ provider: serves?.provider ?? null, code: refusal?.code ?? 0 });
+  }
+
+  async cast({ capability, payload, headers }: Cast): Promise<ToldCast> {
+    const came = await this.#casts.cast(capability, JSON.parse(payload), { headers });
+    return toldCastOf(came.ok ? { ...came, code: undefined } : came);
   }
 
   close(): Promise<void> {

@@ -7,7 +7,17 @@ import { codeEntry } from '../../../proto/wire/codes.ts';
 import { Rig, TOKEN } from '../rig.ts';
 import { headersOf } from './http.ts';
 import { pathOf } from './table.ts';
-import { type Ask, type Explained, type StartedWay, type Told, type ToldStream, toldOf, type WayClient, type WayFixture } from './way.ts';
+import {
+  type Ask,
+  type Explained,
+  type StartedWay,
+  type Told,
+  type ToldCast,
+  type ToldStream,
+  toldOf,
+  type WayClient,
+  type WayFixture,
+} from './way.ts';
 
 class ProxyWay implements WayClient {
   readonly #rig: Rig;
@@ -41,6 +51,10 @@ class ProxyWay implements WayClient {
 
   explain(): Promise<Explained> {
     return Promise.reject(new Error('a proxy has no words for it'));
+  }
+
+  cast(): Promise<ToldCast> {
+    return Promise.reject(new Error('a request to a proxy has an answer'));
   }
 
   close(): Promise<void> {
@@ -119,6 +133,7 @@ function textOf(value: string | string[] | undefined): string | null {
 export const proxyWay: WayFixture = {
   cannot: {
     bad_name: 'a host that is no capability is no name either: it is refused as nobody (2001)',
+    cast: 'a request to a proxy has an answer; POST /v1/cast takes messages',
     explain: 'a request to a proxy is one for the agent; GET /v1/explain asks',
   },
   async start(t, table): Promise<StartedWay> {

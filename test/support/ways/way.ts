@@ -51,6 +51,25 @@ export interface ToldStream {
   readonly code: number | null;
 }
 
+/** What is said of a message beside its payload, by the names of the headers of `POST /v1/cast`. */
+export interface Cast {
+  readonly capability: string;
+  readonly payload: string;
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+/** What its sender was told: the fields of an acceptance, or a code. */
+export interface ToldCast {
+  readonly code: number;
+  readonly durable: string;
+  readonly state: string;
+  readonly capability: string;
+  readonly lane: string;
+  readonly rule: string | null;
+  readonly powerId: string;
+  readonly traceId: string;
+}
+
 export interface Explained {
   readonly provider: string | null;
   /** 0 = it would be served. */
@@ -62,6 +81,7 @@ export interface WayClient {
   call(ask: Ask): Promise<Told | null>;
   stream(ask: Ask): Promise<ToldStream>;
   explain(ask: Ask): Promise<Explained>;
+  cast(cast: Cast): Promise<ToldCast>;
   close(): Promise<void>;
 }
 
@@ -101,3 +121,21 @@ export function toldOf(json: any): Told {
     traceId: json.trace_id ?? '',
   };
 }
+
+/** The JSON of an acceptance, or of a problem document. */
+// biome-ignore lint/suspicious/noExplicitAny: a test looks into whatever came
+export function toldCastOf(json: any): ToldCast {
+  if (json.code !== undefined) return { ...REFUSED_CAST, code: Number(json.code) };
+  return {
+    code: 0,
+    durable: json.durable,
+    state: json.state,
+    capability: json.capability,
+    lane: json.lane,
+    rule: json.rule === '' ? null : json.rule,
+    powerId: json.power_id,
+    traceId: json.trace_id,
+  };
+}
+
+export const REFUSED_CAST: ToldCast = { code: 0, durable: '', state: '', capability: '', lane: '', rule: null, powerId: '', traceId: '' };

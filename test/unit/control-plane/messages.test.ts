@@ -15,7 +15,7 @@ import { messageStreams } from '../../../control-plane/messages/streams.ts';
 import { isEligible, PoolBook } from '../../../control-plane/registry/pool-book.ts';
 import { assign, keepsOwnership } from '../../../control-plane/registry/sticky.ts';
 import { decodeEnvelope, encodeEnvelope, type Envelope, MESSAGE_WIRE } from '../../../proto/wire/envelope.ts';
-import { ledgerKey } from '../../../proto/wire/ledger-key.ts';
+import { floorKey, ledgerKey } from '../../../proto/wire/ledger-key.ts';
 import {
   Consumer,
   type KeptEntry,
@@ -401,6 +401,11 @@ t.test('streams, pools and work', async (t) => {
     const pools = body['pools'] as { pool: string; messages: number; lanes: object; oldest_ms: number; words: string }[];
     t.match(pools, [{ pool: pool.id, messages: 2, lanes: { high: 1, low: 1 }, agents: 0, words: `${ORDER}@9.9.9` }]);
     t.ok((pools[0]?.oldest_ms ?? -1) >= 0 && (pools[0]?.oldest_ms ?? 1e9) < 60_000);
+    await eventually(
+      'monitors see it',
+      async () => (await world.plane.ask('/metrics')).body['text'] as string,
+      (text) => /reach_control_pools_parked 1\n/.test(text) && /reach_control_tasks_waiting\{lane="low"\} 2\n/.test(text),
+    );
     const all = (await world.plane.ask('/v1/pools')).body['pools'] as { pool: string; agents: number }[];
     t.equal(all.length, 4);
     t.match(
@@ -536,7 +541,7 @@ t.test('inboxes', async (t) => {
     };
     return Buffer.from(`${JSON.stringify(told)}\nresult of ${task}`, 'utf8');
   };
-  for (const task of ['task0001', 'task0002', 'task0003']) await world.append(subjects.inbox('old', agent), event(task));
+  for (const task of ['task0001', 'task0002', 'task0003', 'task0004']) await world.append(subjects.inbox('old', agent), event(task));
 
   const asker = await world.nats.connect({ inboxPrefix: '_INBOX.old' });
   const ask = async (question: object, from: Bus = asker): Promise<TaskAnswer> => {
@@ -547,11 +552,14 @@ t.test('inboxes', async (t) => {
 
   await t.test('history is read by whoever is its home, and by nobody else', async (t) => {
     const page = await ask({ what: 'inbox', from: 0, limit: 2 });
-    t.match(page, { ok: true, entries: [{ home: 'old' }, { home: 'old' }], more: true, first: 1, last: 3 });
+    t.match(page, { ok: true, entries: [{ home: 'old' }, { home: 'old' }], more: true, first: 1, last: 4 });
     if (!page.ok || page.what !== 'inbox') throw new Error('no page');
     t.match(Buffer.from(page.entries[1]?.data ?? '', 'base64').toString('utf8'), /"task0002".*\nresult of task0002$/);
-    t.match(await ask({ what: 'inbox', from: (page.entries[1]?.seq ?? 0) + 1, limit: 2 }), { entries: [{ seq: 3 }], more: false });
-    t.match(await ask({ what: 'inbox', from: 4, limit: 2 }), { entries: [], more: false });
+    t.match(await ask({ what: 'inbox', from: (page.entries[1]?.seq ?? 0) + 1, limit: 2 }), {
+      entries: [{ seq: 3 }, { seq: 4 }],
+      more: false,
+    });
+    t.match(await ask({ what: 'inbox', from: 5, limit: 2 }), { entries: [], more: false });
     t.match(await ask({ what: 'inbox', from: 0, limit: 2, agent: 'crm.order.z' }), { ok: false, code: 4002, why: /not at home with old/ });
     t.match(await ask({ what: 'inbox', from: 0, limit: 2 }, bus), { ok: false, code: 4002, why: /not go to an inbox of old/ });
     t.match(await ask({ what: 'inbox', from: -1, limit: 2 }), { ok: false, code: 4003 });
@@ -583,12 +591,14 @@ t.test('inboxes', async (t) => {
       },
     });
     t.teardown(() => puller.close());
-    puller.request(3);
+    puller.request(4);
     await eventually(
       'acknowledged',
       () => bus.consumer(INBOX_STREAM, 'inbox_old'),
       (facts) => facts !== null && 'ackFloorSeq' in facts && facts.ackFloorSeq === 1,
     );
+    // 2 is acknowledged by the agent's own word, although the consumer's floor is still below it
+    await world.append(subjects.idem(floorKey(agent)), json({ wire: MESSAGE_WIRE, kind: 'floor', agent, seq: 2 }));
     await old.leave(agent);
     const young = await FakeSidecar.join(world.nats, 'young', { [agent]: [`${ORDER}@2.0.0`] });
     await young.hello();
@@ -600,10 +610,10 @@ t.test('inboxes', async (t) => {
     if ('failed' in moved) throw new Error(moved.failed);
     t.same(
       moved.map(({ data }) => /"task_id":"(\w+)"/.exec(data.toString('utf8'))?.[1]),
-      ['task0002', 'task0003'],
+      ['task0003', 'task0004'],
     );
     const left = await bus.history(INBOX_STREAM, subjects.inbox('old', agent));
-    t.equal('failed' in left ? -1 : left.length, 1, 'what was acknowledged is history at the old home');
+    t.equal('failed' in left ? -1 : left.length, 2, 'what was acknowledged is history at the old home');
     // a result that still goes to the old home, by an envelope from before
     await world.append(subjects.inbox('old', agent), event('task0009'));
     await eventually(
@@ -683,6 +693,12 @@ t.test('what is kept for people', async (t) => {
     t.match(refused.body, { detail: /completion has been recorded/ });
     t.equal((await world.queued(poolOf())).length, 1);
     t.equal((await order('doubt002', 'drop')).status, 200);
+    await world.keep('dead', envelopeOf({ task_id: 'dead0003' }), 'x');
+    const claim = subjects.idem(ledgerKey('crm.front.x', ORDER, 'dead0003'));
+    await world.append(claim, Buffer.from('{"wire":1,"state":"executing","lease_ms":60000}\n'));
+    t.match((await order('dead0003', 'release')).body, { status: 409, detail: /somebody works on this key/ });
+    await world.append(claim, Buffer.from('{"wire":1,"state":"executing","lease_ms":0}\n'));
+    t.equal((await order('dead0003', 'release')).status, 200, 'a lease that has run out is nobody’s');
   });
 
   await t.test('one goes to another capability, in a version that fits and is online', async (t) => {
@@ -743,9 +759,70 @@ t.test('what is kept for people', async (t) => {
     t.match((await run('tasks', 'list', '--json')).out, /"entries": \[\]/);
     t.match(await run('tasks', 'redrive'), { exit: 0, out: /0 released/ });
     t.match((await run('tasks', 'parked')).out, /nothing is parked/);
+    t.match(await run('tasks', 'drop'), { exit: 2, out: /say which task to drop, or a pool/ });
+    await world.append(
+      subjects.task(poolOf({ version: '0.1.0' }).id, 'low', 0, 'front'),
+      encodeEnvelope(envelopeOf({ task_id: 'parked01' }), Buffer.from('x')),
+    );
+    const parked = poolOf({ version: '0.1.0' }).id;
+    t.match((await run('tasks', 'parked')).out, new RegExp(`${parked} +1 .*a pool that nobody remembers`));
+    t.match((await run('tasks', 'parked', parked)).out, /TASK +SINCE[\s\S]*parked01 .*crm.front.x/);
+    t.match(await run('tasks', 'reroute', 'parked01', '--pool', parked, '--to', REFUND), { exit: 0, out: /1 sent to crm.refund.apply/ });
+    t.match(await run('tasks', 'drop', '--pool', parked), { exit: 0, out: /0 dropped/ });
     t.match((await run('pools', 'list')).out, /POOL +AGENTS +WAITING[\s\S]*crm.refund.apply@1.0.0/);
     t.match(await run('tasks', 'drop', 'nothing1'), { exit: 1 });
   });
+});
+
+t.test('what is parked can be sent elsewhere or dropped, as long as nobody works on it and it was not begun', async (t) => {
+  const world = await World.start(t);
+  const { plane, bus } = world;
+  const pool = poolOf({ version: '1.0.0' });
+  t.match(await world.usePool(pool), { ok: true });
+  for (const task of ['parked01', 'parked02', 'parked03'])
+    await world.append(
+      subjects.task(pool.id, 'high', 0, 'front'),
+      encodeEnvelope(envelopeOf({ task_id: task, pool: pool.id, lane: 'high' }), Buffer.from(task)),
+    );
+  const listed = (await plane.ask(`/v1/tasks/parked/${pool.id}?limit=2`, { token: VIEWER })).body;
+  t.match(listed, { tasks: [{ task_id: 'parked01', lane: 'high', payload_bytes: 8 }, { task_id: 'parked02' }], next: 2 });
+  t.match((await plane.ask(`/v1/tasks/parked/${pool.id}?limit=2&after=2`)).body, { tasks: [{ task_id: 'parked03' }], next: null });
+  t.equal((await plane.ask('/v1/tasks/parked/nonsense')).status, 404);
+  const order = (verb: string, body: object) => plane.ask(`/v1/tasks/parked/${pool.id}/${verb}`, { json: body });
+  t.match((await order('reroute', { capability: ORDER })).body, { done: [], failed: [{ why: /no capability/ }, {}, {}] });
+
+  const sidecar = await FakeSidecar.join(world.nats, 'order-a', { 'crm.order.a': [`${ORDER}@2.0.0`] });
+  await sidecar.hello();
+  await world.append(subjects.idem(ledgerKey('crm.front.x', ORDER, 'parked02')), Buffer.from('{"wire":1,"state":"executing"}\n'));
+  t.match((await order('reroute', { capability: ORDER, task: 'parked01', reason: 'newer' })).body, { done: ['parked01'], failed: [] });
+  t.match((await order('reroute', { capability: ORDER, task: 'parked01' })).status, 404);
+  t.match(await world.queued(poolOf()), [
+    { subject: `ar.test.task.${poolOf().id}.high.0.front`, payload: 'parked01', envelope: { version: '2.0.0', lane: 'high' } },
+  ]);
+  t.match((await order('drop', {})).body, {
+    done: ['parked03'],
+    failed: [{ task_id: 'parked02', why: /may have been begun: its claim is executing/ }],
+  });
+  const told = await bus.history(INBOX_STREAM, subjects.inbox('front', 'crm.front.x'));
+  t.match('failed' in told ? [] : told.map(({ data }) => data.toString('utf8')), [/"parked03".*"state":"cancelled"/]);
+  t.same(
+    (await world.queued(pool)).map(({ envelope }) => envelope.task_id),
+    ['parked02'],
+  );
+  t.match((await plane.ask('/v1/audit')).body, {
+    entries: [
+      { what: 'parked.drop', target: pool.id },
+      { what: 'parked.reroute', reason: 'newer', before: { task: 'parked01', capability: ORDER } },
+    ],
+  });
+  sidecar.host('crm.order.old', [`${ORDER}@1.0.0`]);
+  await sidecar.hello();
+  await eventually(
+    'somebody works on it',
+    () => world.agentsAt('order-a'),
+    (agents) => agents.includes('crm.order.old'),
+  );
+  t.match(await order('drop', {}), { status: 409, body: { detail: /1 agents work on this pool/ } });
 });
 
 t.test('messages of a pool that nobody remembers are not lost: it is made again from what they say', async (t) => {
@@ -762,6 +839,16 @@ t.test('messages of a pool that nobody remembers are not lost: it is made again 
     20_000,
   );
   t.same(await world.consumers(), [`${poolOf().id}_high`, `${poolOf().id}_low`, `${poolOf().id}_normal`]);
+});
+
+t.test('a server without room for the streams stops no call: it is said where people look, and to senders', async (t) => {
+  const world = await World.start(t, '  messages: {tasks: {size: 1024GiB}}\n');
+  await waitUntil('it is said', () =>
+    world.plane.control.warnings().some((words) => /^messages: .*no room for a stream of this size/.test(words)),
+  );
+  t.match(await world.usePool(poolOf()), { ok: false, why: /no room/ });
+  const sidecar = await FakeSidecar.join(world.nats, 'order-a', { 'crm.order.a': [`${ORDER}@2.0.0`] });
+  t.match(await sidecar.hello(), { ok: true });
 });
 
 t.test('operators are told of what is newly kept, signed, until it is taken', async (t) => {

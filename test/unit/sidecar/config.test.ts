@@ -54,7 +54,8 @@ t.test('every default of the sidecar is stated here', async (t) => {
       timeouts: { taskRequestMs: 30_000, healthCheckMs: 5_000, otherMs: 30_000 },
       remembered: 50_000,
       resultBytes: 67_108_864,
-      work: { concurrency: 16, reserveHigh: 0, maxTries: 7 },
+      work: { concurrency: null, reserveHigh: 0, maxTries: 7 },
+      inbox: { hotMs: 900_000, bytes: 67_108_864, agentBytes: 4_194_304, agentCount: 1_000, unacknowledged: 10_000 },
     },
     claims: {
       whenUnreachable: 'refuse',

@@ -443,3 +443,34 @@ await reach.stop();
   t.equal(stdout.trim(), '{"id":8}', stderr);
   t.equal(status, 0, 'and ends by itself');
 });
+
+t.test('a message inside a process without a registry: refused, or carried out without a promise', async (t) => {
+  const reach = await start(t);
+  const seen: unknown[] = [];
+  const work: Handler = (request) => {
+    seen.push(request.payload);
+    return { done: true };
+  };
+  await reach.serve('crm.order.query@1.0.0', work, { agent: 'shop.order.1', ...PUBLIC });
+  const refused = await reach.cast('crm.order.query', { n: 1 });
+  t.match(refused, { ok: false, code: Code.delivery_unavailable, name: 'delivery_unavailable', retryable: true });
+  t.match(await reach.cast('crm.order.query', { n: 1 }, { priority: 'high', expiresMs: 1 }), { ok: false, code: Code.invalid_request });
+  const cast = await reach.cast('crm.order.query', { n: 2 }, { bestEffort: true, powerId: 'k-1', tags: { lang: 'de' } });
+  t.match(cast, { ok: true, durable: 'none', state: 'accepted', power_id: 'k-1', lane: 'normal' });
+  const id = cast.ok ? cast.task_id : '';
+  await waitUntil('it has ended', async () => (await reach.task(id))?.isFinal === true);
+  t.match(await reach.task(id), {
+    taskId: id,
+    state: 'done',
+    capability: 'crm.order.query',
+    events: [{ by: 'shop.order.1', attempts: 1 }],
+  });
+  t.equal((await reach.task(id))?.result?.toString('utf8'), '{"done":true}');
+  t.strictSame(seen, [{ n: 2 }]);
+  t.equal(await reach.task(id, 'sales.helper.2'), null, "another agent's");
+  t.equal(await reach.cancelTask(id), 'too_late');
+  t.equal(await reach.cancelTask('nosuchtask'), 'unknown');
+  const lost = await reach.cast('crm.nobody.here', {}, { bestEffort: true });
+  await waitUntil('it has failed', async () => (await reach.task(lost.ok ? lost.task_id : ''))?.state === 'failed');
+  t.match(await reach.task(lost.ok ? lost.task_id : ''), { events: [{ code: Code.no_provider }] });
+});

@@ -599,12 +599,13 @@ t.test('Explain answers what HTTP explains', async (t) => {
   t.match(await client.unary('/agentreach.v1.Reach/Explain', { capability: NAME }), { status: 16, trailers: { 'reach-code': '4001' } });
 });
 
-t.test('Cast and Channel are UNAVAILABLE 7001 where there are no messages', async (t) => {
+t.test('Cast is UNAVAILABLE 7001 where there are no messages, and Channel UNIMPLEMENTED where nobody can dial in', async (t) => {
   const { client } = await open(t, ok);
   const none = { status: 14, trailers: { 'reach-code': '7001' } };
   t.match(await client.unary('/agentreach.v1.Reach/Cast', { capability: NAME }, { token: 'good' }), none);
   t.match(await client.unary('/agentreach.v1.Reach/Cast', { capability: NAME }), { status: 16, trailers: { 'reach-code': '4001' } });
-  t.match(await client.bidi('/agentreach.v1.Reach/Channel', [{ text: 'x' }]), none);
+  t.match(await client.bidi('/agentreach.v1.Reach/Channel', [{ text: 'x' }]), { status: 16, trailers: { 'reach-code': '4001' } });
+  t.match(await client.bidi('/agentreach.v1.Reach/Channel', [{ text: 'x' }], { token: 'good' }), { status: 12, trailers: { 'reach-code': '4003' } });
 });
 
 t.test('health answers readiness, and a watcher is told of changes', async (t) => {

@@ -115,7 +115,11 @@ t.test('what follows from how a hand-over ended', (t) => {
     ['the connection broke', { code: Code.connection_lost, started: 'started' }, 'again'],
     ['the connection broke, keyed', { code: Code.connection_lost, started: 'started', execution: 'keyed' }, 'again'],
     ['the connection broke, once', { code: Code.connection_lost, started: 'started', execution: 'once' }, 'in_doubt'],
-    ['the connection broke, once, one try', { code: Code.connection_lost, started: 'started', execution: 'once', retryable: false }, 'in_doubt'],
+    [
+      'the connection broke, once, one try',
+      { code: Code.connection_lost, started: 'started', execution: 'once', retryable: false },
+      'in_doubt',
+    ],
     ['no answer in time', { code: Code.response_timeout, started: 'started' }, 'again'],
     ['no answer in time, once', { code: Code.response_timeout, started: 'started', execution: 'once' }, 'in_doubt'],
     ['the time of the task is over', { code: Code.deadline_exceeded, started: 'started' }, 'failed'],

@@ -21,7 +21,17 @@ t.test('a message is handed over, its result stored, and only then acknowledged'
   await rig.pass(1_000, () => rig.events.length === 1);
   await rig.pass(100);
   const [{ event, body, subject }] = rig.events as [(typeof rig.events)[number]];
-  t.match(event, { task_id: task, state: 'done', code: 0, by: A, version: '1.0.0', attempts: 1, status: 200, replay: false, kind: 'state' });
+  t.match(event, {
+    task_id: task,
+    state: 'done',
+    code: 0,
+    by: A,
+    version: '1.0.0',
+    attempts: 1,
+    status: 200,
+    replay: false,
+    kind: 'state',
+  });
   t.equal(body, '{"ok":true}');
   t.equal(subject, 'ar.test.inbox.sender.web.desk.1');
   t.ok(event.received_at_ms > 0, 'a 200 is both received and done');
@@ -44,8 +54,43 @@ t.test('a result that cannot be stored leaves the message in the queue, and the 
   await finish(t, rig, { [A]: 1 });
 });
 
+t.test('a failure that cannot be stored makes no second start of once work, and another one of work that may be repeated', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: 'status: 500, body: {why: broken}' }), [A], { storeForMs: 2_000, maxTries: 1 });
+  rig.isDown = true;
+  const once = rig.send({ kind: 'once' });
+  await rig.pass(5_000);
+  t.equal(rig.queue.left(), 1);
+  t.equal(rig.ledger.open, 0, 'its claim is not kept for ever');
+  rig.isDown = false;
+  await rig.pass(40_000, () => rig.queue.left() === 0, 50);
+  t.strictSame(rig.stateOf(once), ['in_doubt']);
+  const idempotent = rig.send({ kind: 'idempotent', more: { retryable: false } });
+  await rig.pass(5_000, () => rig.queue.left() === 0);
+  t.strictSame(rig.stateOf(idempotent), ['failed']);
+  await finish(t, rig, { [A]: 2 });
+});
+
+t.test('once work whose answer is no good has failed, and its key is not free again', async (t) => {
+  const table = deliverTable({ [A]: 'body: {ok: true}' }).replaceAll(
+    'acl: public,',
+    'acl: public, output: {type: object, required: [sum]},',
+  );
+  const rig = new DeliverRig(table, [A]);
+  const first = rig.send({ kind: 'once', key: 'k' });
+  await rig.pass(2_000, () => rig.queue.left() === 0);
+  const second = rig.send({ kind: 'once', key: 'k' });
+  await rig.pass(2_000, () => rig.queue.left() === 0);
+  t.strictSame(rig.stateOf(first), ['failed']);
+  t.match(rig.events[0]?.event, { code: Code.invalid_response });
+  t.strictSame(rig.stateOf(second), ['in_doubt']);
+  await finish(t, rig, { [A]: 1 });
+});
+
 t.test('idempotent work without a key costs no claim at its first delivery, and has one at the next', async (t) => {
-  const rig = new DeliverRig(deliverTable({ [A]: 'latency: 20ms, behaviours: [{after: 0, until: 1, reset: before_head}], body: {ok: true}' }), [A]);
+  const rig = new DeliverRig(
+    deliverTable({ [A]: 'latency: 20ms, behaviours: [{after: 0, until: 1, reset: before_head}], body: {ok: true}' }),
+    [A],
+  );
   const task = rig.send({ kind: 'idempotent' });
   await rig.pass(500, () => rig.deliver.counts.again === 1);
   t.strictSame(rig.ledger.log, []);
@@ -78,7 +123,9 @@ t.test('the seventh failed try is the last: 1, 2, 4 … s between them, then kep
   const rig = new DeliverRig(deliverTable({ [A]: 'status: 500, body: {why: broken}' }, 'policies: []'), [A]);
   const task = rig.send({ kind: 'keyed', key: 'k1' });
   await rig.pass(120_000, () => rig.queue.left() === 0, 100);
-  t.match(rig.events, [{ event: { task_id: task, state: 'dead_lettered', code: Code.dead_lettered, cause: 'attempts_exhausted', attempts: 7 } }]);
+  t.match(rig.events, [
+    { event: { task_id: task, state: 'dead_lettered', code: Code.dead_lettered, cause: 'attempts_exhausted', attempts: 7 } },
+  ]);
   t.equal(rig.kept.length, 1, 'exactly one entry');
   t.match(rig.kept[0]?.entry, { kind: 'dead', cause: 'attempts_exhausted' });
   t.equal(rig.kept[0]?.entry.attempts.length, 7);
@@ -88,6 +135,17 @@ t.test('the seventh failed try is the last: 1, 2, 4 … s between them, then kep
     t.ok((pauses[i] as number) >= ms && (pauses[i] as number) <= 1.2 * ms, `pause ${i + 1}: ${pauses[i]}`);
   }
   await finish(t, rig, { [A]: 7 });
+});
+
+t.test('driven again and dead again: a second entry and a second event, however soon', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: 'status: 500' }), [A], { maxTries: 1 });
+  const task = rig.send();
+  await rig.pass(1_000, () => rig.queue.left() === 0);
+  rig.send({ more: { task_id: task } });
+  await rig.pass(1_000, () => rig.queue.left() === 0);
+  t.strictSame(rig.stateOf(task), ['dead_lettered', 'dead_lettered']);
+  t.equal(rig.kept.length, 2);
+  await finish(t, rig, { [A]: 2 });
 });
 
 t.test('the sender decides whether a failed try is the last', async (t) => {
@@ -316,8 +374,7 @@ t.test('what cannot be read is kept as dead and passes nobody by', async (t) => 
 });
 
 t.test('a result that the bus does not take is said to be left out, and the task ends', async (t) => {
-  const rig = new DeliverRig(deliverTable({ [A]: `body: {big: "${'x'.repeat(5_000)}"}` }), [A]);
-  rig.maxPayload = 4_096;
+  const rig = new DeliverRig(deliverTable({ [A]: `body: {big: "${'x'.repeat(5_000)}"}` }), [A], {}, [], 4_096);
   rig.send({ kind: 'once' });
   await rig.pass(1_000, () => rig.queue.left() === 0);
   t.match(rig.events, [{ event: { state: 'failed', code: Code.response_too_large, detail: /carried out/ }, body: '' }]);
@@ -358,7 +415,12 @@ t.test('stopping: nothing new is pulled, what can end ends, the rest is counted 
 
 t.test('sticky: the messages of a key in order, one after another, also when one fails and is tried again', async (t) => {
   const work = stickyWork('idempotent', [A], [{ index: 3, owner: A, term: 1 }]);
-  const rig = new DeliverRig(deliverTable({ [A]: 'latency: 50ms, behaviours: [{after: 2, until: 3, reset: before_head}], body: {}' }), [A], {}, [work]);
+  const rig = new DeliverRig(
+    deliverTable({ [A]: 'latency: 50ms, behaviours: [{after: 2, until: 3, reset: before_head}], body: {}' }),
+    [A],
+    {},
+    [work],
+  );
   const sent: string[] = [];
   for (let i = 0; i < 6; i++) sent.push(rig.sendSticky(work, 3, 1, 'conversation'));
   await rig.pass(10_000, () => rig.queue.left() === 0);
@@ -367,7 +429,10 @@ t.test('sticky: the messages of a key in order, one after another, also when one
     sent,
   );
   t.equal(rig.events[2]?.event.attempts, 2);
-  t.notOk(rig.queue.log.some((line) => line.startsWith('nak')), 'nothing went back to the queue');
+  t.notOk(
+    rig.queue.log.some((line) => line.startsWith('nak')),
+    'nothing went back to the queue',
+  );
   await finish(t, rig, { [A]: 7 });
 });
 

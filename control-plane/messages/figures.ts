@@ -1,0 +1,32 @@
+/** What monitors are told about messages, from what the last look at the server has found: some seconds old, and costs nothing to ask. */
+import type { ConsumerFacts } from '../../base/consumer.ts';
+import { LANES } from '../../proto/wire/envelope.ts';
+import type { PoolBook } from '../registry/pool-book.ts';
+
+export interface Figures {
+  readonly pools: number;
+  /** With messages, and nobody who works on them. */
+  readonly parkedPools: number;
+  /** By lane; `sticky` for partitions, which keep their order over lanes. */
+  readonly waiting: Readonly<Record<string, number>>;
+  /** With workers, or waiting for another try. */
+  readonly inHand: number;
+  /** Entries for people; -1 = not known. */
+  readonly kept: number;
+}
+
+export function figuresOf(book: PoolBook, facts: Iterable<ConsumerFacts>, kept: number): Figures {
+  const waiting: Record<string, number> = { sticky: 0 };
+  for (const lane of LANES) waiting[lane] = 0;
+  const parked = new Set<string>();
+  let inHand = 0;
+  for (const { name, pending, ackPending } of facts) {
+    const cut = name.indexOf('_');
+    const rest = name.slice(cut + 1);
+    const lane = Object.hasOwn(waiting, rest) ? rest : 'sticky';
+    waiting[lane] = (waiting[lane] ?? 0) + pending;
+    inHand += ackPending;
+    if (pending + ackPending > 0 && book.get(name.slice(0, cut))?.workers.size === 0) parked.add(name.slice(0, cut));
+  }
+  return { pools: book.size, parkedPools: parked.size, waiting, inHand, kept };
+}

@@ -1,0 +1,59 @@
+/**
+ * One message of an inbox as it is held in memory: its bytes as they lie in the stream (a line of JSON, a newline, the body),
+ * cut only when they are given out.
+ */
+import { parseJson } from '../../base/jetstream.ts';
+import type { InboxMessage, TaskEvent } from '../../proto/wire/messages.ts';
+import type { InboxEntry } from './door.ts';
+
+const NEWLINE = 0x0a;
+
+export class Entry implements InboxEntry {
+  readonly seq: number;
+  readonly kind: 'state' | 'message';
+  readonly contentType: string;
+  readonly #data: Buffer;
+  readonly #headBytes: number;
+  /** `clock.now()` when it was taken into memory. */
+  readonly takenAt: number;
+  /** It is not in the hot copy any more. */
+  isGone = false;
+
+  /** @param data is kept. */
+  constructor(seq: number, { data, headBytes, contentType, head }: Read, takenAt: number) {
+    this.seq = seq;
+    this.kind = head.kind;
+    this.contentType = contentType;
+    this.#data = data;
+    this.#headBytes = headBytes;
+    this.takenAt = takenAt;
+  }
+
+  get bytes(): number {
+    return this.#data.length;
+  }
+
+  get head(): Buffer {
+    return this.#data.subarray(0, this.#headBytes);
+  }
+
+  get body(): Buffer {
+    return this.#data.subarray(Math.min(this.#headBytes + 1, this.#data.length));
+  }
+}
+
+export interface Read {
+  readonly data: Buffer;
+  readonly headBytes: number;
+  readonly contentType: string;
+  readonly head: TaskEvent | InboxMessage;
+}
+
+/** Null when it is none of ours. */
+export function readMessage(data: Buffer): Read | null {
+  const at = data.indexOf(NEWLINE);
+  const headBytes = at < 0 ? data.length : at;
+  const head = parseJson(data.subarray(0, headBytes)) as unknown as TaskEvent | InboxMessage | null;
+  if (head === null || typeof head.task_id !== 'string' || (head.kind !== 'state' && head.kind !== 'message')) return null;
+  return { data, headBytes, contentType: typeof head.content_type === 'string' ? head.content_type : '', head };
+}

@@ -1,0 +1,284 @@
+/**
+ * The inboxes of the agents that are at home with this sidecar, put together: what comes is told to whoever follows the tasks,
+ * lies in memory for a while (bounded in time, number and bytes, per agent and in all), and is given to the agents by position.
+ * What memory has no more, the stream has for its 24 hours. Nothing is forgotten by being read: an agent that comes back reads
+ * from wherever it was.
+ */
+import type { Clock, Timer } from '../../base/clock.ts';
+import type { Logger } from '../../base/log.ts';
+import type { Bus } from '../../base/nats.ts';
+import type { Delivery } from '../../base/puller.ts';
+import { ack } from '../../base/puller.ts';
+import type { TaskEvent } from '../../proto/wire/messages.ts';
+import type { Subjects } from '../../proto/wire/subjects.ts';
+import type { InboxSettings } from '../messages-config.ts';
+import { Box } from './box.ts';
+import type { InboxDoor, InboxEntry, InboxFollowing, InboxPage, InboxReader, InboxRefusal } from './door.ts';
+import { Entry, readMessage } from './entry.ts';
+import { Floors } from './floors.ts';
+import { Following } from './following.ts';
+import { History } from './history.ts';
+import { Positions, refused } from './positions.ts';
+import { Pump } from './pump.ts';
+import { Unacknowledged } from './unacknowledged.ts';
+import { WaitUntil } from './wait-until.ts';
+
+export interface InboxParts {
+  readonly bus: Bus;
+  readonly subjects: Subjects;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly sidecar: string;
+  readonly settings: InboxSettings;
+  /** A final state, with the result's bytes. It may be told more than once. */
+  noted(event: TaskEvent, body: Buffer | null, agent: string): void;
+}
+
+const SWEEP_MS = 1_000;
+/** Requests of one agent that wait at once for something to come. */
+const MAX_WAITERS = 16;
+const FLUSH_MS = 1_000;
+/** Between two looks at what the control plane has, while it is not certain that everything comes here. */
+const LOOK_MS = 1_000;
+
+export class Inbox implements InboxDoor {
+  readonly #parts: InboxParts;
+  readonly #boxes = new Map<string, Box>();
+  readonly #pump: Pump;
+  readonly #floors: Floors;
+  readonly #positions: Positions;
+  readonly #unacknowledged: Unacknowledged;
+  readonly #agentAt: number;
+  /** Of all boxes, the oldest first; with where they are. */
+  #queue: { readonly box: Box; readonly entry: Entry }[] = [];
+  #first = 0;
+  #bytes = 0;
+  /** The highest position that was dropped out of a box which is not there any more. */
+  #forgottenTo = 0;
+  #timer: Timer | null = null;
+  #isClosed = false;
+
+  constructor(parts: InboxParts) {
+    const { bus, subjects, clock, log, sidecar, settings } = parts;
+    this.#parts = parts;
+    this.#agentAt = subjects.inbox(sidecar, '*').length - '*.*.*'.length;
+    this.#floors = new Floors({ bus, subjects, clock, log });
+    this.#unacknowledged = new Unacknowledged(bus, settings.unacknowledged);
+    this.#pump = new Pump({
+      bus,
+      clock,
+      log,
+      sidecar,
+      take: (delivery, isNew) => this.#take(delivery, isNew),
+      missed: () => this.#missed(),
+      restarted: () => this.#restarted(),
+    });
+    this.#positions = new Positions(this.#pump, new History({ bus, subjects, clock, sidecar }), this.#floors);
+  }
+
+  /** Bytes in memory. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  start(): void {
+    this.#pump.start();
+    this.#sweepLater();
+  }
+
+  /** Readers are told that this sidecar stops; nobody waits for anything new from now on. */
+  leave(): void {
+    this.#isClosed = true;
+    for (const box of this.#boxes.values()) {
+      box.follower?.closing();
+      box.tell();
+    }
+  }
+
+  /** What was acknowledged is written down. The bus must still be there. */
+  async close(): Promise<void> {
+    this.leave();
+    this.#timer?.cancel();
+    this.#pump.close();
+    await this.#floors.flush(FLUSH_MS);
+  }
+
+  async read(agent: string, from: number | null, limit: number, waitMs: number): Promise<InboxPage> {
+    const box = this.#boxOf(agent);
+    const { clock } = this.#parts;
+    const begun = await this.#positions.begin(box, from);
+    if (!begun.ok) return begun;
+    const until = clock.now() + waitMs;
+    let { at } = begun;
+    for (;;) {
+      const hot = this.#positions.hot(box, at, limit);
+      const came = hot ?? (await this.#positions.step(box, at, limit));
+      if (!came.ok) return came;
+      if (came.entries.length > 0) {
+        const next = (came.entries.at(-1) as InboxEntry).seq + 1;
+        box.given = Math.max(box.given, next - 1);
+        return { ok: true, entries: came.entries, next, floor: box.floor };
+      }
+      at = came.at;
+      const isCertain = at >= this.#positions.completeFrom(box);
+      if (isCertain && hot === null) continue;
+      const left = until - clock.now();
+      if (left <= 0 || this.#isClosed || box.waiters.size >= MAX_WAITERS)
+        return { ok: true, entries: came.entries, next: begun.at, floor: box.floor };
+      await new WaitUntil(box.waiters, clock, isCertain ? left : Math.min(left, LOOK_MS)).promise;
+    }
+  }
+
+  async follow(agent: string, from: number | null, reader: InboxReader): Promise<InboxFollowing | InboxRefusal> {
+    const box = this.#boxOf(agent);
+    const begun = await this.#positions.begin(box, from);
+    if (!begun.ok) return begun;
+    if (this.#isClosed) return refused('unreachable', 0, 'this sidecar stops');
+    const following = new Following(box, begun.at, reader, this.#positions, this.#parts.clock);
+    const former = box.follower;
+    box.follower = following;
+    former?.replaced();
+    return following;
+  }
+
+  async acknowledge(agent: string, seq: number): Promise<{ readonly ok: true; readonly floor: number } | InboxRefusal> {
+    if (!Number.isSafeInteger(seq) || seq < 1)
+      return refused('invalid', 0, `what is acknowledged is a position, a whole number from 1 on, not ${String(seq).slice(0, 40)}`);
+    const box = this.#boxOf(agent);
+    const problem = await this.#floors.load(box);
+    if (problem !== null) return refused('unreachable', 0, `where the agent stands is not known now: ${problem}`);
+    if (seq > box.known) {
+      // Given to it by the process before this one, or nothing that it has had.
+      const begun = await this.#positions.begin(box, seq + 1);
+      if (!begun.ok) return begun;
+    }
+    if (this.#floors.raise(box, seq)) this.#unacknowledged.upTo(box, seq);
+    return { ok: true, floor: box.floor };
+  }
+
+  // ---- what comes
+
+  #take(delivery: Delivery, isNew: boolean): void {
+    const { bus, clock, noted } = this.#parts;
+    const { streamSeq: seq } = delivery;
+    const agent = delivery.subject.slice(this.#agentAt);
+    // A copy: the bytes are a view into whatever the bus received.
+    const read = readMessage(isNew ? Buffer.from(delivery.data) : delivery.data);
+    if (read === null) {
+      this.#parts.log.warn({ seq, agent }, 'an entry of an inbox cannot be read, and is passed over');
+      ack(bus, delivery);
+      return;
+    }
+    const box = this.#boxOf(agent);
+    const now = clock.now();
+    const isHeld = seq > box.floor;
+    if (isHeld && !this.#unacknowledged.add(box, seq, delivery.ackSubject, now)) return;
+    if (!isHeld) ack(bus, delivery);
+    if (isNew) this.#append(box, new Entry(seq, read, now));
+    if (read.head.kind === 'state') {
+      const at = read.headBytes + 1;
+      noted(read.head, at < read.data.length ? read.data.subarray(at) : null, agent);
+    }
+    if (isNew) box.tell();
+  }
+
+  #append(box: Box, entry: Entry): void {
+    const { settings } = this.#parts;
+    this.#positions.completeFrom(box);
+    box.append(entry);
+    this.#bytes += entry.bytes;
+    this.#queue.push({ box, entry });
+    while (box.count > settings.agentCount || (box.bytes > settings.agentBytes && box.count > 1)) this.#dropFrom(box);
+    while (this.#bytes > settings.bytes && this.#dropFirst());
+  }
+
+  #dropFrom(box: Box): void {
+    const entry = box.dropOldest();
+    if (entry === null) return;
+    this.#bytes -= entry.bytes;
+    // In the stream still; what is held back at the server is what memory has.
+    this.#unacknowledged.release(entry.seq);
+  }
+
+  /** The oldest of all; false when there is none. */
+  #dropFirst(): boolean {
+    while (this.#first < this.#queue.length) {
+      const { box, entry } = this.#queue[this.#first++] as { box: Box; entry: Entry };
+      if (entry.isGone) continue;
+      this.#dropFrom(box);
+      this.#compact();
+      return true;
+    }
+    this.#compact();
+    return false;
+  }
+
+  #compact(): void {
+    if (this.#first < COMPACT || this.#first * 2 < this.#queue.length) return;
+    this.#queue = this.#queue.slice(this.#first);
+    this.#first = 0;
+  }
+
+  #missed(): void {
+    for (const box of this.#boxes.values()) box.tell();
+  }
+
+  #restarted(): void {
+    this.#parts.log.warn('the stream of inboxes has been made anew: what was in it before is gone, and positions begin anew');
+    this.#unacknowledged.clear();
+    for (const box of this.#boxes.values()) {
+      while (box.dropOldest() !== null);
+      box.pending = [];
+      box.given = 0;
+      box.completeFrom = Number.POSITIVE_INFINITY;
+      this.#floors.reset(box);
+      box.follower?.closing();
+    }
+    this.#bytes = 0;
+    this.#queue = [];
+    this.#first = 0;
+    this.#forgottenTo = 0;
+  }
+
+  // ---- upkeep
+
+  #sweepLater(): void {
+    this.#timer = this.#parts.clock.after(SWEEP_MS, () => {
+      this.#sweep(this.#parts.clock.now());
+      this.#sweepLater();
+    });
+  }
+
+  #sweep(now: number): void {
+    const { hotMs } = this.#parts.settings;
+    for (;;) {
+      const head = this.#queue[this.#first];
+      if (head === undefined || (!head.entry.isGone && now - head.entry.takenAt < hotMs)) break;
+      if (head.entry.isGone) this.#first++;
+      else this.#dropFirst();
+    }
+    this.#compact();
+    this.#unacknowledged.extend(now, this.#pump.tellEveryMs);
+    for (const [agent, box] of this.#boxes) {
+      // Its floor has become known after they came.
+      if (box.pending.length > 0 && (box.pending[0] as number) <= box.floor) this.#unacknowledged.upTo(box, box.floor);
+      const isIdle = box.count === 0 && box.follower === null && box.waiters.size === 0 && box.loading === null && !box.isFloorDirty;
+      if (!isIdle || now - box.usedAt < hotMs) continue;
+      this.#boxes.delete(agent);
+      if (box.completeFrom !== Number.POSITIVE_INFINITY) this.#forgottenTo = Math.max(this.#forgottenTo, box.completeFrom - 1);
+    }
+  }
+
+  #boxOf(agent: string): Box {
+    const { clock } = this.#parts;
+    let box = this.#boxes.get(agent);
+    if (box === undefined) {
+      const { coverage, epoch } = this.#pump;
+      box = new Box(agent, Math.max(coverage, this.#forgottenTo + 1), epoch, clock.now());
+      this.#boxes.set(agent, box);
+    } else box.usedAt = clock.now();
+    return box;
+  }
+}
+
+const COMPACT = 1_024;

@@ -1,0 +1,195 @@
+/**
+ * Messages out of a real sidecar into a real nats-server with a real control plane: every way in, where they are durable, and
+ * what their senders are told. What workers make of them is looked at in test/cases/async.test.ts.
+ */
+import t from 'tap';
+import { ChannelMethod } from '../../proto/wire/channel.ts';
+import { decodeEnvelope, type Envelope } from '../../proto/wire/envelope.ts';
+import { TASK_STREAM } from '../../proto/wire/subjects.ts';
+import { TestAgent } from '../support/agent.ts';
+import { ChannelPeer } from '../support/channel-peer.ts';
+import { cast, Fleet, knows } from '../support/fleet.ts';
+import { GrpcClient } from '../support/grpc-client.ts';
+import { type Rig, TOKEN } from '../support/rig.ts';
+import { waitUntil } from '../support/settle.ts';
+
+t.setTimeout(110_000);
+
+const NAME = 'crm.order.query';
+const FAST = '  messages: {rate: {per_sec: 100000, burst: 100000}}\n';
+
+function tableOf(sidecar: string, url: string): string {
+  return `contracts: [{name: ${NAME}, version: 1.0.0, description: x, acl: public, execution: idempotent}]\nproviders:\n  - {agent_id: crm.order.1, offers: [${NAME}@1.0.0], via: ${sidecar}, endpoint: {type: http, address: "${url}"}}\n`;
+}
+
+async function waitingIn(fleet: Fleet): Promise<Envelope[]> {
+  const found = await fleet.bus.history(TASK_STREAM, fleet.subjects.tasks, 1_000);
+  if ('failed' in found) throw new Error(found.failed);
+  return found.map(({ data }) => (decodeEnvelope(data) as { envelope: Envelope }).envelope);
+}
+
+const none = 'contracts: []\nproviders: []\n';
+
+t.test('by every way in a message ends in the stream, and the answer says so', async (t) => {
+  const fleet = await Fleet.start(t);
+  const rig = await fleet.sidecar('sender', none, `${FAST}  grpc: {listen: "127.0.0.1:0"}\n`);
+  await waitUntil('the table is there', () => rig.started.front.ready, 10_000);
+  await waitUntil('NATS is there', () => rig.started.front.registry?.client.status().connected === true, 10_000);
+  const body = { target: { role: 'retriever' }, message_type: 'task_request', priority: 'high', tags: { lang: 'de' }, payload: { n: 1 } };
+  const told = { durable: 'stream', state: 'parked', capability: 'agent.message.handle', lane: 'high', version: null, rule: null };
+
+  const http = await rig.ask('/v1/messages', { method: 'POST', payload: body });
+  t.equal(http.status, 202, http.bytes.toString('utf8'));
+  t.match(http.json, told);
+  t.match(http.headers, { location: `/v1/tasks/${http.json.task_id}`, 'ratelimit-limit': '100000' });
+
+  const rpc = await rig.ask('/rpc', { method: 'POST', payload: { jsonrpc: '2.0', id: 1, method: 'reach.cast', params: body } });
+  t.match(rpc.json.result, told);
+
+  const peer = await ChannelPeer.dial(rig.url, TOKEN, false);
+  t.teardown(() => peer.close());
+  t.match((await peer.ask(ChannelMethod.cast, JSON.stringify(body)).answer).result, told);
+
+  const grpc = new GrpcClient(rig.started.grpcAddress as string);
+  t.teardown(() => grpc.close());
+  const unary = await grpc.unary(
+    '/agentreach.v1.Reach/Cast',
+    {
+      json: '{"n":1}',
+      headers: { 'reach-role': 'retriever', 'reach-priority': 'high', 'reach-tags': 'lang=de', 'reach-message-type': 'task_request' },
+    },
+    { token: TOKEN },
+  );
+  t.equal(unary.status, 0);
+  t.match(unary.replies[0], { durable: 'stream', state: 'parked', capability: 'agent.message.handle', lane: 'high', version: '' });
+
+  const waiting = await waitingIn(fleet);
+  t.equal(waiting.length, 4);
+  for (const envelope of waiting)
+    t.match(envelope, { source: 'support.planner.1', home: 'sender', target: { role: 'retriever' }, tags: { lang: 'de' }, lane: 'high' });
+  t.equal(new Set(waiting.map(({ pool }) => pool)).size, 1, 'one pool, whatever the way');
+  t.equal(new Set(waiting.map(({ task_id: id }) => id)).size, 4);
+
+  const task = await rig.ask(`/v1/tasks/${http.json.task_id}`);
+  t.match(task.json, { state: 'parked', is_final: false, result: null, power_id: http.json.power_id });
+  t.equal((await rig.ask(`/v1/tasks/${http.json.task_id}`, { token: 'token-of-the-helper' })).status, 404, "another agent's");
+  t.equal((await rig.ask(`/v1/tasks/${http.json.task_id}`, { token: null })).status, 401);
+  const began = performance.now();
+  t.match((await rig.ask(`/v1/tasks/${http.json.task_id}?wait=400ms`)).json, { is_final: false });
+  t.ok(performance.now() - began >= 350, 'it was waited for');
+  t.equal((await rig.ask(`/v1/tasks/${http.json.task_id}?wait=10`)).status, 400, 'a time without a unit');
+  t.equal((await rig.ask('/v1/tasks/nosuchtask')).status, 404);
+  t.match((await rig.ask(`/v1/tasks/${http.json.task_id}`, { method: 'DELETE' })).json, { outcome: 'requested' });
+  const wrong = await rig.ask('/v1/messages', { method: 'POST', payload: { ...body, priorty: 'high' } });
+  t.equal(wrong.status, 400);
+  t.match(wrong.json.detail, /did you mean priority/);
+  t.match((await rig.ask('/v1/messages', { method: 'POST', payload: { ...body, source: 'a.b.c' } })).json.detail, /stamped/);
+
+  const waits = rig.ask(`/v1/tasks/${http.json.task_id}?wait=60s`);
+  await waitUntil('it waits', () => rig.started.front.waiting.size === 1);
+  const stoppedAt = performance.now();
+  await rig.started.stop(10_000);
+  t.match((await waits).json, { is_final: false }, 'who waits is told how it stands');
+  t.ok(performance.now() - stoppedAt < 5_000, 'and does not hold up the stop');
+});
+
+t.test('a notification is a cast: carried out by the worker, and its sender hears how far it is', async (t) => {
+  const fleet = await Fleet.start(t);
+  let release: () => void = () => undefined;
+  const agent = await TestAgent.listen('worker', async () => {
+    await new Promise<void>((done) => {
+      release = done;
+    });
+    return { body: { done: true } };
+  });
+  t.teardown(() => agent.close());
+  await fleet.sidecar('worker', tableOf('worker', agent.url), FAST);
+  const sender = await fleet.sidecar('sender', none, FAST);
+  await knows(sender, NAME);
+  const silent = await sender.ask('/rpc', { method: 'POST', payload: { jsonrpc: '2.0', method: NAME, params: { n: 1 } } });
+  t.equal(silent.status, 204);
+  t.equal(silent.bytes.length, 0);
+  await waitUntil('the worker has it', () => agent.executions === 1, 10_000);
+  t.strictSame(agent.requests[0]?.json, { n: 1 });
+  release();
+  const lost = await sender.ask('/rpc', { method: 'POST', payload: { jsonrpc: '2.0', method: 'crm.nobody.here' } });
+  t.equal(lost.status, 404, 'a lone one that is not accepted is told by its status');
+  t.equal(lost.bytes.length, 0, 'and by no answer');
+  t.equal(lost.headers['reach-code'], '2001');
+  const id = await cast(sender, NAME, { n: 2 });
+  await waitUntil('the worker has the second', () => agent.executions === 2, 10_000);
+  await waitUntil('the sender hears that it is received', async () => (await stateOf(sender, id)) === 'received', 10_000);
+  const events = openEvents(sender, id);
+  t.teardown(() => events.close());
+  await waitUntil('the state comes first', () => events.seen.length === 1, 3_000);
+  t.match(events.seen[0], { state: 'received', by: 'crm.order.1' });
+  const ends = sender.ask(`/v1/tasks/${id}?wait=20s`);
+  release();
+  t.match((await ends).json, { state: 'done', is_final: true, result: { done: true }, by: 'crm.order.1', attempts: 1, status: 200 });
+  await waitUntil('the last event is the end', () => events.seen.at(-1)?.['is_final'] === true, 5_000);
+  t.match(events.seen.at(-1), { state: 'done', result: { done: true } });
+  t.equal((await sender.ask(`/v1/tasks/${id}`, { method: 'DELETE' })).status, 409, 'too late to be called off');
+  await fleet.emptied(10_000);
+});
+
+t.test('the operator raises the rate of one agent while the sidecar runs', async (t) => {
+  const fleet = await Fleet.start(t);
+  const sender = await fleet.sidecar(
+    'sender',
+    none,
+    '  operator_token: token-of-the-operator\n  messages: {rate: {per_sec: 0.01, burst: 3}}\n',
+  );
+  await waitUntil('the table is there', () => sender.started.front.ready, 10_000);
+  const ask = () => sender.ask('/v1/messages', { method: 'POST', payload: { target_role: 'retriever', payload: {} } });
+  for (let left = 2; left >= 0; left--)
+    t.match(await ask(), { status: 202, headers: { 'ratelimit-limit': '3', 'ratelimit-remaining': String(left) } });
+  const refused = await ask();
+  t.match(refused, { status: 429, json: { code: 3004 }, headers: { 'ratelimit-remaining': '0' } });
+  t.ok(Number(refused.headers['retry-after']) >= 90, 'when the next one is taken');
+  const path = '/v1/rates/support.planner.1';
+  const change = { method: 'PUT', payload: { per_sec: 1_000 } };
+  t.equal((await sender.ask(path, change)).status, 403, 'not by the agent itself');
+  t.match(await sender.ask(path, { ...change, token: 'token-of-the-operator' }), { status: 200, json: { limit: 1_000 } });
+  await waitUntil('it holds', async () => (await ask()).status === 202, 3_000);
+  t.equal((await sender.ask(path, { method: 'PUT', payload: { per_sec: 0 }, token: 'token-of-the-operator' })).status, 400);
+  t.match(await sender.ask(path, { method: 'DELETE', token: 'token-of-the-operator' }), { status: 200, json: { limit: 3 } });
+});
+
+t.test('NATS away and no disk: within the time of a submission it is refused, and what comes back in time is taken', async (t) => {
+  const fleet = await Fleet.start(t);
+  const sender = await fleet.sidecar('sender', none, '  messages: {rate: {per_sec: 100000}, ack_wait: 3s}\n  state_dir: none\n');
+  await waitUntil('the table is there', () => sender.started.front.ready, 10_000);
+  const ask = () => sender.ask('/v1/messages', { method: 'POST', payload: { target_role: 'retriever', payload: {} } });
+  t.equal((await ask()).status, 202);
+  await fleet.nats.kill();
+  await waitUntil('it is known', () => sender.started.front.registry?.client.status().connected === false, 5_000);
+  const refused = await ask();
+  t.equal(refused.status, 503);
+  t.equal(refused.json.code, 7001);
+  t.ok(Number(refused.headers['retry-after']) >= 1);
+  const waiting = ask();
+  await fleet.nats.restart();
+  t.equal((await waiting).status, 202, 'the server was back in time');
+  await waitUntil('the test is connected too', () => fleet.bus.connected, 10_000);
+  t.equal((await waitingIn(fleet)).length, 2, 'what was refused is not there');
+});
+
+async function stateOf(rig: Rig, id: string): Promise<string> {
+  return (await rig.ask(`/v1/tasks/${id}`)).json.state as string;
+}
+
+function openEvents(rig: Rig, id: string): { readonly seen: Record<string, unknown>[]; close(): void } {
+  const seen: Record<string, unknown>[] = [];
+  const controller = new AbortController();
+  void fetch(`${rig.url}/v1/tasks/${id}`, {
+    headers: { authorization: `Bearer ${TOKEN}`, accept: 'text/event-stream' },
+    signal: controller.signal,
+  })
+    .then(async (response) => {
+      for await (const chunk of response.body as AsyncIterable<Uint8Array>)
+        for (const line of Buffer.from(chunk).toString('utf8').split('\n'))
+          if (line.startsWith('data: ')) seen.push(JSON.parse(line.slice(6)) as Record<string, unknown>);
+    })
+    .catch(() => undefined);
+  return { seen, close: () => controller.abort() };
+}

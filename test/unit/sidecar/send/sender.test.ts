@@ -1,0 +1,372 @@
+import t from 'tap';
+import { Code } from '../../../../proto/wire/codes.ts';
+import { decodeEnvelope } from '../../../../proto/wire/envelope.ts';
+import { partitionOf, poolId } from '../../../../proto/wire/pool.ts';
+import { Principal } from '../../../../sidecar/call/principal.ts';
+import type { Submitted } from '../../../../sidecar/send/door.ts';
+import { contractOf, policyOf, providerOf } from '../../../support/route-table.ts';
+import { ASKER, rulesOf, ScriptedOutbox, SendWorld, submission } from './world.ts';
+
+const NAME = 'crm.order.query';
+const worker = (id: string, version = '2.1.0', parts: Parameters<typeof providerOf>[2] = {}) =>
+  providerOf(`crm.order.${id}`, [`${NAME}@${version}`], { via: 'two', ...parts });
+const code = (came: Submitted): number => (came.ok ? 0 : came.code);
+const words = (came: Submitted): string => (came.ok ? '' : came.detail);
+
+t.test('an accepted message is stamped, and lies under the subject of its pool, lane and sender', async (t) => {
+  const world = new SendWorld([worker('a')]);
+  const came = await world.submit(
+    `${NAME}@^2.0`,
+    {
+      authorization: 'Bearer secret',
+      'x-tenant': 'acme',
+      'reach-message-type': 'health_check',
+      'reach-priority': 'high',
+      'reach-tags': 'lang=de',
+      'reach-sequence-id': 'conv-1',
+      'reach-expires': '10m',
+      'reach-deadline-total-ms': '9000',
+      'reach-path': 'a.b.c>x.y.z',
+      'reach-retryable': 'false',
+      traceparent: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01',
+    },
+    '{"n": 1.0}',
+  );
+  t.match(came, {
+    ok: true,
+    taskId: /^abcdefgh01[0-9a-z]+$/,
+    durable: 'stream',
+    state: 'accepted',
+    capability: NAME,
+    version: '2.1.0',
+    lane: 'high',
+    rule: null,
+    traceId: '0af7651916cd43dd8448eb211c80319c',
+  });
+  const pool = poolId({ capability: NAME, version: '2.1.0', role: null, agent: null, tags: {}, sticky: false });
+  const sent = world.stream.sent[0] as { subject: string; data: Buffer; msgId: string };
+  t.equal(sent.subject, `ar.t.task.${pool}.high.0.one`);
+  t.equal(sent.msgId, came.ok ? came.taskId : '');
+  const { envelope, payload } = decodeEnvelope(sent.data) as NonNullable<ReturnType<typeof decodeEnvelope>>;
+  t.equal(payload.toString('utf8'), '{"n": 1.0}', 'byte for byte');
+  t.match(envelope, {
+    source: 'support.planner.1',
+    home: 'one',
+    reply_to: 'support.planner.1',
+    message_type: 'health_check',
+    timeout_ms: 5_000,
+    expires_ms: 600_000,
+    deadline_ms: 9_000,
+    keyed: false,
+    retryable: false,
+    tags: { lang: 'de' },
+    sequence_id: 'conv-1',
+    path: ['a.b.c>x.y.z'],
+    payload_hash: '',
+    headers: { 'x-tenant': 'acme' },
+  });
+  t.match(envelope.traceparent, /^00-0af7651916cd43dd8448eb211c80319c-(?!b7ad6b7169203331)[0-9a-f]{16}-01$/);
+  t.match(envelope.power_id, new RegExp(`^support\\.planner\\.1:${envelope.task_id}:\\d+$`));
+  t.notOk(JSON.stringify(envelope).includes('secret'), 'the credential stays here');
+  t.equal(world.home.of('support.planner.1', envelope.task_id)?.state, 'accepted');
+  t.equal(world.home.of('sales.helper.2', envelope.task_id), null, 'nobody else sees it');
+  world.close();
+});
+
+t.test('what a call would be refused for, a message is refused for at once', async (t) => {
+  const acl = { isPublic: false, patterns: [{ text: 'team:sales', team: 'sales', role: null, id: null }] };
+  const world = new SendWorld(
+    [worker('a'), providerOf('crm.vault.1', ['crm.vault.open@1.0.0'], { via: 'two' }), providerOf('x.third.1', ['x.third.party@1.0.0'])],
+    {
+      contracts: [
+        contractOf('crm.vault.open', '1.0.0', { acl }),
+        contractOf(NAME, '2.1.0', {
+          limits: { perCaller: null, perProvider: null, requestBytes: 64, responseBytes: null, eventBytes: null },
+        }),
+      ],
+    },
+  );
+  t.equal(code(await world.submit('crm.nobody.here')), Code.no_provider);
+  t.equal(code(await world.submit('crm.order')), Code.bad_name);
+  t.equal(code(await world.submit(`${NAME}@^9.0`)), Code.no_matching_version, 'no silent other version');
+  t.equal(code(await world.submit('crm.vault.open')), Code.forbidden);
+  t.equal(code(await world.submit(NAME, {}, `"${'x'.repeat(100)}"`)), Code.payload_too_large, 'above the limit of the contract');
+  t.equal(code(await world.submit(NAME, {}, '{')), Code.invalid_request, 'no JSON');
+  t.match(words(await world.submit('x.third.party')), /third parties only/);
+  t.equal(code(await world.submit(NAME, { 'idempotency-key': 'sales.helper.2:abcdefgh:1' })), Code.key_reused, "another agent's key");
+  t.equal(code(await world.submit(NAME, { 'idempotency-key': 'support.planner.1:abcdefgh:1' })), 0);
+  t.equal(world.envelope().keyed, true);
+  t.match(world.envelope().payload_hash, /^[A-Za-z0-9_-]{43}$/, 'a claim will need it');
+  t.equal(world.stream.sent.length, 1, 'of all these one has left');
+  world.close();
+});
+
+t.test('above what NATS takes it is refused before anything is stored', async (t) => {
+  const world = new SendWorld([worker('a')]);
+  world.bus.maxPayload = 4_000;
+  const came = await world.submit(NAME, {}, `"${'x'.repeat(4_000)}"`);
+  t.equal(code(came), Code.payload_too_large);
+  t.match(words(came), /NATS takes 4000/);
+  t.equal(world.stream.sent.length, 0);
+  world.close();
+});
+
+t.test('a burst is taken, then the rate holds; it can be raised while it runs', async (t) => {
+  const world = new SendWorld([worker('a')], {}, { rate: { perSec: 100, burst: 100 } });
+  let taken = 0;
+  for (let i = 0; i < 150; i++) if ((await world.submit(NAME)).ok) taken++;
+  t.equal(taken, 100);
+  const refused = await world.submit(NAME);
+  t.match(refused, { ok: false, code: Code.rate_limited, retryAfterMs: 10, rate: { limit: 100, remaining: 0 } });
+  t.ok((await world.submit(NAME, {}, '{}', new Principal('sales.helper.2'))).ok, 'each agent has its own');
+  await world.clock.advance(50);
+  for (let i = 0; i < 10; i++) if ((await world.submit(NAME)).ok) taken++;
+  t.equal(taken, 105);
+  world.rates.set('support.planner.1', { perSec: 1_000, burst: 1_000 });
+  await world.clock.advance(1_000);
+  t.equal(world.rates.view('support.planner.1', world.clock.now()).remaining, 1_000);
+  world.close();
+});
+
+t.test('nobody there: it waits for the version it asked for, and the sender is told', async (t) => {
+  const world = new SendWorld([worker('a', '2.1.0', { drain: true }), worker('b', '3.0.0')]);
+  t.match(await world.submit(`${NAME}@^2.0`), { ok: true, state: 'parked', version: '2.1.0' }, 'drained is not there');
+  t.match(await world.submit(NAME), { ok: true, state: 'accepted', version: '3.0.0' });
+  world.push([], { contracts: [contractOf(NAME, '2.1.0'), contractOf(NAME, '2.2.0-rc.1')] });
+  t.match(await world.submit(NAME), { ok: true, state: 'parked', version: '2.1.0' }, 'no provider at all; never a pre-release');
+  t.match(await world.submit(null, { 'reach-role': 'retriever' }), {
+    ok: true,
+    state: 'parked',
+    capability: 'agent.message.handle',
+    version: null,
+  });
+  world.close();
+});
+
+t.test('an agent or a role that has stayed with an earlier version is reached there, within the range', async (t) => {
+  const world = new SendWorld([worker('old', '1.4.0'), worker('new', '2.1.0', { tags: { retriever: 'yes' } })]);
+  t.match(await world.submit(NAME, { 'reach-agent': 'crm.order.old' }), { version: '1.4.0', state: 'accepted' });
+  t.equal(world.envelope().target.agent, 'crm.order.old');
+  t.match(await world.submit(NAME, { 'reach-role': 'retriever' }), { version: '2.1.0', state: 'accepted' }, 'a tag is a role');
+  t.match(
+    await world.submit(`${NAME}@^2.0`, { 'reach-agent': 'crm.order.old' }),
+    { version: '2.1.0', state: 'parked' },
+    'never outside it',
+  );
+  world.close();
+});
+
+t.test('canary: the shares of the versions are those of calls', async (t) => {
+  const world = new SendWorld([worker('a', '2.0.0'), worker('b', '2.1.0')], { policies: [policyOf(NAME, { canary: { '2.1.0': 0.2 } })] });
+  let young = 0;
+  for (let i = 0; i < 1_000; i++) if (((await world.submit(NAME)) as { version?: string }).version === '2.1.0') young++;
+  t.ok(young > 140 && young < 260, `${young} of 1000`);
+  const kept = new Set<string>();
+  for (let i = 0; i < 20; i++)
+    kept.add(String(((await world.submit(NAME, { 'reach-sequence-id': 'c1' })) as { version?: string }).version));
+  t.equal(kept.size, 1, 'a conversation stays where it is');
+  world.close();
+});
+
+t.test('tags make a pool only where a provider asks for them', async (t) => {
+  const world = new SendWorld([worker('a', '2.1.0', { target: { lang: 'de' } }), worker('b')]);
+  await world.submit(NAME, { 'reach-tags': 'lang=de,tenant=acme' });
+  const german = world.envelope().pool;
+  t.equal(german, poolId({ capability: NAME, version: '2.1.0', role: null, agent: null, tags: { lang: 'de' }, sticky: false }));
+  await world.submit(NAME, { 'reach-tags': 'lang=de,tenant=other' });
+  t.equal(world.envelope().pool, german, 'the tenant makes no other pool');
+  await world.submit(NAME);
+  t.not(world.envelope().pool, german);
+  world.push([worker('a', '2.1.0', { target: { lang: 'de' } })]);
+  t.match(await world.submit(NAME, { 'reach-tags': 'lang=fr' }), { state: 'parked' }, 'nobody is fit for it');
+  t.match(await world.submit(NAME, { 'reach-tags': 'lang=de' }), { state: 'accepted' });
+  world.close();
+});
+
+t.test('rules: the first that finds somebody decides; fallbacks of one that does not', async (t) => {
+  const world = new SendWorld([worker('a'), providerOf('crm.spare.1', ['crm.spare.query@1.0.0'], { via: 'two' })]);
+  world.rules = rulesOf({ name: 'fast', priority: 'high' });
+  t.match(await world.submit(NAME, { 'reach-priority': 'low' }), { lane: 'high', rule: 'fast' }, "a rule's priority beats the sender's");
+  t.match(world.decided, [
+    { subject: { messageType: 'task_request', sourceRole: 'planner', targetRole: null, capability: NAME }, rule: 'fast' },
+  ]);
+  const alone = { 'reach-role': 'retriever' };
+  world.rules = rulesOf({ name: 'first' }, { name: 'second', priority: 'low', fallback: { kind: 'queue_task' } });
+  t.match(await world.submit(null, alone), { ok: true, state: 'parked', lane: 'low', rule: 'second' }, 'the next match');
+  world.rules = rulesOf({ name: 'first' });
+  t.match(await world.submit(null, alone), { ok: true, state: 'parked', rule: null }, 'at last it waits');
+  world.rules = rulesOf({ name: 'strict', fallback: { kind: 'fail' } });
+  t.match(await world.submit(null, alone), { ok: false, code: Code.none_healthy, detail: /strict/ });
+  world.rules = rulesOf({ name: 'spare', fallback: { kind: 'capability', target: 'crm.spare.query' } });
+  t.match(await world.submit(null, alone), { ok: true, capability: 'crm.spare.query', state: 'accepted', rule: 'spare' });
+  world.rules = rulesOf({ name: 'human', fallback: { kind: 'notify_admin' } });
+  const held = await world.submit(null, alone);
+  t.match(held, { ok: true, state: 'parked', rule: 'human' });
+  const sent = world.stream.sent.at(-1) as { subject: string; data: Buffer };
+  t.equal(sent.subject, `ar.t.kept.review.${held.ok ? held.taskId : ''}`, 'a person decides');
+  const [entry = '', ...message] = sent.data.toString('utf8').split('\n');
+  t.match(JSON.parse(entry), { kind: 'review', rule: 'human', code: Code.parked });
+  t.match(JSON.parse(message[0] ?? ''), { task_id: held.ok ? held.taskId : '', target: { role: 'retriever' } });
+  world.close();
+});
+
+t.test('sticky: one key, one partition, whoever sends it; without a key anybody', async (t) => {
+  const world = new SendWorld([worker('a')]);
+  world.rules = rulesOf({ name: 'together', dispatch: 'sticky', stickyBy: 'sequence_id' });
+  await world.submit(NAME, { 'reach-sequence-id': 'conv-7' });
+  const { pool, sticky_key: key } = world.envelope();
+  t.equal(key, 'conv-7');
+  t.equal(world.stream.sent[0]?.subject, `ar.t.task.${pool}.normal.${partitionOf('conv-7')}.one`);
+  await world.submit(NAME);
+  t.not(world.envelope().pool, pool, 'no conversation, no order to keep');
+  t.notOk('sticky_key' in world.envelope());
+  world.rules = rulesOf({ name: 'by_tag', dispatch: 'sticky', stickyBy: 'tags.tenant' });
+  await world.submit(NAME, { 'reach-tags': 'tenant=acme' });
+  t.equal(world.envelope().sticky_key, 'acme');
+  world.close();
+});
+
+t.test('a pool is asked for once; a refusal reaches the sender, silence does not hold it up for long', async (t) => {
+  const world = new SendWorld([worker('a')]);
+  for (let i = 0; i < 5; i++) await world.submit(NAME);
+  t.equal(world.bus.asked.length, 1);
+  t.match(world.bus.asked[0], { subject: 'ar.t.ctl.pool', body: { sidecar: 'one', pool: { capability: NAME, version: '2.1.0' } } });
+  world.bus.answer = () => ({ wire: 1, ok: false, why: 'there are 600 pools already' });
+  t.match(await world.submit(null, { 'reach-role': 'other' }), { ok: false, code: Code.delivery_unavailable, detail: /600 pools/ });
+  world.bus.answer = () => null;
+  const waiting = world.submit(null, { 'reach-role': 'third' });
+  await world.clock.advance(2_100);
+  t.match(await waiting, { ok: true, durable: 'stream' }, 'it lies in the stream until the control plane is back');
+  const asked = world.bus.asked.length;
+  await world.clock.advance(10_000);
+  t.ok(world.bus.asked.length > asked, 'which goes on being asked');
+  world.close();
+});
+
+t.test('no answer of the stream: again with the same id, for ten seconds', async (t) => {
+  const world = new SendWorld([worker('a')]);
+  await world.submit(NAME);
+  world.stream.auto = (count) => (count < 6 ? { failed: 'no answer in time', ambiguous: true } : { seq: 9, duplicate: true });
+  const waiting = world.submit(NAME);
+  await world.clock.advance(9_000);
+  t.match(await waiting, { ok: true, durable: 'stream' });
+  const ids = world.stream.sent.slice(1).map(({ msgId }) => msgId);
+  t.equal(ids.length, 5);
+  t.equal(new Set(ids).size, 1);
+  world.stream.auto = () => ({ failed: 'no answer in time', ambiguous: true });
+  let came: Submitted | null = null;
+  void world.submit(NAME).then((it) => {
+    came = it;
+  });
+  await world.clock.advance(9_500);
+  t.equal(came, null, 'not given up before');
+  await world.clock.advance(1_500);
+  t.match(came, { ok: false, code: Code.delivery_unavailable, detail: /same key/ });
+  const id = world.stream.sent.at(-1)?.msgId as string;
+  t.equal(world.cancels.size, 1, 'refused, so it is called off');
+  await world.clock.advance(6_000);
+  t.match(world.bus.published.at(-1), { subject: 'ar.t.cancel', body: { task_id: id, source: 'support.planner.1' } });
+  world.close();
+});
+
+t.test('NATS away: the disk, behind what waits there already; full and broken are told', async (t) => {
+  const world = new SendWorld([worker('a')]);
+  const outbox = new ScriptedOutbox();
+  world.outbox = outbox;
+  world.bus.go(false);
+  world.stream.isOpen = false;
+  t.match(await world.submit(NAME), { ok: true, durable: 'local-disk' });
+  t.equal(outbox.kept.length, 1);
+  world.bus.go(true);
+  world.stream.isOpen = true;
+  t.match(await world.submit(NAME), { ok: true, durable: 'local-disk' }, 'not past those that wait');
+  outbox.pending = 0;
+  t.match(await world.submit(NAME), { ok: true, durable: 'stream' });
+  world.bus.go(false);
+  world.stream.isOpen = false;
+  outbox.outcome = 'full';
+  t.match(await world.submit(NAME), { ok: false, code: Code.delivery_unavailable, detail: /outbox.*full/ });
+  outbox.outcome = 'broken';
+  t.match(await world.submit(NAME), { ok: false, code: Code.delivery_unavailable, detail: /nothing was accepted/ });
+  t.equal(world.cancels.size, 0);
+  world.close();
+});
+
+t.test('in doubt, then the disk: with the same id, and one answer', async (t) => {
+  const world = new SendWorld([worker('a')]);
+  await world.submit(NAME);
+  const outbox = new ScriptedOutbox();
+  world.outbox = outbox;
+  world.stream.auto = null;
+  const waiting = world.submit(NAME);
+  await world.clock.advance(0);
+  world.stream.isOpen = false;
+  world.bus.go(false);
+  world.stream.waiting[0]?.({ failed: 'the connection broke', ambiguous: true });
+  t.match(await waiting, { ok: true, durable: 'local-disk' });
+  t.equal(outbox.kept[0]?.msgId, world.stream.sent.at(-1)?.msgId);
+  world.close();
+});
+
+t.test('a connection that comes back in time is waited for where there is no disk', async (t) => {
+  const world = new SendWorld([worker('a')]);
+  await world.submit(NAME);
+  world.bus.go(false);
+  world.stream.isOpen = false;
+  const waiting = world.submit(NAME);
+  await world.clock.advance(5_000);
+  world.stream.isOpen = true;
+  world.bus.go(true);
+  t.match(await waiting, { ok: true, durable: 'stream' });
+  world.bus.go(false);
+  world.stream.isOpen = false;
+  const lost = world.submit(NAME);
+  await world.clock.advance(10_100);
+  t.match(await lost, { ok: false, code: Code.delivery_unavailable, detail: /nothing was accepted/ });
+  world.close();
+});
+
+t.test('what waits for the stream is bounded; above it a submission is refused at once', async (t) => {
+  const world = new SendWorld([worker('a')], {}, { inFlight: 3 });
+  await world.submit(NAME);
+  world.stream.auto = null;
+  const waiting = [world.submit(NAME), world.submit(NAME), world.submit(NAME)];
+  await world.clock.advance(0);
+  t.equal(world.post.open, 3);
+  t.match(await world.submit(NAME), { ok: false, code: Code.delivery_unavailable, detail: /in_flight/ });
+  for (const [i, answer] of world.stream.waiting.entries()) answer({ seq: i + 2, duplicate: false });
+  for (const each of waiting) t.match(await each, { ok: true });
+  t.equal(world.post.open, 0);
+  world.close();
+});
+
+t.test('a full queue is said to be full', async (t) => {
+  const world = new SendWorld([worker('a')]);
+  world.stream.auto = () => ({ failed: 'storing x: maximum messages exceeded', ambiguous: false, full: true });
+  t.match(await world.submit(NAME), { ok: false, code: Code.delivery_unavailable, detail: /queue is full/, retryAfterMs: 1_000 });
+  world.stream.auto = () => ({ failed: 'storing x: no permission to publish there', ambiguous: false });
+  t.match(await world.submit(NAME), { ok: false, code: Code.delivery_unavailable, detail: /no permission/ }, 'not tried for ten seconds');
+  world.close();
+});
+
+t.test('what a message cannot say is refused with the place', (t) => {
+  const bad = (headers: Record<string, string>): string => {
+    try {
+      submission(NAME, headers);
+      return '';
+    } catch (error) {
+      return (error as Error).message;
+    }
+  };
+  t.match(bad({ 'reach-priority': 'urgent' }), /high, normal or low/);
+  t.match(bad({ 'reach-message-type': 'Task Request' }), /message-type/);
+  t.match(bad({ 'reach-expires': '10' }), /unit/);
+  t.match(bad({ 'reach-deadline-total-ms': '-1' }), /above 0/);
+  t.match(bad({ 'reach-tags': 'nonsense' }), /key=value/);
+  t.match(bad({ 'reach-agent': 'x' }), /agent id/);
+  t.match(bad({ 'idempotency-key': 'a b' }), /printable/);
+  t.match(bad({ 'idempotency-key': 'a', 'reach-power-id': 'b' }), /differ/);
+  t.match(bad({ 'reach-reply-to': 'elsewhere' }), /inbox or none/);
+  t.equal(ASKER.role, 'planner');
+  t.end();
+});
