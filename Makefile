@@ -132,6 +132,10 @@ bench-channel: build ## What 12,000 dial-in agents on one sidecar cost: memory e
 bench-decide: build ## What a decision costs among 1,000 providers
 	@$(DIST)/test/bench/decide.js
 
+.PHONY: bench-rules
+bench-rules: build ## What finding the rule for a message costs, among 10 rules and among 1,000
+	@$(DIST)/test/bench/rules.js
+
 .PHONY: bench-push
 bench-push: build own-nats ## How soon a change of the registry is in force on 203 sidecars, with 10,000 providers
 	@$(DIST)/test/bench/push.js

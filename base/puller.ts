@@ -77,7 +77,7 @@ export function ackConfirmed(bus: Bus, delivery: Delivery, timeoutMs: number): P
 }
 
 /** It is delivered again, to anybody, after that time; until then it counts as outstanding at the consumer. */
-export function nak(bus: Bus, delivery: Delivery, delayMs: number): boolean {
+export function nak(bus: Pick<Bus, 'post'>, delivery: Pick<Delivery, 'ackSubject'>, delayMs: number): boolean {
   if (delayMs <= 0) return bus.post(delivery.ackSubject, NAK_NOW);
   return bus.post(delivery.ackSubject, Buffer.from(`-NAK {"delay":${Math.round(delayMs) * NANOS_PER_MS}}`, 'latin1'));
 }
@@ -238,7 +238,11 @@ export class Puller {
     } else if (this.#options.onReturned === undefined || count === 0) {
       this.#wanted += count;
       this.#due();
-    } else this.#options.onReturned(count);
+    } else {
+      // What was put off for the sake of these has nothing to wait for any more.
+      this.#due();
+      this.#options.onReturned(count);
+    }
   }
 
   #refused(why: string, missing: number): void {

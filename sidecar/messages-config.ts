@@ -52,6 +52,8 @@ export interface MessageSettings {
   readonly remembered: number;
   /** Results that are remembered with them. */
   readonly resultBytes: number;
+  /** On this machine's disk, while NATS is away. */
+  readonly outboxBytes: number;
 }
 
 const rateFields = {
@@ -179,6 +181,12 @@ export const messagesShape: Shape<MessageSettings> = mapped(
     inbox: optional(inboxShape, 'Inboxes of the agents of this sidecar.', defaultsOf(inboxShape)),
     work: optional(workShape, 'Messages for the agents of this sidecar.', defaultsOf(workShape)),
     results: optional(size(65_536, 17_179_869_184), 'Results that are remembered with them.', 67_108_864, '64MiB'),
+    outbox: optional(
+      size(1_048_576, 1_099_511_627_776),
+      'Of the messages that wait on this machine’s disk (in `state_dir`) while NATS is away; what comes above it is refused. With messages of 1 KiB at 100/s this holds for about 40 minutes.',
+      268_435_456,
+      '256MiB',
+    ),
   }),
   (read): MessageSettings => ({
     inbox: read.inbox,
@@ -195,5 +203,6 @@ export const messagesShape: Shape<MessageSettings> = mapped(
     },
     remembered: read.remembered,
     resultBytes: read.results,
+    outboxBytes: read.outbox,
   }),
 );

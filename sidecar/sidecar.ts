@@ -6,7 +6,6 @@ import { type Clock, realClock } from '../base/clock.ts';
 import type { Log } from '../base/log.ts';
 import { type Random, systemRandom } from '../base/random.ts';
 import { readTable } from '../proto/language/document.ts';
-import { NO_RULES } from '../proto/language/rule.ts';
 import { openSource } from '../proto/language/reader.ts';
 import { agentsOnlyProblems } from '../proto/language/registration.ts';
 import type { Problem, TableDocument } from '../proto/language/types.ts';
@@ -30,7 +29,7 @@ import { Observation } from './observe/observer.ts';
 import { inbound, outbound } from './pipeline.ts';
 import { readSecret } from '../base/secret.ts';
 import { Messages } from './send/messages.ts';
-import { NO_OUTBOX } from './send/outbox-door.ts';
+import { NO_OUTBOX, type Outbox } from './send/outbox-door.ts';
 import { Promiseless } from './send/promiseless.ts';
 import { FileTable, type TableReader, wordsOfProblem } from './table/file.ts';
 import { InstalledTable } from './table/installed.ts';
@@ -210,15 +209,16 @@ export async function startSidecar(
     call: (call: Call) => outbound(engine, call),
     warn: (words: string) => log.logger.warn(words),
   };
+  const outbox = joined === null ? NO_OUTBOX : await outboxOf(joined, file, config, { clock, random, warn: sending.warn });
   const send =
     joined === null
       ? new Promiseless(sending)
       : new Messages(sending, {
           bus: joined.bus,
           subjects: joined.subjects,
-          rules: () => NO_RULES,
-          onDecided: () => undefined,
-          outbox: () => NO_OUTBOX,
+          rules: () => joined.client.ruling.current(),
+          onDecided: (subject, rule) => joined.client.ruling.decided(subject, rule),
+          outbox: () => outbox,
         });
   front.send = send;
   let inbox: Inbox | null = null;
@@ -277,6 +277,7 @@ export async function startSidecar(
   } catch (error) {
     source?.stop();
     send.close();
+    await outbox.close();
     await inbox?.close();
     await Promise.all([...ports.map((port) => port.close(0)), grpc?.close(0), transports.close(), joined?.close()]);
     throw new StartRefused([error instanceof Error ? error.message : String(error)]);
@@ -301,6 +302,7 @@ export async function startSidecar(
       inbox?.leave();
       await Promise.all([...ports.map((port) => port.close(graceMs)), grpc?.close(graceMs), delivered]);
       send.close();
+      await outbox.close();
       await inbox?.close();
       await transports.close();
       await joined?.close();
@@ -324,6 +326,29 @@ function doorTo(joined: Joined, config: SidecarConfig): RegistryDoor {
       return expected !== null && given.length === expected.length && timingSafeEqual(given, expected);
     },
   };
+}
+
+/** Messages that the outbox has on their way to the stream at once. */
+const OUTBOX_WINDOW = 256;
+const OUTBOX_TRY_MS = 5_000;
+
+/** Where messages wait while NATS is away. A sidecar that cannot have it does not start: it could not keep what it promises. */
+async function outboxOf(
+  joined: Joined,
+  file: string,
+  config: SidecarConfig,
+  own: { readonly clock: Clock; readonly random: Random; readonly warn: (words: string) => void },
+): Promise<Outbox> {
+  if (config.stateDir === null) return NO_OUTBOX;
+  const [{ DiskOutbox }, { StreamPublisher }] = await Promise.all([import('./send/outbox.ts'), import('../base/stream-publisher.ts')]);
+  const { bus } = joined;
+  const stream = new StreamPublisher(bus, own.clock, { timeoutMs: OUTBOX_TRY_MS, maxPending: OUTBOX_WINDOW });
+  const folder = resolve(dirname(file), config.stateDir, config.name, 'outbox');
+  const outbox = await DiskOutbox.open({ folder, maxBytes: config.messages.outboxBytes, bus, stream, ...own });
+  if (typeof outbox !== 'string') return outbox;
+  stream.close();
+  await joined.close();
+  throw new StartRefused([outbox]);
 }
 
 /** The table of a file of its own. With a registry it holds agents only. */

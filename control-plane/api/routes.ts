@@ -6,6 +6,7 @@ import type { Plane } from './plane.ts';
 import { policyRoutes } from './policies.ts';
 import { readRoutes } from './reads.ts';
 import { json, type Route } from './route.ts';
+import { ruleRoutes } from './rules.ts';
 import type { LeaderAnswer } from './shapes.ts';
 import { stateRoutes } from './state.ts';
 import { parkedRoutes } from './parked.ts';
@@ -16,6 +17,7 @@ export function allRoutes(plane: Plane & { readonly counts: RequestCounts }): re
     ...readRoutes(plane),
     ...orderRoutes(plane),
     ...policyRoutes(plane),
+    ...ruleRoutes(plane),
     ...stateRoutes(plane),
     ...taskRoutes(plane),
     ...parkedRoutes(plane),

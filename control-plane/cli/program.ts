@@ -7,6 +7,7 @@ import { Context, DEFAULT_SERVER, DEFAULT_TIMEOUT, type Io } from './context.ts'
 import { fleetCommands } from './fleet-commands.ts';
 import { policyCommands } from './policy-commands.ts';
 import { registryCommands } from './registry-commands.ts';
+import { ruleCommands } from './rule-commands.ts';
 import { taskCommands } from './task-commands.ts';
 
 export type Options = Readonly<Record<string, unknown>>;
@@ -42,6 +43,7 @@ export function buildProgram(io: Io, version: string): Command {
   registryCommands(program, act);
   policyCommands(program, act);
   fleetCommands(program, act);
+  ruleCommands(program, act);
   taskCommands(program, act);
   program
     .command('schema [what]')

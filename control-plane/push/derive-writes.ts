@@ -9,6 +9,7 @@
  */
 import type { CapabilityState, RegistrationState, ScopeState } from '../../proto/wire/registry.ts';
 import { REGISTRY_WIRE } from '../../proto/wire/registry.ts';
+import type { RulesState } from '../../proto/wire/messages.ts';
 import { Tail } from '../../proto/wire/subjects.ts';
 import type { OperatorsPart } from '../registry/change.ts';
 import type { OperatorsState } from '../registry/operators.ts';
@@ -21,6 +22,7 @@ export interface States {
   operators(): OperatorsState;
   capabilityStates(name: string): readonly CapabilityState[];
   scope(sidecar: string): ScopeState;
+  rules(): RulesState;
   capabilityNames(): readonly string[];
   sidecarNames(): readonly string[];
 }
@@ -62,6 +64,15 @@ export function inputMessages(states: States, changed: Changed): Message[] {
 export function pushedMessages(states: States, changed: Changed, latest: Latest): Message[] {
   const { adding, taking } = capabilityMessages(states, changed.capabilities, latest);
   return [...adding, ...scopeMessages(states, changed.scopes, latest), ...taking];
+}
+
+/** The rules for messages, when they are other ones than those in force. Of a registry that never had any, nothing is written. */
+export function rulesMessages(states: States, latest: Latest): Message[] {
+  const state = states.rules();
+  const next = message(Tail.rules, state);
+  const before = latest(Tail.rules);
+  if (before === next.text || (before === null && state.rules.length === 0 && state.staged === null)) return [];
+  return [next];
 }
 
 export function capabilityMessages(states: States, names: readonly string[], latest: Latest): Pushed {

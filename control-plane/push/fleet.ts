@@ -5,6 +5,7 @@
  */
 import type { CapabilityState, Report, ScopeState } from '../../proto/wire/registry.ts';
 import { Tail } from '../../proto/wire/subjects.ts';
+import { RuleHits } from '../rules/hits.ts';
 import type { Mirror } from './mirror.ts';
 
 export type SidecarStanding = 'current' | 'behind' | 'stale' | 'missing';
@@ -39,6 +40,8 @@ const FORGET_MS = 3_600_000;
 const MAX_SIDECARS = 100_000;
 
 export class Fleet {
+  /** How often each rule decided. */
+  readonly hits = new RuleHits();
   readonly #mirror: Mirror;
   readonly #missingMs: number;
   readonly #seen = new Map<string, Seen>();
@@ -53,14 +56,17 @@ export class Fleet {
     const before = this.#seen.get(report.sidecar);
     if (before === undefined && this.#seen.size >= MAX_SIDECARS) return;
     this.#seen.set(report.sidecar, { report, atMs: nowMs });
+    this.hits.take(report);
   }
 
   rows(nowMs: number): FleetRow[] {
     const names = new Set(this.#mirror.tails(PREFIX).map((tail) => tail.slice(PREFIX.length)));
     for (const [name, { atMs }] of this.#seen) {
       if (names.has(name)) continue;
-      if (nowMs - atMs > FORGET_MS) this.#seen.delete(name);
-      else names.add(name);
+      if (nowMs - atMs > FORGET_MS) {
+        this.#seen.delete(name);
+        this.hits.forget(name);
+      } else names.add(name);
     }
     const wanted = new Map<string, readonly number[]>();
     return [...names].sort().map((name) => this.#row(name, nowMs, wanted));
@@ -73,7 +79,13 @@ export class Fleet {
     for (const seq of seqs) if (seq > wantedSeq) wantedSeq = seq;
     const report = seen?.report ?? null;
     const refused = new Set(report?.refused.map(({ seq }) => seq));
-    const behind = report === null ? seqs.length : seqs.filter((seq) => seq > report.appliedSeq || refused.has(seq)).length;
+    let behind = report === null ? seqs.length : seqs.filter((seq) => seq > report.appliedSeq || refused.has(seq)).length;
+    // Rules go to everybody, beside what is in a scope, and are followed on their own.
+    const rulesSeq = this.#mirror.get(Tail.rules)?.seq ?? 0;
+    if (report?.rules !== undefined && rulesSeq > 0) {
+      wantedSeq = Math.max(wantedSeq, rulesSeq);
+      if (rulesSeq > report.rules.seq || refused.has(rulesSeq)) behind++;
+    }
     const agoMs = seen === null ? null : nowMs - seen.atMs;
     return {
       sidecar,

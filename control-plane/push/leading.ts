@@ -18,7 +18,7 @@ import { type Leases, Registry } from '../registry/registry.ts';
 import { tallyOf } from '../registry/shrink.ts';
 import type { Admission } from './admission.ts';
 import { Beacon } from './beacon.ts';
-import { capabilityMessages, type Changed, everything, inputMessages, pushedMessages } from './derive-writes.ts';
+import { capabilityMessages, type Changed, everything, inputMessages, pushedMessages, rulesMessages } from './derive-writes.ts';
 import { Door } from './door.ts';
 import { encode } from './json.ts';
 import type { Mirror } from './mirror.ts';
@@ -227,6 +227,7 @@ export class Leading {
   ): Promise<void> {
     const none: Changed = { registrations: [], operators: [], capabilities: [], scopes: [] };
     writings.push(this.writer.write(inputMessages(this.registry, { ...none, registrations, operators })));
+    if (operators.includes('policies')) writings.push(this.writer.write(rulesMessages(this.registry, this.#latest)));
     if (capabilities.length <= SLICE) {
       writings.push(this.writer.write(this.#pushable({ ...none, capabilities, scopes })));
       return;
@@ -338,7 +339,7 @@ export class Leading {
 
   #everything(): Message[] {
     const { changed, voids } = everything(this.registry, this.#parts.mirror, this.epoch);
-    return [...pushedMessages(this.registry, changed, this.#latest), ...voids];
+    return [...rulesMessages(this.registry, this.#latest), ...pushedMessages(this.registry, changed, this.#latest), ...voids];
   }
 
   readonly #latest = (tail: string): string | null => this.writer.latest(tail);

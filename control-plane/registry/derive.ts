@@ -15,7 +15,8 @@ import {
 } from '../../proto/wire/registry.ts';
 import { PROVIDERS_PER_SHARD } from '../../proto/wire/subjects.ts';
 import { sameValue } from '../../proto/language/schema-compat.ts';
-import { keysFor } from '../rules/rollout.ts';
+import type { RulesState } from '../../proto/wire/messages.ts';
+import { keysFor, RULES_KEY } from '../rules/rollout.ts';
 import type { SidecarEntry } from './entries.ts';
 import type { OperatorsState } from './operators.ts';
 import { sizeOf } from './requests.ts';
@@ -110,6 +111,24 @@ function stagedFor(state: RegistryState, operators: OperatorsState, name: string
   )
     return null;
   return { version: rollout.version, share: rollout.share, contracts, policies };
+}
+
+/** The rules for messages, whole: they go to every sidecar that sends. */
+export function rulesState(state: RegistryState, operators: OperatorsState): RulesState {
+  const { rules } = state.active;
+  const rollout = operators.policies.staged;
+  return {
+    wire: REGISTRY_WIRE,
+    epoch: state.epoch,
+    version: operators.policies.stamps[RULES_KEY] ?? 0,
+    rules,
+    staged: stagedRules(state, rollout),
+  };
+}
+
+function stagedRules({ active, staged }: RegistryState, rollout: OperatorsState['policies']['staged']): RulesState['staged'] {
+  if (staged === null || rollout === null || rollout.halted !== '' || sameValue(staged.rules, active.rules)) return null;
+  return { version: rollout.version, share: rollout.share, rules: staged.rules };
 }
 
 export function scopeState(state: RegistryState, sidecar: string): ScopeState {

@@ -7,7 +7,7 @@ import type { Problem } from '../../proto/language/types.ts';
 import type { Report } from '../../proto/wire/registry.ts';
 import { type DocumentDiff, diffDocuments, NO_DIFF } from '../rules/diff.ts';
 import { type DocumentReading, EMPTY_DOCUMENT, type OperatorsDocument, readOperatorsDocument } from '../rules/document.ts';
-import { aborted, applied, keysFor, keysOf, RolloutWatch, staged, withRollout } from '../rules/rollout.ts';
+import { aborted, applied, type Concerned, keysFor, keysOf, RolloutWatch, RULES_KEY, staged, withRollout } from '../rules/rollout.ts';
 import { Touch } from './marks.ts';
 import { type AppliedDocument, noPolicies, type OperatorsState, type PoliciesState, type Rollout } from './operators.ts';
 import { SettingsDesk } from './settings-desk.ts';
@@ -85,14 +85,14 @@ export class Desk {
   }
 
   preview(text: string, file = DEFAULT_FILE): DeskOutcome {
-    const reading = this.#read(text, file);
+    const reading = this.read(text, file);
     const diff = reading.document === null ? NO_DIFF : diffDocuments(this.#state.active, reading.document);
     return { ok: reading.document !== null, problems: reading.problems, warnings: reading.warnings, diff, entry: null };
   }
 
   apply(text: string, options: ApplyOptions): DeskOutcome {
     const file = options.file ?? DEFAULT_FILE;
-    const reading = this.#read(text, file);
+    const reading = this.read(text, file);
     const { document, problems } = reading;
     const refuse = (message: string, diff = NO_DIFF): DeskOutcome => ({
       ok: false,
@@ -232,17 +232,19 @@ export class Desk {
   }
 
   /** Sidecars that are up, in the share, and have to do with what the roll-out changes. */
-  #expected(): string[] {
+  #expected(): Concerned[] {
     const rollout = this.#policies.staged;
     if (rollout === null) return [];
     const affected = new Set([...this.#state.names()].filter((name) => keysFor(name).some((key) => this.#stagedKeys.has(key))));
-    const expected: string[] = [];
+    const rules = this.#stagedKeys.has(RULES_KEY);
+    const expected: Concerned[] = [];
     for (const sidecar of this.#state.sidecars.values()) {
       const isUp = sidecar.leftAt === null && this.#state.clock.now() - sidecar.lastSignAt() < this.#state.times.offlineMs;
-      if (isUp && shareOf(sidecar.name) < rollout.share && this.#state.scopes.of(sidecar.name).some((name) => affected.has(name)))
-        expected.push(sidecar.name);
+      if (!isUp || shareOf(sidecar.name) >= rollout.share) continue;
+      const policies = this.#state.scopes.of(sidecar.name).some((name) => affected.has(name));
+      if (policies || rules) expected.push({ sidecar: sidecar.name, policies, rules });
     }
-    return expected.sort();
+    return expected.sort((a, b) => (a.sidecar < b.sidecar ? -1 : 1));
   }
 
   view(): RolloutView | null {
@@ -251,12 +253,25 @@ export class Desk {
     const { version, share, author, atMs, note, halted } = rollout;
     const watch = this.#watch;
     const expected = watch === null ? [] : this.#expected();
-    const inForce = expected.filter((sidecar) => watch?.isInForce(sidecar) === true);
-    const missing = expected.filter((sidecar) => watch?.isInForce(sidecar) !== true);
-    return { version, share, author, atMs, note, halted, expected, inForce, missing, refusals: watch?.refusals ?? [] };
+    const using = expected.filter((each) => watch?.isInForce(each) === true);
+    const inForce = using.map(({ sidecar }) => sidecar);
+    const missing = expected.filter((each) => !using.includes(each)).map(({ sidecar }) => sidecar);
+    return {
+      version,
+      share,
+      author,
+      atMs,
+      note,
+      halted,
+      expected: expected.map(({ sidecar }) => sidecar),
+      inForce,
+      missing,
+      refusals: watch?.refusals ?? [],
+    };
   }
 
-  #read(text: string, file: string): DocumentReading {
+  /** Judged against everything that is registered; nothing is changed. */
+  read(text: string, file: string): DocumentReading {
     return readOperatorsDocument(text, file, worldOf(this.#state));
   }
 }

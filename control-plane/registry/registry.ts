@@ -15,8 +15,11 @@ import type {
   Report,
   ScopeState,
 } from '../../proto/wire/registry.ts';
+import type { RuleWorld } from '../../proto/language/rule-lint.ts';
+import type { RulesState } from '../../proto/wire/messages.ts';
+import { type DocumentReading, type OperatorsDocument, ruleWorldWith } from '../rules/document.ts';
 import type { Change } from './change.ts';
-import { capabilityStates, registrationState, scopeState } from './derive.ts';
+import { capabilityStates, registrationState, rulesState, scopeState } from './derive.ts';
 import { type ApplyOptions, Desk, type DeskOutcome } from './desk.ts';
 import { LeaseKeeper, type ProbeOrder } from './leases.ts';
 import { loadRegistrations } from './load.ts';
@@ -25,6 +28,7 @@ import type { AppliedDocument, OperatorsState } from './operators.ts';
 import { Reception } from './reception.ts';
 import { RegistryState } from './state.ts';
 import { capabilityViews, providerViews, sidecarViews } from './view.ts';
+import { ruleWorldOf } from './world.ts';
 import { homesOf, isHostedAt, type Presence, presenceOf, type Worker, workersOf } from './workers.ts';
 import type { CapabilityView, ProviderView, RolloutView, SidecarView } from './views.ts';
 
@@ -268,6 +272,20 @@ export class Registry {
 
   capabilityStates(name: string): CapabilityState[] {
     return capabilityStates(this.#state, this.#desk.operators, name);
+  }
+
+  rules(): RulesState {
+    return rulesState(this.#state, this.#desk.operators);
+  }
+
+  /** What conditions of rules can be met by, as far as is registered. @param document with what it lays down. */
+  ruleWorld(document: OperatorsDocument = this.#state.active): RuleWorld {
+    return ruleWorldWith(document.contracts, ruleWorldOf(this.#state));
+  }
+
+  /** A document that is only looked at. */
+  readPolicies(text: string, file: string): DocumentReading {
+    return this.#desk.read(text, file);
   }
 
   scope(sidecar: string): ScopeState {

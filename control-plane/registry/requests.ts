@@ -9,6 +9,7 @@ import { deepFreeze } from '../../proto/language/document.ts';
 import { addressProblem, tidyAddress } from '../../proto/language/http-text.ts';
 import { agentIdProblem } from '../../proto/language/names.ts';
 import { provider as providerShape } from '../../proto/language/provider.ts';
+import { isRuleName, MAX_RULES } from '../../proto/language/rule-reading.ts';
 import { BAD, openSource, Place, type Shape } from '../../proto/language/reader.ts';
 import type { Contract, ProviderRecord } from '../../proto/language/types.ts';
 import { writeContract, writeProvider } from '../../proto/language/written.ts';
@@ -23,6 +24,7 @@ import {
   type RegistrationState,
   REGISTRY_WIRE,
   type Report,
+  type RulesReport,
 } from '../../proto/wire/registry.ts';
 
 /** A request that could be read; `refused` names the agents that could not. */
@@ -159,6 +161,21 @@ export function readReport(json: unknown): Report | null {
       .slice(-MAX_REFUSED_MESSAGES)
       .map((each) => ({ tail: word(each['tail']), seq: atLeastZero(each['seq']), why: word(each['why']) })),
     policies: { version: atLeastZero(policies['version']), staged: policies['staged'] === true },
+    ...(isMap(map['rules']) ? { rules: readRulesReport(map['rules']) } : null),
+  };
+}
+
+function readRulesReport(map: Readonly<Record<string, unknown>>): RulesReport {
+  const hits: Record<string, number> = {};
+  if (isMap(map['hits']))
+    for (const [name, count] of Object.entries(map['hits']).slice(0, 2 * MAX_RULES)) if (isRuleName(name)) hits[name] = atLeastZero(count);
+  return {
+    version: atLeastZero(map['version']),
+    staged: map['staged'] === true,
+    seq: atLeastZero(map['seq']),
+    forMs: atLeastZero(map['forMs']),
+    messages: atLeastZero(map['messages']),
+    hits,
   };
 }
 

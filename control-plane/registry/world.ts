@@ -1,4 +1,5 @@
 /** What is registered, as an operators' document is judged against it. */
+import type { RuleWorld } from '../../proto/language/rule-lint.ts';
 import type { Contract } from '../../proto/language/types.ts';
 import type { OperatorsDocument, World } from '../rules/document.ts';
 import { labelOf } from './contracts.ts';
@@ -15,7 +16,35 @@ export function worldOf(state: RegistryState): World {
       for (const entries of byAgent.values()) if (entries[0] !== undefined) yield entries[0].record;
     },
     contractProblems: (contract) => problemsOf(state, contract),
+    ruleWorld: () => ruleWorldOf(state),
   };
+}
+
+/** By what conditions of rules can be met at present. */
+export function ruleWorldOf(state: RegistryState): RuleWorld {
+  const senders = new Set<string>();
+  const targets = new Set<string>();
+  for (const { callers } of state.sidecars.values()) for (const caller of callers) senders.add(roleOf(caller));
+  for (const entries of state.byAgent.values())
+    for (const { record } of entries) {
+      senders.add(record.role);
+      targets.add(record.role);
+      for (const tag of Object.keys(record.tags)) targets.add(tag);
+    }
+  const capabilities = state.names();
+  return {
+    senders,
+    targets,
+    capabilities,
+    ownerOf: (alias) => {
+      const owner = state.canonical(alias);
+      return owner === alias ? null : owner;
+    },
+  };
+}
+
+function roleOf(agent: string): string {
+  return agent.split('.')[1] ?? '';
 }
 
 /** What stands against a contract that an operator lays down beside those that agents have registered. */

@@ -1,9 +1,10 @@
 /**
- * What changes from one operators' document to the next: by policy (its pattern) and by contract (name and version), field
- * by field, in the words of the language. Comments and order make no difference.
+ * What changes from one operators' document to the next: by policy (its pattern), by contract (name and version) and by rule
+ * (its name), field by field, in the words of the language. Comments make no difference, nor does order but that of rules.
  */
 import { writeStreaming } from '../../proto/language/written.ts';
 import { formatDuration, formatRatio, quote } from '../../base/duration.ts';
+import type { Rule } from '../../proto/language/rule.ts';
 import { sameValue } from '../../proto/language/schema-compat.ts';
 import type { OperatorsDocument } from './document.ts';
 
@@ -17,7 +18,7 @@ export interface FieldChange {
 
 export interface DiffEntry {
   readonly kind: 'added' | 'removed' | 'changed';
-  /** `policy crm.*` or `contract crm.order.query@2.0.0`. */
+  /** `policy crm.*`, `contract crm.order.query@2.0.0`, `rule to_retriever` or `rules (order)`. */
   readonly what: string;
   /** Of an added or removed one: everything that it says. */
   readonly fields: readonly FieldChange[];
@@ -35,12 +36,26 @@ export function diffDocuments(before: OperatorsDocument, after: OperatorsDocumen
   const entries = [
     ...diffParts(byKey(before.policies, policyKey), byKey(after.policies, policyKey), 'policy', ['capability']),
     ...diffParts(byKey(before.contracts, contractKey), byKey(after.contracts, contractKey), 'contract', ['name', 'version']),
+    ...diffParts(byKey(before.rules, ruleKey), byKey(after.rules, ruleKey), 'rule', ['name']),
+    ...diffOrder(before.rules, after.rules),
   ];
   return { entries, lines: entries.flatMap(linesOf) };
 }
 
 export const policyKey = (policy: { readonly capability: string }): string => policy.capability;
 const contractKey = (contract: { readonly name: string; readonly version: string }): string => `${contract.name}@${contract.version}`;
+
+const ruleKey = (rule: { readonly name: string }): string => rule.name;
+
+/** Of two rules that are equally specific the first one decides. */
+function diffOrder(before: readonly Rule[], after: readonly Rule[]): DiffEntry[] {
+  const had = new Set(before.map(ruleKey));
+  const has = new Set(after.map(ruleKey));
+  const old = before.map(ruleKey).filter((name) => has.has(name));
+  const now = after.map(ruleKey).filter((name) => had.has(name));
+  if (sameValue(old, now)) return [];
+  return [{ kind: 'changed', what: 'rules (order)', fields: [{ field: 'order', before: old, after: now }] }];
+}
 
 type Loose = Readonly<Record<string, unknown>>;
 
@@ -118,6 +133,8 @@ function shown(key: string, at: string, value: unknown): unknown {
     return value['isPublic'] === true ? 'public' : (value['patterns'] as readonly { text: string }[]).map((pattern) => pattern.text);
   if (key === 'streaming' && isMap(value)) return writeStreaming(value);
   if (key === 'fallback' && isMap(value)) {
+    if (!('chain' in value))
+      return { if_no_available_agent: value['kind'] === 'capability' ? { capability: value['target'] } : value['kind'] };
     const chain = value['chain'] as readonly { kind: string; target?: string; agentId?: string; data?: unknown }[];
     return chain.length === 0 ? 'none' : chain.map((step) => ({ [step.kind]: step.target ?? step.agentId ?? step.data }));
   }

@@ -1,5 +1,5 @@
 /**
- * The operators' document: policies, and contracts that operators lay down themselves. Judged as a whole, with line and
+ * The operators' document: policies, rules for messages, and contracts that operators lay down themselves. Judged as a whole, with line and
  * column, against itself and against what is registered. What contradicts something is a problem, and nothing of the
  * document is applied; what names something that is not there (yet) is a warning, since policies may come before the
  * agents that they are for.
@@ -23,6 +23,9 @@ import {
   type SchemaNode,
   type Shape,
 } from '../../proto/language/reader.ts';
+import { lintRules, type RuleWorld } from '../../proto/language/rule-lint.ts';
+import { checkRules, MAX_RULES, rule, rulesShape } from '../../proto/language/rule-reading.ts';
+import type { Rule } from '../../proto/language/rule.ts';
 import { good, type Section, type Sections } from '../../proto/language/sections.ts';
 import { list, listEach } from '../../proto/language/shapes.ts';
 import type { Contract, FallbackPolicy, Policy, Problem, ProviderRecord } from '../../proto/language/types.ts';
@@ -31,9 +34,15 @@ import { circleFrom, fallbackOf, targetsOf } from './circle.ts';
 export interface OperatorsDocument {
   readonly contracts: readonly Contract[];
   readonly policies: readonly Policy[];
+  /** For messages; where two are equally specific, the order counts. */
+  readonly rules: readonly Rule[];
 }
 
-export const EMPTY_DOCUMENT: OperatorsDocument = Object.freeze({ contracts: Object.freeze([]), policies: Object.freeze([]) });
+export const EMPTY_DOCUMENT: OperatorsDocument = Object.freeze({
+  contracts: Object.freeze([]),
+  policies: Object.freeze([]),
+  rules: Object.freeze([]),
+});
 
 /** What is registered, to judge a document against. */
 export interface World {
@@ -41,6 +50,8 @@ export interface World {
   providers(): Iterable<ProviderRecord>;
   /** Why a contract cannot stand beside what agents have registered; one sentence each. */
   contractProblems(contract: Contract): readonly string[];
+  /** What conditions of rules can be met by. */
+  ruleWorld(): RuleWorld;
 }
 
 export interface DocumentReading {
@@ -63,13 +74,18 @@ export const operatorsFields = {
     'Contracts that the operator lays down; stronger than the same version as agents register it.',
     none,
   ),
+  rules: optional(
+    rulesShape,
+    'What is done with messages: the most specific rule that matches decides, of equally specific ones the first.',
+    none,
+  ),
 };
 
 const ELSEWHERE: Readonly<Record<string, string>> = {
   providers: 'providers register themselves through their sidecars; drain and weight of one are set with reachctl providers',
   sidecars: 'sidecars say themselves where they are reached',
   overrides: 'overrides do not stand in this file',
-  sidecar: "this is a sidecar's own file: put policies and contracts into a file of their own",
+  sidecar: "this is a sidecar's own file: put policies, rules and contracts into a file of their own",
 };
 
 const NO_SECTION: Section<never> = { entries: none, raw: none };
@@ -80,9 +96,9 @@ export function readOperatorsDocument(text: string, file: string, world: World |
   if (value === undefined) return refused(source.problems);
   const place = new Place(source);
   if (Buffer.byteLength(JSON.stringify(text)) > MAX_DOCUMENT_BYTES) place.bad(`the file is larger than ${MAX_DOCUMENT_BYTES} bytes`);
-  if (value === null) place.bad('the file is empty: it names policies and contracts; to clear them all write policies: []');
+  if (value === null) place.bad('the file is empty: it names policies, rules and contracts; to clear them all write policies: []');
   else if (typeof value !== 'object' || Array.isArray(value))
-    place.bad(`an operators' file is a map with policies and contracts, not ${describe(value)}`);
+    place.bad(`an operators' file is a map with policies, rules and contracts, not ${describe(value)}`);
   if (source.problems.length > 0) return refused(source.problems);
   const map = value as Readonly<Record<string, unknown>>;
   explainStrays(source);
@@ -90,6 +106,8 @@ export function readOperatorsDocument(text: string, file: string, world: World |
   for (const key of Object.keys(map)) if (key in ELSEWHERE) place.at(key).badKey(`${key}: ${ELSEWHERE[key] as string}`);
   refuseUnknown(known, operatorsFields, place);
   const sections = { contracts: section(map, 'contracts', contract, place), policies: section(map, 'policies', policy, place) };
+  const rules = section(map, 'rules', rule, place, MAX_RULES);
+  checkRules(rules, place.at('rules'));
   const own: Sections = { ...sections, providers: NO_SECTION, overrides: NO_SECTION, sidecars: NO_SECTION };
   const warner = openSource(text, file).source;
   if (world !== null) {
@@ -97,11 +115,16 @@ export function readOperatorsDocument(text: string, file: string, world: World |
     for (const [i, each] of good(own.contracts))
       for (const problem of world.contractProblems(each)) place.at('contracts', i, 'version').bad(problem);
     checkRepeats(own, place);
-    checkNames(own, world, new Place(warner));
+    checkNames(own, rules, world, new Place(warner));
     checkCircles(own, world, place);
   }
   if (source.problems.length > 0) return refused(source.problems, warner.problems);
-  const document: OperatorsDocument = { contracts: own.contracts.entries as Contract[], policies: own.policies.entries as Policy[] };
+  const document: OperatorsDocument = {
+    contracts: own.contracts.entries as Contract[],
+    policies: own.policies.entries as Policy[],
+    rules: rules.entries as Rule[],
+  };
+  if (world !== null) warnOfRules(document.rules, ruleWorldWith(document.contracts, world.ruleWorld()), new Place(warner));
   return {
     document: deepFreeze(JSON.parse(JSON.stringify(document)) as OperatorsDocument),
     problems: [],
@@ -127,11 +150,31 @@ export function operatorsSchema(): SchemaNode {
   };
 }
 
-function section<T>(map: Readonly<Record<string, unknown>>, key: keyof typeof operatorsFields, shape: Shape<T>, place: Place): Section<T> {
+function section<T>(
+  map: Readonly<Record<string, unknown>>,
+  key: keyof typeof operatorsFields,
+  shape: Shape<T>,
+  place: Place,
+  max = MAX_ENTRIES,
+): Section<T> {
   if (!(key in map)) return { entries: [], raw: [] };
-  const lists: Shape<Section<T>['entries']> = { ...list(shape, MAX_ENTRIES), read: (value, at) => listEach(shape, value, at, MAX_ENTRIES) };
+  const lists: Shape<Section<T>['entries']> = { ...list(shape, max), read: (value, at) => listEach(shape, value, at, max) };
   const entries = readPresent(lists, map[key], place.at(key));
   return entries === BAD ? { entries: [], raw: [] } : { entries, raw: map[key] as readonly unknown[] };
+}
+
+/** Rules that can never decide, or that nothing meets as far as is known; two that overlap are a matter of taste, and of `rules lint`. */
+function warnOfRules(rules: readonly Rule[], world: RuleWorld, place: Place): void {
+  for (const { kind, rule: name, index, words } of lintRules(rules, world, null))
+    if (kind !== 'overlapping') place.at('rules', index, 'name').bad(`rule ${name} is ${kind}: ${words}`);
+}
+
+/** With what a document lays down beside it. */
+export function ruleWorldWith(contracts: readonly Contract[], world: RuleWorld): RuleWorld {
+  const capabilities = new Set(world.capabilities);
+  for (const { name } of contracts) capabilities.add(name);
+  const owners = new Map(contracts.flatMap(({ name, aliases }) => aliases.map((alias) => [alias, name] as const)));
+  return { ...world, capabilities, ownerOf: (alias) => owners.get(alias) ?? world.ownerOf(alias) };
 }
 
 function checkRepeats(own: Sections, place: Place): void {
@@ -147,7 +190,7 @@ function checkRepeats(own: Sections, place: Place): void {
 }
 
 /** Names that lead nowhere at present. */
-function checkNames(own: Sections, world: World, place: Place): void {
+function checkNames(own: Sections, rules: Section<Rule>, world: World, place: Place): void {
   const labels = new Set([...good(own.contracts)].map(([, each]) => `${each.name}@${each.version}`));
   const registered = [...world.contracts()].filter((each) => !labels.has(`${each.name}@${each.version}`));
   const providers = [...world.providers()];
@@ -156,6 +199,9 @@ function checkNames(own: Sections, world: World, place: Place): void {
     contracts: { entries: [...own.contracts.entries, ...registered], raw: own.contracts.raw },
     providers: { entries: providers, raw: providers },
   });
+  for (const [i, { fallback }] of good(rules))
+    if (fallback?.kind === 'capability')
+      warn(known.targetProblem(fallback.target), place.at('rules', i, 'fallback', 'if_no_available_agent'));
   for (const [i, each] of good(own.contracts)) checkSteps(each.fallback, each.name, place.at('contracts', i, 'fallback'), known);
   for (const [i, each] of good(own.policies)) {
     const at = place.at('policies', i);

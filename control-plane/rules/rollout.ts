@@ -7,12 +7,16 @@ import type { Report } from '../../proto/wire/registry.ts';
 import type { AppliedDocument, PoliciesState, Rollout } from '../registry/operators.ts';
 import type { DocumentDiff } from './diff.ts';
 
-/** `policy:<pattern>` and `contract:<name>` of everything that a diff names. */
+/** Of all rules together: they are pushed together. */
+export const RULES_KEY = 'rules';
+
+/** `policy:<pattern>`, `contract:<name>` and `rules` of everything that a diff names. */
 export function keysOf(diff: DocumentDiff): Set<string> {
   const keys = new Set<string>();
   for (const { what } of diff.entries) {
     const [kind = '', key = ''] = what.split(' ');
-    keys.add(`${kind}:${kind === 'contract' ? key.slice(0, key.indexOf('@')) : key}`);
+    if (kind === 'rule' || kind === 'rules') keys.add(RULES_KEY);
+    else keys.add(`${kind}:${kind === 'contract' ? key.slice(0, key.indexOf('@')) : key}`);
   }
   return keys;
 }
@@ -55,12 +59,20 @@ export interface RolloutRefusal {
   readonly why: string;
 }
 
+/** A sidecar in the share, and what of the roll-out it is to use. */
+export interface Concerned {
+  readonly sidecar: string;
+  readonly policies: boolean;
+  readonly rules: boolean;
+}
+
 /** What sidecars report while a roll-out runs. */
 export class RolloutWatch {
   readonly rollout: Rollout;
   readonly refusals: RolloutRefusal[] = [];
   readonly #startedAt: number;
   readonly #inForce = new Set<string>();
+  readonly #rulesInForce = new Set<string>();
   readonly #seen = new Set<string>();
 
   constructor(rollout: Rollout, now: number) {
@@ -72,6 +84,7 @@ export class RolloutWatch {
   widened(rollout: Rollout, now: number): RolloutWatch {
     const watch = new RolloutWatch(rollout, now);
     for (const sidecar of this.#inForce) watch.#inForce.add(sidecar);
+    for (const sidecar of this.#rulesInForce) watch.#rulesInForce.add(sidecar);
     return watch;
   }
 
@@ -79,6 +92,9 @@ export class RolloutWatch {
     const { version, staged: isStaged } = report.policies;
     if (isStaged && version === this.rollout.version) this.#inForce.add(report.sidecar);
     else this.#inForce.delete(report.sidecar);
+    const { rules } = report;
+    if (rules?.staged === true && rules.version === this.rollout.version) this.#rulesInForce.add(report.sidecar);
+    else this.#rulesInForce.delete(report.sidecar);
     for (const { tail, seq, why } of report.refused) {
       const key = `${report.sidecar} ${tail} ${seq}`;
       if (seq <= this.rollout.fromSeq || this.#seen.has(key)) continue;
@@ -87,16 +103,17 @@ export class RolloutWatch {
     }
   }
 
-  isInForce(sidecar: string): boolean {
-    return this.#inForce.has(sidecar);
+  /** All that it is to use of it. */
+  isInForce({ sidecar, policies, rules }: Concerned): boolean {
+    return (!policies || this.#inForce.has(sidecar)) && (!rules || this.#rulesInForce.has(sidecar));
   }
 
   /** Why it must stop; null = it may go on. */
-  trouble(expected: readonly string[], now: number): string | null {
+  trouble(expected: readonly Concerned[], now: number): string | null {
     const first = this.refusals[0];
     if (first !== undefined) return `the sidecar ${first.sidecar} refused ${first.tail}: ${first.why}`;
     if (now - this.#startedAt < REPORT_WAIT_MS) return null;
-    const missing = expected.filter((sidecar) => !this.#inForce.has(sidecar));
+    const missing = expected.filter((each) => !this.isInForce(each)).map(({ sidecar }) => sidecar);
     if (expected.length - missing.length >= expected.length * MIN_REPORTED) return null;
     return `after ${formatDuration(REPORT_WAIT_MS)} it is in force on ${expected.length - missing.length} of ${expected.length} sidecars of its share; missing: ${missing.slice(0, 10).join(', ')}`;
   }

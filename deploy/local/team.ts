@@ -118,6 +118,19 @@ export abstract class Team {
     await this.answers(sidecar, `http://${seat.place.listen}/v1/ready`);
   }
 
+  /** Starts an agent again that was ended, on its port; resolves when it answers. */
+  async restartAgent(member: Member): Promise<void> {
+    const seat = this.seat(member);
+    const agent = this.#startAgent(seat.place);
+    this.#seats.set(member.agentId, { ...seat, agent });
+    await this.answers(agent, `${seat.place.agent}/_count`);
+  }
+
+  /** What a sidecar's process is told by its environment. */
+  protected sidecarEnv(_member: Member): Record<string, string> {
+    return {};
+  }
+
   standing(member: Member): Promise<Standing> {
     return this.seat(member).client.get<Standing>('/v1/health');
   }
@@ -183,8 +196,7 @@ export abstract class Team {
     await release(ports);
     if (this.isStopped) return;
     const sidecar = this.#startSidecar(member);
-    const agent =
-      member.program === null ? null : this.children.start(`agent ${member.agentId}`, member.program, [], this.#agentEnv(place, ports));
+    const agent = member.program === null ? null : this.#startAgent(place);
     const client = new Client(`http://${place.listen}`, place.token);
     this.#seats.set(member.agentId, { place, agent, sidecar, client });
     await Promise.all([
@@ -194,17 +206,26 @@ export abstract class Team {
   }
 
   #startSidecar(member: Member): Process {
-    return this.children.start(`sidecar ${member.sidecar}`, '../../sidecar/main.ts', ['run', this.#settingsFile(member)], {});
+    return this.children.start(`sidecar ${member.sidecar}`, '../../sidecar/main.ts', ['run', this.#settingsFile(member)], this.sidecarEnv(member));
+  }
+
+  #startAgent(place: Place): Process {
+    const { agentId, program } = place.member;
+    if (program === null) throw new Error(`${agentId} has no program`);
+    const env = this.#agentEnv(place);
+    return program.endsWith('.py')
+      ? this.children.startPython(`agent ${agentId}`, program, [], env)
+      : this.children.start(`agent ${agentId}`, program, [], env);
   }
 
   #settingsFile(member: Member): string {
     return join(this.folder, `${member.sidecar}.yaml`);
   }
 
-  #agentEnv(place: Place, ports: Ports): Record<string, string> {
+  #agentEnv(place: Place): Record<string, string> {
     return {
       AGENT_ID: place.member.agentId,
-      AGENT_PORT: String(ports.agent.number),
+      AGENT_PORT: new URL(place.agent).port,
       AGENT_JOURNAL: this.#journalFile(place.member),
       SIDECAR_URL: `http://${place.listen}`,
       SIDECAR_TOKEN: place.token,

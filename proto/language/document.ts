@@ -24,6 +24,8 @@ import {
   type Shape,
   type Source,
 } from './reader.ts';
+import { checkRules, MAX_RULES, rule, ruleFields, rulesShape } from './rule-reading.ts';
+import type { Rule } from './rule.ts';
 import type { Section } from './sections.ts';
 import { breaker, limits, retry } from './settings-fields.ts';
 import { list, listEach, text } from './shapes.ts';
@@ -54,6 +56,11 @@ export const tableFields = {
   policies: optional(list(policy, MAX_ENTRIES), 'What the operator says about them; stronger than the contract.', none),
   overrides: optional(list(override, 1_000), 'Emergency rules; stronger than everything.', none),
   sidecars: optional(list(sidecar, MAX_ENTRIES), 'Where the sidecars named in `via` are reached.', none),
+  rules: optional(
+    rulesShape,
+    "What is done with messages: of the rules that match, the one whose condition names most decides (each tag counts), of two that name as many the one with the longer capability, then the first. Operators apply them with `reachctl apply`; messages need NATS, so in a sidecar's own file they are looked through and used for nothing.",
+    none,
+  ),
 };
 
 /**
@@ -92,6 +99,8 @@ export function readSections(
   const policies = section(map, 'policies', policy, place);
   const overrides = section(map, 'overrides', override, place);
   const sidecars = section(map, 'sidecars', sidecar, place);
+  const rules = section(map, 'rules', rule, place, MAX_RULES);
+  checkRules(rules, place.at('rules'));
   crossCheck({ contracts, providers, policies, overrides, sidecars }, place, ownSidecar, isWhole);
   if (place.source.problems.length > 0) return null;
   return deepFreeze({
@@ -100,14 +109,21 @@ export function readSections(
     policies: policies.entries as Policy[],
     overrides: overrides.entries as Override[],
     sidecars: sidecars.entries as SidecarAddress[],
+    ...(rules.entries.length === 0 ? null : { rules: rules.entries as Rule[] }),
   });
 }
 
-function section<T>(map: Readonly<Record<string, unknown>>, key: keyof typeof tableFields, shape: Shape<T>, place: Place): Section<T> {
+function section<T>(
+  map: Readonly<Record<string, unknown>>,
+  key: keyof typeof tableFields,
+  shape: Shape<T>,
+  place: Place,
+  max = MAX_ENTRIES,
+): Section<T> {
   const raw = map[key];
   if (!(key in map)) return { entries: [], raw: [] };
   const entries = readPresent<Section<T>['entries']>(
-    { ...list(shape, MAX_ENTRIES), read: (value, at) => listEach(shape, value, at, MAX_ENTRIES) },
+    { ...list(shape, max), read: (value, at) => listEach(shape, value, at, max) },
     raw,
     place.at(key),
   );
@@ -126,6 +142,7 @@ const HOMES: readonly (readonly [string, FieldTable])[] = [
   ['a policy', policyFields],
   ['a provider', providerFields],
   ['an override', overrideFields],
+  ['a rule', ruleFields],
   ['retry (in a contract or a policy)', retry.fields as FieldTable],
   ['breaker (in a contract or a policy)', breaker.fields as FieldTable],
   ['limits (in a contract, a policy or a provider)', limits.fields as FieldTable],

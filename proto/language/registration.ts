@@ -89,8 +89,8 @@ function checkRecord(record: ProviderRecord, place: Place, sidecar: string): voi
 
 /** Notes what may not stand in the file of a sidecar whose table comes from a registry. */
 export function agentsOnly(document: TableDocument, place: Place, sidecar: string): void {
-  for (const section of ['policies', 'overrides', 'sidecars'] as const) {
-    if (document[section].length > 0)
+  for (const section of ['policies', 'overrides', 'sidecars', 'rules'] as const) {
+    if ((document[section]?.length ?? 0) > 0)
       place
         .at(section)
         .badKey(

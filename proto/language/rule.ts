@@ -48,7 +48,6 @@ export interface RuleSet {
   match(subject: RuleSubject): readonly Rule[];
 }
 
-
 const NONE: readonly Rule[] = Object.freeze([]);
 
 export const NO_RULES: RuleSet = Object.freeze({ version: 0, match: () => NONE });

@@ -3,6 +3,7 @@
  * ratios 0–1, absent optional parts `null`. A `null` policy field means "not said here": the next weaker source decides
  * (shipped default < contract < operator's policy < operator's policy for one provider).
  */
+import type { Rule } from './rule.ts';
 
 /** JSON Schema 2020-12 as written. */
 export type JsonSchema = boolean | { readonly [key: string]: unknown };
@@ -277,6 +278,8 @@ export interface TableDocument {
   readonly policies: readonly Policy[];
   readonly overrides: readonly Override[];
   readonly sidecars: readonly SidecarAddress[];
+  /** For messages, which need a registry; absent = none. Looked through, and used for nothing. */
+  readonly rules?: readonly Rule[];
 }
 
 /** A refusal with a place in the text that was read. */

@@ -39,6 +39,8 @@ export const Header = {
   provider: 'reach-provider',
   wire: 'reach-wire',
   started: 'reach-started',
+  /** The key is claimed at the caller's end, where an answer that comes so much too late is still wanted. */
+  lateMs: 'reach-late-ms',
   /** The answer is wanted chunk by chunk. */
   stream: 'reach-stream',
   /** Of an intercepted request: method, path and query, and what the client shows the provider. */

@@ -85,6 +85,24 @@ export interface RulesState {
   readonly staged: { readonly version: number; readonly share: number; readonly rules: readonly Rule[] } | null;
 }
 
+/** A message as rules see it, and the rule that decided: of accepted ones a sidecar remembers some, without payload and names. */
+export interface RecordedMessage {
+  readonly message_type: string;
+  readonly source_role: string;
+  readonly target_role: string | null;
+  readonly capability: string | null;
+  readonly tags: Readonly<Record<string, string>>;
+  readonly rule: string | null;
+}
+
+/** Answer to `ask` about messages. */
+export interface RecordedAnswer {
+  readonly wire: number;
+  readonly ok: true;
+  /** Newest first. */
+  readonly messages: readonly RecordedMessage[];
+}
+
 export type TaskState =
   | 'accepted'
   | 'waiting'

@@ -167,6 +167,23 @@ export interface Report {
   readonly refused: readonly { readonly tail: string; readonly seq: number; readonly why: string }[];
   /** Version of the operators' document it uses, and whether as part of a staged roll-out. */
   readonly policies: { readonly version: number; readonly staged: boolean };
+  /** The rules for messages that it uses, and what they decided; absent = it sends none. */
+  readonly rules?: RulesReport;
+}
+
+/** Counts of one sidecar since its process began, or since these rules came into force there. */
+export interface RulesReport {
+  /** Version of the operators' document. */
+  readonly version: number;
+  readonly staged: boolean;
+  /** Sequence of their newest message that it has looked at; 0 = none. */
+  readonly seq: number;
+  /** How long it has been counting, milliseconds. */
+  readonly forMs: number;
+  /** Messages that were accepted. */
+  readonly messages: number;
+  /** Those that each rule decided, by name; what is not named decided none. */
+  readonly hits: Readonly<Record<string, number>>;
 }
 
 /** `ask.<sidecar>` */
@@ -180,4 +197,6 @@ export type Ask =
       readonly target: string;
       readonly as: string | null;
       readonly headers: Readonly<Record<string, string>>;
-    };
+    }
+  /** The last messages that it accepted, as rules see them: `RecordedAnswer`. */
+  | { readonly wire: number; readonly what: 'messages'; readonly limit: number };

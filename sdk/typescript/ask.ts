@@ -53,8 +53,7 @@ export function askFor(base: string, target: string, payload: unknown, options: 
   put(headers, Header.pin, options.pin);
   put(headers, Header.execution, options.execution);
   put(headers, Header.idempotencyKey, options.idempotencyKey);
-  const tags = Object.entries(options.tags ?? {});
-  if (tags.length > 0) headers[Header.tags] = tags.map(([key, value]) => `${key}=${value}`).join(', ');
+  put(headers, Header.tags, tagsText(options.tags));
   const body = bodyOf(payload);
   if (body !== null) headers['content-type'] = isBytes(payload) ? (options.contentType ?? 'application/octet-stream') : 'application/json';
   for (const [name, value] of Object.entries(options.headers ?? {})) headers[name.toLowerCase()] = value;
@@ -69,13 +68,19 @@ export function isBytes(value: unknown): value is Uint8Array {
 }
 
 /** Bytes go as they are, everything else as JSON; undefined is `null`. */
-function bodyOf(payload: unknown): Buffer {
+export function bodyOf(payload: unknown): Buffer {
   if (isBytes(payload)) return Buffer.from(payload.buffer, payload.byteOffset, payload.byteLength);
   const text = JSON.stringify(payload ?? null) as string | undefined;
   if (text === undefined) throw new TypeError(`a payload is JSON or bytes, not a ${typeof payload}`);
   return Buffer.from(text);
 }
 
-function put(headers: Record<string, string>, name: string, value: string | undefined): void {
+/** undefined = there are none. */
+export function tagsText(tags: Readonly<Record<string, string>> | undefined): string | undefined {
+  const pairs = Object.entries(tags ?? {});
+  return pairs.length === 0 ? undefined : pairs.map(([key, value]) => `${key}=${value}`).join(', ');
+}
+
+export function put(headers: Record<string, string>, name: string, value: string | undefined): void {
   if (value !== undefined) headers[name] = value;
 }

@@ -25,6 +25,8 @@ export interface HttpAnswer {
 
 export class Http {
   readonly settings: Settings;
+  /** Nobody wants anything more of it. */
+  isClosed = false;
   readonly #agent = new Agent({ keepAlive: true, noDelay: true });
 
   constructor(settings: Settings) {
@@ -57,6 +59,7 @@ export class Http {
 
   /** What is under way is cut. */
   close(): void {
+    this.isClosed = true;
     this.#agent.destroy();
   }
 }

@@ -6,8 +6,10 @@ import { Code } from '../../proto/wire/codes.ts';
 import { FRAMES_TYPE } from '../../proto/wire/frames.ts';
 import { parsed, resultIn } from './answer.ts';
 import { type Ask, askFor, type InvokeOptions } from './ask.ts';
+import { type Address, type CastOptions, castAsk } from './cast.ts';
 import { ReachError } from './error.ts';
 import { type HttpAnswer, Http } from './http.ts';
+import { Inbox, type InboxOptions } from './inbox.ts';
 import { type ReachOptions, type Settings, settingsOf } from './options.ts';
 import { ownFailure, type Result, type Success } from './result.ts';
 import { budgetText, changed, limited, scopeNow, within } from './scope.ts';
@@ -16,6 +18,7 @@ import { Offer, type ServeOptions } from './serve/offer.ts';
 import { type RunOptions, Serving } from './serve/serving.ts';
 import { untilSignal } from './serve/signals.ts';
 import { ReachStream } from './stream.ts';
+import { Task, taskIn } from './task.ts';
 
 export class Reach {
   readonly #settings: Settings;
@@ -54,6 +57,24 @@ export class Reach {
     const ask = this.#ask('/v1/stream/', target, payload, options);
     ask.headers['accept'] ??= STREAM_ACCEPT;
     return new ReachStream(this.#http, ask);
+  }
+
+  /**
+   * Sends a message: a capability (`name`, alias or `name@range`), or a role or an agent. Settles when it is durable: from then
+   * on it is not lost. Rejects with a `ReachError` when it is not. Its result comes to the task, and to the inbox.
+   */
+  async cast<T = unknown>(target: string | Address, payload?: unknown, options: CastOptions = {}): Promise<Task<T>> {
+    return taskIn<T>(this.#http, await this.#http.ask(castAsk(target, payload, options, scopeNow())));
+  }
+
+  /** A task that was sent before, by its id. Nothing is asked yet. */
+  task<T = unknown>(id: string): Task<T> {
+    return new Task<T>(this.#http, id, null);
+  }
+
+  /** What waits for this agent, and what comes: read it with `for await`. One reader an agent. */
+  inbox(options: InboxOptions = {}): Inbox {
+    return new Inbox(this.#http, options);
   }
 
   /** Who would serve it and why nobody else, as the sidecar tells it. Nothing is sent to any agent. */

@@ -1,7 +1,9 @@
 /**
- * What the control plane may ask a live sidecar: how it stands, and who would serve a call of one of its callers. Whoever
+ * What the control plane may ask a live sidecar: how it stands, who would serve a call of one of its callers, and which messages
+ * it accepted last, as rules see them. Whoever
  * can ask has the bus's permission to; nothing is sent to anybody and nothing changes.
  */
+import type { RecordedAnswer } from '../../proto/wire/messages.ts';
 import { type Ask, REGISTRY_WIRE } from '../../proto/wire/registry.ts';
 import { Call } from '../call/call.ts';
 import { Principal } from '../call/principal.ts';
@@ -20,10 +22,16 @@ export function answerAsk(front: Front, data: Uint8Array): object | null {
     case 'hello':
       front.registry?.client.announcer.helloSoon();
       return null;
+    case 'messages':
+      return recordedFor(front, ask.limit);
     case 'explain':
       if (!front.ready) return failure('this sidecar has no route table yet');
       return { wire: REGISTRY_WIRE, ok: true, explanation: explainFor(front, ask) };
   }
+}
+
+function recordedFor(front: Front, limit: number): RecordedAnswer {
+  return { wire: REGISTRY_WIRE, ok: true, messages: front.registry?.client.ruling.recorded(limit) ?? [] };
 }
 
 function explainFor(front: Front, ask: Extract<Ask, { what: 'explain' }>): object {
@@ -46,8 +54,13 @@ function readAsk(data: Uint8Array): Ask | string {
   const ask = value as { readonly [key: string]: unknown };
   if (ask['wire'] !== REGISTRY_WIRE) return `this sidecar speaks version ${REGISTRY_WIRE} of the wire`;
   if (ask['what'] === 'status' || ask['what'] === 'hello') return value as Ask;
+  if (ask['what'] === 'messages') {
+    const { limit } = ask;
+    if (typeof limit !== 'number' || !Number.isInteger(limit) || limit < 1) return 'limit must be a whole number above 0';
+    return { wire: REGISTRY_WIRE, what: 'messages', limit };
+  }
   if (ask['what'] !== 'explain')
-    return `this sidecar cannot answer ${JSON.stringify(ask['what'])?.slice(0, 40) ?? 'nothing'}: it knows status, explain and hello`;
+    return `this sidecar cannot answer ${JSON.stringify(ask['what'])?.slice(0, 40) ?? 'nothing'}: it knows status, explain, messages and hello`;
   const { target, as, headers } = ask;
   if (typeof target !== 'string') return 'target must be a capability, perhaps with a range';
   if (as !== null && as !== undefined && (typeof as !== 'string' || !isAgentId(as))) return 'as must be an agent id or null';

@@ -93,6 +93,7 @@ async function receive(front: Front, request: IncomingMessage, response: ServerR
     return;
   }
   call.http = http;
+  call.lateMs = lateMsIn(headers[Header.lateMs]);
   const line = lineOf(request.socket);
   line.add(call);
   try {
@@ -105,6 +106,10 @@ async function receive(front: Front, request: IncomingMessage, response: ServerR
       return;
     }
     if (response.destroyed || call.cancelled) return;
+    if (call.late !== null) {
+      await finishLate(call, call.late, response);
+      return;
+    }
     // An answer that is none ends here: the caller's end relies on its form having been looked at.
     const isWhole = reply !== null && reply.code === Code.ok && reply.stream === null && reply.status > 0;
     if (isWhole && call.code !== Code.bad_response) pass(response, call, reply);
@@ -116,6 +121,19 @@ async function receive(front: Front, request: IncomingMessage, response: ServerR
     if (response.headersSent) response.destroy();
     else tell(response, Code.internal, 'started', 'a fault in Agent-Reach', 0);
   }
+}
+
+/** The time is over, and the caller's end waits on for its key: it gets the answer when it comes. */
+async function finishLate(call: Call, late: Promise<Reply | null>, response: ServerResponse): Promise<void> {
+  const reply = await late;
+  if (response.destroyed) return;
+  if (reply === null) fail(response, call);
+  else pass(response, call, reply);
+}
+
+function lateMsIn(said: string | string[] | undefined): number {
+  const ms = typeof said === 'string' ? Number(said) : 0;
+  return Number.isFinite(ms) && ms > 0 ? ms : 0;
 }
 
 /** As frames, so that an end, a cut and its code are told apart; to a peer that does not know them, as it comes. */

@@ -437,6 +437,79 @@ function messagePaths(payload: Json): Json {
         responses: { 200: jsonAnswer('The rate in force.', ref('schemas/AgentRate')), default: ref('responses/Problem') },
       },
     },
+    '/v1/inbox': {
+      get: {
+        tags: ['messages'],
+        operationId: 'inbox',
+        summary: 'What waits for the caller: results and final states of its tasks, and messages to it.',
+        description:
+          'From a position on, in order. Positions rise and have gaps; `next` is where to go on. With `Accept: text/event-stream` each entry is an event (`state` or `message`) whose id is its position, also those that come later; `Last-Event-ID` takes the place of `from`. One event stream or channel of an agent reads at a time, the last that asked; the former gets an event `end`. Entries are kept for 24 hours, acknowledged or not.',
+        parameters: [
+          {
+            name: 'from',
+            in: 'query',
+            required: false,
+            description: 'Position of the entry that is wanted next. Default: after what is acknowledged.',
+            schema: { type: 'integer', minimum: 0 },
+          },
+          {
+            name: 'limit',
+            in: 'query',
+            required: false,
+            description: 'Entries at most.',
+            schema: { type: 'integer', minimum: 1, maximum: 1_000, default: 100 },
+          },
+          {
+            name: 'wait',
+            in: 'query',
+            required: false,
+            description: 'Answer when there is an entry, or after this time with its unit, at most 60s.',
+            schema: { type: 'string' },
+            example: '30s',
+          },
+        ],
+        responses: {
+          200: {
+            description: 'Entries, perhaps none.',
+            content: {
+              ...content('application/json', {
+                type: 'object',
+                properties: {
+                  entries: { type: 'array', items: INBOX_ENTRY },
+                  next: { type: 'integer', description: 'Ask for this one next.' },
+                  floor: { type: 'integer', description: 'Everything up to it is acknowledged.' },
+                },
+                required: ['entries', 'next', 'floor'],
+              }),
+              'text/event-stream': { schema: { type: 'string' } },
+            },
+          },
+          409: inboxProblem('There has been nothing at this position.'),
+          410: inboxProblem('What was at this position is not kept any more. `inbox.from` is the oldest that is.'),
+          default: ref('responses/Problem'),
+        },
+      },
+    },
+    '/v1/inbox/ack': {
+      post: {
+        tags: ['messages'],
+        operationId: 'acknowledgeInbox',
+        summary: 'Everything up to a position has been taken.',
+        requestBody: {
+          required: true,
+          content: content('application/json', {
+            type: 'object',
+            properties: { seq: { type: 'integer', minimum: 1 } },
+            required: ['seq'],
+          }),
+        },
+        responses: {
+          200: jsonAnswer('Up to where; it never goes back.', { type: 'object', properties: { floor: { type: 'integer' } }, required: ['floor'] }),
+          409: inboxProblem('There has been nothing at this position.'),
+          default: ref('responses/Problem'),
+        },
+      },
+    },
     '/v1/tasks/{task}/done': {
       post: {
         tags: ['messages'],
@@ -910,5 +983,41 @@ function schemas(): Json {
       description: 'With everything that is wrong.',
     },
     Ready: object({ ready: flag, status: { enum: ['ok', 'stale', 'starting', 'draining'] } }),
+  };
+}
+
+const INBOX_ENTRY = {
+  type: 'object',
+  description:
+    'Beside these, what is said of the task (`state`, `code`, `detail`, `by`, `version`, `attempts`, …) or of the message (`source`, `tags`, `sequence_id`, …).',
+  properties: {
+    seq: { type: 'integer', description: 'Its position.' },
+    kind: { type: 'string', enum: ['state', 'message'] },
+    task_id: { type: 'string' },
+    data: { description: 'JSON as its author wrote it, text as a string, other bytes as {base64, content_type}; null = none.' },
+  },
+  required: ['seq', 'kind', 'task_id', 'data'],
+} as const;
+
+function inboxProblem(description: string): object {
+  return {
+    description,
+    content: content('application/problem+json', {
+      allOf: [
+        ref('schemas/Problem'),
+        {
+          type: 'object',
+          properties: {
+            inbox: {
+              type: 'object',
+              properties: {
+                why: { type: 'string', enum: ['gone', 'ahead', 'invalid', 'unreachable'] },
+                from: { type: 'integer', description: 'From here on it would succeed; 0 = not known.' },
+              },
+            },
+          },
+        },
+      ],
+    }),
   };
 }

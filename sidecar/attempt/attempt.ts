@@ -21,7 +21,7 @@ import { MeteredBody } from './body.ts';
 import { markerFor } from './end-marker.ts';
 import { exchangeFor } from './exchange-for.ts';
 import { Judgement, type Outcome, judgeAnswer, judgeFailure, retryAfterMsOf } from './judge.ts';
-import { leaver, Run, type Stopped } from './run.ts';
+import { extender, leaver, Run, type Stopped } from './run.ts';
 
 /** What the stage needs of the engine. */
 export interface AttemptTools {
@@ -73,19 +73,21 @@ export async function attempt(tools: AttemptTools, call: Call, pathHeader: strin
   const taskBound = left <= timeoutMs;
   const allowedMs = taskBound ? left : timeoutMs;
   made.spanId = newSpanId(tools.random);
-  const exchange = exchangeFor(call, candidate, made, allowedMs, now, pathHeader);
+  const lateMs = lateMsOf(tools, call, taskBound);
+  const exchange = exchangeFor(call, candidate, made, allowedMs, lateMs, now, pathHeader);
   const run = new Run(exchange, call, made.spanId, call.stream ? call.deadlineAt : now + allowedMs);
   tools.underway.add(run);
-  const timer = clock.after(allowedMs, () => run.stop(taskBound ? 'task_time' : 'attempt_time'));
+  run.timer = clock.after(allowedMs, () => run.stop(taskBound ? 'task_time' : 'attempt_time'));
   call.onCancel = leaver(run);
+  if (call.way === 'message') call.onExtend = extender(run, clock);
 
   let reply: Reply;
   let judgement: Judgement;
   try {
-    reply = await (call.claim === 'held' && !call.stream ? sendPatiently(tools, call, run) : send(tools.transports, call, exchange));
+    reply = await (lateMs > 0 ? sendPatiently(tools, call, run, lateMs) : send(tools.transports, call, exchange));
     if (repeatable(call, reply, run)) {
       note(call, new Verdict(repeats, candidate.provider.agentId));
-      run.exchange = exchangeFor(call, candidate, made, allowedMs - (clock.now() - now), clock.now(), pathHeader);
+      run.exchange = exchangeFor(call, candidate, made, allowedMs - (clock.now() - now), lateMs, clock.now(), pathHeader);
       run.exchange.fresh = true;
       reply = await send(tools.transports, call, run.exchange);
     }
@@ -96,19 +98,21 @@ export async function attempt(tools: AttemptTools, call: Call, pathHeader: strin
     judgement = judge(call, candidate, reply, run.stopped, clock.now() - now, allowedMs, taskBound);
   } catch (fault) {
     // A bug of ours; how far the provider got is not known. Permit and slot are given back all the same.
-    timer.cancel();
+    run.timer.cancel();
     call.onCancel = null;
+    call.onExtend = null;
     if (made.started === 'not_started') made.started = 'started';
     else call.reply?.stream?.cancel(Code.internal, 'a fault in Agent-Reach');
     close(tools, call, run, made, permit, BROKEN, 0, clock.now() - now);
     throw fault;
   }
   call.onCancel = null;
+  call.onExtend = null;
   if (reply.stream !== null) {
-    if (judgement.code === Code.ok && call.stream) return follow(tools, call, run, made, permit, now, timer, judgement, reply);
+    if (judgement.code === Code.ok && call.stream) return follow(tools, call, run, made, permit, now, run.timer, judgement, reply);
     reply.stream.cancel(judgement.code, 'the body is not wanted');
   }
-  timer.cancel();
+  run.timer.cancel();
   call.retryAfterMs = judgement.code === Code.ok ? 0 : retryAfterMsOf(reply, clock.wallMs());
   close(tools, call, run, made, permit, judgement, clock.now() - now, clock.now() - now);
   if (judgement.code === Code.ok) {
@@ -127,15 +131,20 @@ function send(transports: Transports, call: Call, exchange: Exchange): Promise<R
 
 /**
  * With a claimed key the answer is wanted also after the time is over: not by this caller, who is told at once, but by whoever repeats
- * the call. Where the work may be begun again, that holds for the last attempt only.
+ * the call. Where the work may be begun again, that holds for the last attempt only. At the provider's end the caller's one says so.
  */
-function sendPatiently(tools: AttemptTools, call: Call, run: Run): Promise<Reply> {
+function lateMsOf({ config }: AttemptTools, call: Call, taskBound: boolean): number {
+  if (call.stream) return 0;
+  if (call.lateMs > 0) return Math.min(call.lateMs, config.claims.lateMs);
+  return call.claim === 'held' && (taskBound || call.execution === 'once') ? config.claims.lateMs : 0;
+}
+
+function sendPatiently(tools: AttemptTools, call: Call, run: Run, lateMs: number): Promise<Reply> {
   const candidate = call.chosen as Candidate;
-  const { lateMs } = tools.config.claims;
   const sending = send(tools.transports, call, run.exchange);
   return new Promise((resolve, reject) => {
     run.patience = (why) => {
-      if (lateMs === 0 || why === 'caller_gone' || (why === 'attempt_time' && call.execution !== 'once')) return false;
+      if (why === 'caller_gone') return false;
       const timer = tools.clock.after(lateMs, () => run.abort());
       call.late = sending.then(
         (reply) => {

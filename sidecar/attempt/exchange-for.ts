@@ -10,7 +10,16 @@ import type { Principal } from '../call/principal.ts';
 import type { Candidate, Capability } from '../table/snapshot.ts';
 import { Exchange } from '../transports/transport.ts';
 
-export function exchangeFor(call: Call, candidate: Candidate, made: Attempt, allowedMs: number, now: number, pathHeader: string): Exchange {
+/** @param lateMs for so long after that an answer is still wanted */
+export function exchangeFor(
+  call: Call,
+  candidate: Candidate,
+  made: Attempt,
+  allowedMs: number,
+  lateMs: number,
+  now: number,
+  pathHeader: string,
+): Exchange {
   const timeMs = call.stream ? call.deadlineAt - now : Math.min(allowedMs, call.deadlineAt - now);
   const own = [
     Header.deadlineMs,
@@ -26,6 +35,7 @@ export function exchangeFor(call: Call, candidate: Candidate, made: Attempt, all
   ];
   const pinned = candidate.provider.reach === 'mesh' && (call.pin ?? call.headers[Header.pin]) === candidate.provider.agentId;
   if (pinned) own.push(Header.pin, candidate.provider.agentId);
+  if (lateMs > 0 && candidate.provider.reach === 'mesh') own.push(Header.lateMs, String(lateMs));
   if (call.traceState !== '') own.push(Header.tracestate, call.traceState);
   if (call.powerId !== null) own.push(Header.powerId, call.powerId, Header.idempotencyKey, call.powerId);
   const sequence = headerOf(call, Header.sequenceId);

@@ -1,4 +1,5 @@
 /** The state of one attempt that its timer and the caller's leaving act on. */
+import type { Clock, Timer } from '../../base/clock.ts';
 import type { Call } from '../call/call.ts';
 import { giveUp, type Work } from '../call/underway.ts';
 import type { Exchange } from '../transports/transport.ts';
@@ -12,10 +13,13 @@ export class Run implements Work {
   readonly traceId: string;
   readonly agentId: string;
   readonly spanId: string;
-  readonly endsAt: number;
+  /** Moves when the work is extended. */
+  endsAt: number;
   readonly totalMs: number;
   parts: Set<Call> | null = null;
   next: Work | null = null;
+  /** Stops it when its time is over. */
+  timer: Timer | null = null;
   /** Called instead of the abort when the time is over: the answer is still wanted, by whoever repeats the call. Null = it is not. */
   patience: ((why: Stopped) => boolean) | null = null;
   constructor(exchange: Exchange, call: Call, spanId: string, endsAt: number) {
@@ -50,4 +54,14 @@ export class Run implements Work {
  */
 export function leaver(run: Run): () => void {
   return () => run.stop('caller_gone');
+}
+
+/** Made apart for the same reason. */
+export function extender(run: Run, clock: Clock): (ms: number) => void {
+  return (ms) => {
+    if (run.stopped !== 'no') return;
+    run.timer?.cancel();
+    run.timer = clock.after(ms, () => run.stop('attempt_time'));
+    run.endsAt = clock.now() + ms;
+  };
 }

@@ -106,6 +106,8 @@ export class Call {
   replay: { readonly provider: string; readonly version: string } | null = null;
   /** The answer that may come after the caller has been told that the time is over; null in it = no good one came. */
   late: Promise<Reply | null> | null = null;
+  /** At the provider's end: for so long after the time is over the caller's end wants the answer still, for its key. */
+  lateMs = 0;
   /** `clock.now()` when the total time is over; Infinity until the deadline stage has run. */
   deadlineAt = Number.POSITIVE_INFINITY;
   totalMs = 0;
@@ -164,6 +166,8 @@ export class Call {
   work: Work | null = null;
   /** Stops whatever is under way; set by `attempt` while it runs. */
   onCancel: (() => void) | null = null;
+  /** Begins the time of the attempt under way anew; set by `attempt` while it runs, where the way in can ask for it. */
+  onExtend: ((ms: number) => void) | null = null;
   /** Slot of caller × capability, given back when the body has ended. */
   callerSlot: { release(): void } | null = null;
   /** Runs the last accounting when a streamed body has ended; set by the pipeline. */
@@ -193,6 +197,13 @@ export class Call {
     const stop = this.onCancel;
     this.onCancel = null;
     if (stop !== null) stop();
+  }
+
+  /** The agent takes longer: the attempt under way has so long from now on. False = none that can be extended is under way. */
+  extend(ms: number): boolean {
+    if (this.onExtend === null || this.cancelled) return false;
+    this.onExtend(ms);
+    return true;
   }
 }
 

@@ -27,6 +27,12 @@ const notThere = refusing(
   Code.delivery_unavailable,
   'the ledger cannot be reached, so that a repeat would not be recognised: {a}',
 );
+const noAnswer = refusing(
+  'claim',
+  'no_answer',
+  Code.delivery_unavailable,
+  'the ledger gave no answer within the time of the call ({a} ms); nothing was started',
+);
 const full = refusing('claim', 'full', Code.delivery_unavailable, '{a}');
 const otherUse = refusing('claim', 'other_use', Code.key_reused, '{a}');
 const notYours = refusing(
@@ -110,6 +116,8 @@ export class CallLedger implements Ledger {
     const startedAt = this.#clock.now();
     const endsAt = Math.min(call.deadlineAt, call.stepEndsAt) - MARGIN_MS;
     let pauseMs = FIRST_PAUSE_MS;
+    /** What the ledger said last: at work elsewhere, to be looked at after so long; 0 = nothing yet. */
+    let againInMs = 0;
     for (;;) {
       if (call.cancelled) return new Verdict(gone);
       const local = this.#holds.get(ask.id);
@@ -123,7 +131,9 @@ export class CallLedger implements Ledger {
       // In the map before anything is asked: the next twin finds it.
       const hold = new Hold(ask.id, ask.payloadHash);
       this.#holds.set(ask.id, hold);
-      const got = await this.#tasks.claim(ask);
+      const got = await this.#inTime(call, ask, hold, endsAt);
+      if (got === null && againInMs > 0) return this.#stillThere(call, startedAt, againInMs);
+      if (got === null) return call.cancelled ? new Verdict(gone) : new Verdict(noAnswer, Math.round(this.#clock.now() - startedAt));
       if (got.kind === 'claimed') {
         hold.claim = got.claim;
         call.claim = 'held';
@@ -136,10 +146,11 @@ export class CallLedger implements Ledger {
         return this.#verdictOf(call, got);
       }
       // At work elsewhere. Our own twins wait for this one, which asks for all of them.
+      againInMs = Math.max(1, got.againInMs);
       const left = endsAt - this.#clock.now();
-      if (left > 0) await this.#wait(call, Math.min(left, pauseMs, Math.max(1, got.againInMs)), null);
+      if (left > 0) await this.#wait(call, Math.min(left, pauseMs, againInMs), null);
       this.#free(hold);
-      if (this.#clock.now() >= endsAt) return this.#stillThere(call, startedAt, got.againInMs);
+      if (this.#clock.now() >= endsAt) return this.#stillThere(call, startedAt, againInMs);
       pauseMs *= 2;
     }
   }
@@ -163,6 +174,32 @@ export class CallLedger implements Ledger {
     if (hold !== undefined && !hold.isEnding) void this.#end(call, hold);
   }
 
+  /**
+   * The ledger's answer; null when the call's time was over first, or its caller left. The key stays in use here until the answer has come,
+   * and is free again then: nothing was started.
+   */
+  async #inTime(call: Call, ask: ClaimAsk, hold: Hold, endsAt: number): Promise<Claimed | null> {
+    const asking = this.#tasks.claim(ask);
+    const got = await new Promise<Claimed | null>((done, fail) => {
+      const timer = this.#clock.after(Math.max(0, endsAt - this.#clock.now()), () => done(null));
+      call.onCancel = () => done(null);
+      void asking.then(done, fail).finally(() => timer.cancel());
+    });
+    call.onCancel = null;
+    if (got === null) void this.#tooLate(hold, asking);
+    return got;
+  }
+
+  async #tooLate(hold: Hold, asking: Promise<Claimed>): Promise<void> {
+    try {
+      const late = await asking;
+      if (late.kind === 'claimed') await late.claim.release(false);
+      if (late.kind === 'done') hold.result = late.result;
+    } finally {
+      this.#free(hold);
+    }
+  }
+
   // ---- the end of a claim
 
   async #end(call: Call, hold: Hold): Promise<void> {
@@ -173,7 +210,7 @@ export class CallLedger implements Ledger {
     for (let i = 0; i < MAX_RECORD_TRIES; i++) {
       if (await settled(claim, end)) break;
       if (!claim.held) {
-        // Somebody else has the key by now, or it is not known: twins have to ask.
+        // Somebody else has the key by now, or it is not known: twins have to ask. What can still be written is, in the background.
         hold.result = null;
         break;
       }
@@ -228,6 +265,8 @@ export class CallLedger implements Ledger {
         return this.#answer(call, got.result);
       case 'in_doubt':
         return new Verdict(doubt, got.worker === '' ? 'its worker is not known' : `by ${got.worker}`);
+      case 'ended':
+        return new Verdict(otherUse, 'the task of this key has ended');
       case 'reused':
         return new Verdict(otherUse, got.why);
       case 'full':

@@ -85,28 +85,29 @@ export class Deliver implements WorkDoor {
     this.#dispatcher = new Dispatcher({
       ...shared,
       settings,
-      ending: () => tasks.ending,
+      ending: () => tasks.ends.underWay,
       start: (delivery, arrivedAt, consumer, work, seat) => void tasks.take(delivery, arrivedAt, consumer, work, seat, false),
     });
     this.#sticky = new Sticky({
       ...shared,
       take: (delivery, arrivedAt, consumer, work, seat) => tasks.take(delivery, arrivedAt, consumer, work, seat, true),
-      extendIfDue: (waiting, now) => tasks.extendIfDue(waiting, now),
+      ackWaitMs: () => tasks.watch.ackWaitMs,
+      extendIfDue: (waiting, now) => tasks.watch.extendIfDue(waiting, now),
     });
-    tasks.onFree = () => this.#dispatcher.due();
+    tasks.ends.onFree = () => this.#dispatcher.due();
   }
 
   get counts(): DeliverCounts {
-    return this.#tasks.counts;
+    return this.#tasks.ends.counts;
   }
 
   /** Messages at work here, and such as wait here for a slot or for an earlier one of their key. */
   get inHand(): number {
-    return this.#tasks.inHand.size + this.#dispatcher.held + this.#sticky.held;
+    return this.#tasks.watch.size + this.#dispatcher.held + this.#sticky.held;
   }
 
   outcomes(): Readonly<Record<string, number>> {
-    return this.#tasks.counts.outcomes();
+    return this.#tasks.ends.counts.outcomes();
   }
 
   start(): void {
@@ -129,10 +130,10 @@ export class Deliver implements WorkDoor {
     this.#dispatcher.stop();
     this.#sticky.stop();
     await this.#until(clock.now() + graceMs);
-    const left = this.#tasks.inHand.size;
+    const left = this.#tasks.watch.size;
     if (left > 0) {
       log.warn({ unfinished: left, graceMs }, 'messages were still at work when the time to stop was over');
-      this.#tasks.stopAll();
+      this.#tasks.watch.stopAll();
       await this.#until(clock.now() + SETTLE_MS);
     }
     this.#hearing?.close();
@@ -142,16 +143,16 @@ export class Deliver implements WorkDoor {
   }
 
   async done(agent: string, taskId: string, report: WorkReport): Promise<Reported> {
-    return await this.#tasks.report(agent, taskId, report);
+    return await this.#tasks.watch.report(agent, taskId, report);
   }
 
   extend(agent: string, taskId: string): number | null {
-    return this.#tasks.extendWork(agent, taskId);
+    return this.#tasks.watch.extendWork(agent, taskId);
   }
 
   async #until(at: number): Promise<void> {
     const { clock } = this.#parts;
-    while (this.#tasks.inHand.size > 0 && clock.now() < at) await new Promise<void>((done) => void clock.after(LOOK_MS, done));
+    while (this.#tasks.watch.size > 0 && clock.now() < at) await new Promise<void>((done) => void clock.after(LOOK_MS, done));
   }
 
   #assign({ pools }: WorkState): void {
@@ -167,7 +168,7 @@ export class Deliver implements WorkDoor {
     const { clock } = this.#parts;
     this.#timer = clock.after(SWEEP_MS, () => {
       const now = clock.now();
-      this.#tasks.sweep(now);
+      this.#tasks.watch.sweep(now);
       if (!this.#isStopped) {
         this.#dispatcher.sweep(now);
         this.#sticky.sweep(now);
@@ -182,7 +183,7 @@ export class Deliver implements WorkDoor {
     const { task_id: taskId, source } = note as Partial<CancelNote>;
     if (typeof taskId !== 'string' || typeof source !== 'string') return;
     this.#cancelled.add(taskId, source);
-    const outcome = this.#tasks.callOff(taskId, source);
+    const outcome = this.#tasks.watch.callOff(taskId, source);
     if (outcome === null || !reply.startsWith('_INBOX')) return;
     const answer: CancelAnswer = { wire: MESSAGE_WIRE, task_id: taskId, outcome };
     this.#parts.bus.publish(reply, Buffer.from(JSON.stringify(answer), 'utf8'));

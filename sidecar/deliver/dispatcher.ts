@@ -150,7 +150,7 @@ export class Dispatcher {
     const isPromised = lane.promised > 0;
     if (isPromised) lane.promised--;
     const mayStart = isPromised || (pool.roomFor(lane.lane) - pool.promised > 0 && lane.held.length === 0);
-    if (!mayStart || this.#isStopped || !this.#start(lane, delivery, now)) {
+    if (!mayStart || this.#isStopped || !this.#start(lane, delivery, now, now)) {
       if (this.#isStopped) this.#parts.queue.giveBack(delivery, 0);
       else lane.held.push(new Held(delivery, now));
     } else if (!isPromised) {
@@ -160,7 +160,7 @@ export class Dispatcher {
     this.due();
   }
 
-  #start(lane: LanePulls, delivery: Delivery, now: number): boolean {
+  #start(lane: LanePulls, delivery: Delivery, arrivedAt: number, now: number): boolean {
     const { pool } = lane;
     const { table, clock, settings } = this.#parts;
     const reserved = lane.lane === 0 ? 0 : settings.reserveHigh;
@@ -168,7 +168,7 @@ export class Dispatcher {
     if (place < 0) return false;
     pool.cursor = (place + 1) % pool.seats.length;
     pool.started();
-    this.#parts.start(delivery, now, lane.consumer, pool.work, pool.seats[place] as Seat);
+    this.#parts.start(delivery, arrivedAt, lane.consumer, pool.work, pool.seats[place] as Seat);
     return true;
   }
 
@@ -204,7 +204,7 @@ export class Dispatcher {
         pulls.grants++;
         pulls.promised++;
         pulls.movedAt = now;
-      } else if (this.#start(pulls, held.delivery, now)) pulls.held.shift();
+      } else if (this.#start(pulls, held.delivery, held.at, now)) pulls.held.shift();
       else break;
     }
     for (const pool of group.pools) {

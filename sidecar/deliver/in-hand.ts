@@ -43,10 +43,16 @@ export class InHand {
   /** Whoever reported the end is told what became of that. */
   onStored: ((reported: Reported) => void) | null = null;
   reported: Reported = 'unreachable';
+  /** When the task's whole time is over, `clock.now()` scale. */
+  endsAt = Number.POSITIVE_INFINITY;
   /** When the agent's time for it is over, `clock.now()` scale. */
   dueAt = Number.POSITIVE_INFINITY;
+  /** How it ends is known: nothing stops it any more. */
+  isDecided = false;
   /** The hand-over is over and its end is being written down. */
   isEnding = false;
+  /** The queue has confirmed that it forgets it. */
+  isAcked = false;
   /** The seat has been given back. */
   isSeatFree = false;
 
@@ -68,5 +74,12 @@ export class InHand {
     this.inPlace = inPlace;
     this.arrivedAt = arrivedAt;
     this.confirmedAt = now;
+  }
+
+  /** Whoever reported how a try ended is told what became of that. */
+  tell(reported: Reported): void {
+    const told = this.onStored;
+    this.onStored = null;
+    told?.(reported);
   }
 }

@@ -1,7 +1,8 @@
 /**
  * A partition of a sticky pool that an agent here owns. Messages of one key are worked on one after another, in the order of the
  * queue: a failed one is tried again in its place, since one that is given back would come after the later ones. Other keys of
- * the partition go on meanwhile. Ownership is the consumer: it is named by partition and term, and the next owner gets another
+ * the partition go on meanwhile. One that ended here without the queue's word that it is gone (the queue was away) comes
+ * again: until it does, the later ones of its key wait. Ownership is the consumer: it is named by partition and term, and the next owner gets another
  * one, so that what is still said to the old one changes nothing.
  */
 import type { Clock } from '../../base/clock.ts';
@@ -19,8 +20,10 @@ export interface StickyParts {
   readonly slots: AllSlots;
   readonly clock: Clock;
   readonly log: Logger;
-  /** Resolves when the message has ended, whatever pauses lie between. */
-  take(delivery: Delivery, arrivedAt: number, consumer: string, work: WorkPool, seat: Seat): Promise<void>;
+  /** Resolves when the message has ended, whatever pauses lie between; false = it comes again. */
+  take(delivery: Delivery, arrivedAt: number, consumer: string, work: WorkPool, seat: Seat): Promise<boolean>;
+  /** What is not extended for so long is delivered again. */
+  ackWaitMs(): number;
   extendIfDue(waiting: Waiting, now: number): void;
 }
 
@@ -37,6 +40,19 @@ class Waiting {
   }
 }
 
+/** A message of a key that comes again. */
+class Owed {
+  readonly streamSeq: number;
+  readonly since: number;
+  constructor(streamSeq: number, since: number) {
+    this.streamSeq = streamSeq;
+    this.since = since;
+  }
+}
+
+/** So many ack waits: one that has not come by then does not come, since somebody has taken it out of the queue. */
+const OWED_WAITS = 5;
+
 /** Messages that one partition may have here, at work and waiting: one key with a long queue must not hold up the others. */
 const WINDOW = 32;
 
@@ -47,11 +63,13 @@ class Partition {
   pull: Pull | null = null;
   /** Keys at work. */
   readonly busy = new Set<string>();
+  /** Their messages, by sequence. */
+  readonly atWork = new Map<number, Seat>();
+  /** By key. */
+  readonly owed = new Map<string, Owed>();
   /** In the order of the queue. */
   readonly waiting: Waiting[] = [];
   isClosed = false;
-  /** The latest table's seat of the owner. */
-  seat: Seat | null = null;
 
   constructor(work: WorkPool, owner: string, consumer: string) {
     this.work = work;
@@ -94,8 +112,18 @@ export class Sticky {
   }
 
   sweep(now: number): void {
-    for (const partition of this.#partitions.values()) {
-      for (const waiting of partition.waiting) this.#parts.extendIfDue(waiting, now);
+    const ackWaitMs = this.#parts.ackWaitMs();
+    for (const { waiting, owed } of this.#partitions.values()) {
+      for (let i = 0; i < waiting.length; ) {
+        const each = waiting[i] as Waiting;
+        // The queue has not said for so long that it is ours: it delivers it again.
+        if (now - each.confirmedAt >= ackWaitMs) waiting.splice(i, 1);
+        else {
+          this.#parts.extendIfDue(each, now);
+          i++;
+        }
+      }
+      for (const [key, { since }] of owed) if (now - since > OWED_WAITS * ackWaitMs) owed.delete(key);
     }
     this.refill();
   }
@@ -135,7 +163,14 @@ export class Sticky {
   }
 
   #came(partition: Partition, delivery: Delivery, now: number): void {
+    const seat = partition.atWork.get(delivery.streamSeq);
+    if (seat !== undefined) {
+      // Delivered anew while it is at work: it is not to be done once more afterwards.
+      void this.#parts.take(delivery, now, partition.consumer, partition.work, seat);
+      return;
+    }
     const key = decodeEnvelope(delivery.data)?.envelope.sticky_key ?? '';
+    if (partition.owed.get(key)?.streamSeq === delivery.streamSeq) partition.owed.delete(key);
     const place = partition.waiting.findIndex((each) => each.delivery.streamSeq >= delivery.streamSeq);
     const waiting = new Waiting(delivery, key, now);
     if (place < 0) partition.waiting.push(waiting);
@@ -149,27 +184,32 @@ export class Sticky {
     if (partition.isClosed) return;
     const { table, slots, clock } = this.#parts;
     const snapshot = table.current();
-    const { work, owner, waiting, busy } = partition;
+    const { work, owner, waiting, busy, owed } = partition;
     const seat = seatsOf({ pool: work.pool, agents: [owner], partitions: [] }, snapshot, slots)[0] ?? null;
     let room = seat === null ? 0 : roomAt(seat, snapshot, clock.now(), clock.wallMs(), 0);
     for (let i = 0; i < waiting.length && room > 0; ) {
       const next = waiting[i] as Waiting;
-      if (busy.has(next.key)) {
+      if (busy.has(next.key) || owed.has(next.key)) {
         i++;
         continue;
       }
       waiting.splice(i, 1);
       busy.add(next.key);
+      partition.atWork.set(next.delivery.streamSeq, seat as Seat);
       room--;
       void this.#run(partition, next, seat as Seat);
     }
-    const wanted = Math.min(room, WINDOW - waiting.length - busy.size) - (partition.pull?.outstanding ?? 0);
+    // What is owed is asked for although those that wait for it fill the window.
+    const most = Math.max(Math.min(room, WINDOW - waiting.length - busy.size), room > 0 ? owed.size : 0);
+    const wanted = most - (partition.pull?.outstanding ?? 0);
     if (wanted > 0) partition.pull?.request(wanted);
   }
 
   async #run(partition: Partition, { delivery, key, confirmedAt }: Waiting, seat: Seat): Promise<void> {
-    await this.#parts.take(delivery, confirmedAt, partition.consumer, partition.work, seat);
+    const isGone = await this.#parts.take(delivery, confirmedAt, partition.consumer, partition.work, seat);
     partition.busy.delete(key);
+    partition.atWork.delete(delivery.streamSeq);
+    if (!isGone) partition.owed.set(key, new Owed(delivery.streamSeq, this.#parts.clock.now()));
     this.#go(partition);
   }
 }

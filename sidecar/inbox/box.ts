@@ -65,7 +65,7 @@ export class Box {
   /** Wakes whoever waits for something new. */
   tell(): void {
     this.follower?.wake();
-    if (this.waiters.size > 0) for (const waiter of [...this.waiters]) waiter.wake();
+    for (const waiter of this.waiters) waiter.wake();
   }
 
   oldest(): Entry | null {

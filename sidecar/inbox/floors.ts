@@ -108,7 +108,8 @@ export class Floors {
     }
     const problems = await Promise.all(boxes.map((box) => this.#store(box)));
     const problem = problems.find((each) => each !== null) ?? '';
-    if (problem !== '' && this.#trouble === '') this.#parts.log.warn({ why: problem }, 'acknowledged positions of inboxes cannot be written; trying again');
+    if (problem !== '' && this.#trouble === '')
+      this.#parts.log.warn({ why: problem }, 'acknowledged positions of inboxes cannot be written; trying again');
     this.#trouble = problem;
   }
 

@@ -100,6 +100,7 @@ export class Inbox implements InboxDoor {
     this.leave();
     this.#timer?.cancel();
     this.#pump.close();
+    this.#unacknowledged.giveBack();
     await this.#floors.flush(FLUSH_MS);
   }
 
@@ -159,7 +160,7 @@ export class Inbox implements InboxDoor {
   // ---- what comes
 
   #take(delivery: Delivery, isNew: boolean): void {
-    const { bus, clock, noted } = this.#parts;
+    const { bus, clock } = this.#parts;
     const { streamSeq: seq } = delivery;
     const agent = delivery.subject.slice(this.#agentAt);
     // A copy: the bytes are a view into whatever the bus received.
@@ -177,7 +178,7 @@ export class Inbox implements InboxDoor {
     if (isNew) this.#append(box, new Entry(seq, read, now));
     if (read.head.kind === 'state') {
       const at = read.headBytes + 1;
-      noted(read.head, at < read.data.length ? read.data.subarray(at) : null, agent);
+      this.#parts.noted(read.head, at < read.data.length ? read.data.subarray(at) : null, agent);
     }
     if (isNew) box.tell();
   }

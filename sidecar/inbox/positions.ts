@@ -54,7 +54,11 @@ export class Positions {
     if (typeof page === 'string') return refused('unreachable', 0, page);
     this.#compareFloor(box, page);
     if (at < page.first && page.last > 0)
-      return refused('gone', page.first, `what was at ${at} may be gone: the oldest that is kept is at ${page.first}; read from there, and know that some may be missing`);
+      return refused(
+        'gone',
+        page.first,
+        `what was at ${at} may be gone: the oldest that is kept is at ${page.first}; read from there, and know that some may be missing`,
+      );
     if (page.entries.length === 0 && at > Math.max(box.known + 1, page.first))
       return refused('ahead', box.known + 1, `there has been nothing for this agent at ${at - 1}: it cannot go on from ${at}`);
     return { ok: true, at };
@@ -75,7 +79,9 @@ export class Positions {
     if (!isAll || page.last + 1 < completeFrom) return { ok: true, entries, at: isAll ? Math.max(behind, page.last + 1) : behind };
     // Between this and the hot copy there is nothing.
     box.completeFrom = Math.min(completeFrom, behind);
-    return { ok: true, entries, at: behind };
+    if (entries.length === 0 || entries.length >= limit) return { ok: true, entries, at: behind };
+    const all = [...entries, ...box.slice(behind, limit - entries.length, MAX_BYTES)];
+    return { ok: true, entries: all, at: (all.at(-1) as Entry).seq + 1 };
   }
 
   /** As `step`, at once; null when the stream has to be asked. */

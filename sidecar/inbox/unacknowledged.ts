@@ -5,25 +5,34 @@
  * floor says that it has not had them. Until then the server is told now and then that they are still in hand.
  */
 import type { Bus } from '../../base/nats.ts';
-import { ack, extendUnconfirmed } from '../../base/puller.ts';
+import { ack, extendUnconfirmed, nak } from '../../base/puller.ts';
 import type { Box } from './box.ts';
 
 interface Held {
-  readonly box: Box;
   readonly seq: number;
   ackSubject: string;
   /** `clock.now()` when the server was last told. */
   toldAt: number;
+  isGone: boolean;
 }
 
 /** Of one agent. */
 const MAX_PER_AGENT = 256;
+const GIVE_BACK_MS = 500;
+const COMPACT = 1_024;
 
 export class Unacknowledged {
   readonly #bus: Pick<Bus, 'post'>;
   readonly #max: number;
-  /** By position, those that were told longest ago first. */
+  /** By position. */
   readonly #held = new Map<number, Held>();
+  /**
+   * In the order in which the server was told of them, and when that was; what has gone meanwhile, or was told of again, is passed
+   * over. An array beside the map, since the beginning of a map that is emptied from there is ever slower to find.
+   */
+  #told: Held[] = [];
+  #toldAt: number[] = [];
+  #first = 0;
 
   constructor(bus: Pick<Bus, 'post'>, max: number) {
     this.#bus = bus;
@@ -35,22 +44,21 @@ export class Unacknowledged {
   }
 
   /** False when it was known: it has come again. */
-  add(box: Box, seq: number, ackSubject: string, now: number): boolean {
+  add({ pending }: Box, seq: number, ackSubject: string, now: number): boolean {
     const known = this.#held.get(seq);
     if (known !== undefined) {
       known.ackSubject = ackSubject;
       this.#toldNow(known, now);
       return false;
     }
-    this.#held.set(seq, { box, seq, ackSubject, toldAt: now });
-    const { pending } = box;
-    if (pending.length === 0 || (pending.at(-1) as number) < seq) pending.push(seq);
-    else {
-      pending.push(seq);
-      pending.sort((a, b) => a - b);
-    }
-    if (pending.length > MAX_PER_AGENT) this.#release(pending.shift() as number);
-    if (this.#held.size > this.#max) for (const oldest of this.#held.keys()) return this.#release(oldest);
+    const held: Held = { seq, ackSubject, toldAt: now, isGone: false };
+    this.#held.set(seq, held);
+    this.#toldNow(held, now);
+    const isBehind = pending.length === 0 || (pending.at(-1) as number) < seq;
+    pending.push(seq);
+    if (!isBehind) pending.sort((a, b) => a - b);
+    if (pending.length > MAX_PER_AGENT) this.release(pending.shift() as number);
+    if (this.#held.size > this.#max) this.#releaseOldest();
     return true;
   }
 
@@ -58,40 +66,62 @@ export class Unacknowledged {
   upTo(box: Box, seq: number): void {
     const { pending } = box;
     let count = 0;
-    while (count < pending.length && (pending[count] as number) <= seq) this.#release(pending[count++] as number);
+    while (count < pending.length && (pending[count] as number) <= seq) this.release(pending[count++] as number);
     if (count > 0) pending.splice(0, count);
   }
 
-  /** It has left the hot copy. */
+  /** The agent has had it, or it has left the hot copy. Harmless when it is gone already. */
   release(seq: number): void {
-    this.#release(seq);
+    const held = this.#held.get(seq);
+    if (held === undefined) return;
+    this.#held.delete(seq);
+    held.isGone = true;
+    ack(this.#bus, held);
   }
 
   /** Tells the server of those of which it has heard nothing for so long. */
   extend(now: number, everyMs: number): void {
-    for (const held of this.#held.values()) {
-      if (now - held.toldAt < everyMs) return;
+    for (let held = this.#oldest(); held !== null && now - held.toldAt >= everyMs; held = this.#oldest()) {
       if (!extendUnconfirmed(this.#bus, held)) return;
       this.#toldNow(held, now);
     }
   }
 
+  /** This process stops: the next one gets them soon, and not only when the ack wait is over. Later than our own last request. */
+  giveBack(): void {
+    for (const held of this.#held.values()) nak(this.#bus, held, GIVE_BACK_MS);
+    this.#held.clear();
+  }
+
   /** They belong to a stream that is gone. */
   clear(): void {
+    for (const held of this.#held.values()) held.isGone = true;
     this.#held.clear();
   }
 
   #toldNow(held: Held, now: number): void {
     held.toldAt = now;
-    this.#held.delete(held.seq);
-    this.#held.set(held.seq, held);
+    this.#told.push(held);
+    this.#toldAt.push(now);
   }
 
-  #release(seq: number): true {
-    const held = this.#held.get(seq);
-    if (held === undefined) return true;
-    this.#held.delete(seq);
-    ack(this.#bus, held);
-    return true;
+  #releaseOldest(): void {
+    const oldest = this.#oldest();
+    if (oldest !== null) this.release(oldest.seq);
+  }
+
+  /** Of which the server has heard nothing for the longest time. */
+  #oldest(): Held | null {
+    while (this.#first < this.#told.length) {
+      const held = this.#told[this.#first] as Held;
+      if (!held.isGone && held.toldAt === this.#toldAt[this.#first]) break;
+      this.#first++;
+    }
+    if (this.#first >= COMPACT && this.#first * 2 >= this.#told.length) {
+      this.#told = this.#told.slice(this.#first);
+      this.#toldAt = this.#toldAt.slice(this.#first);
+      this.#first = 0;
+    }
+    return this.#told[this.#first] ?? null;
   }
 }

@@ -78,6 +78,8 @@ export function readScenario(content: string, file: string): ScenarioReading {
   explainStrays(source);
   refuseUnknown(map, { ...headFields, ...tableFields }, root);
   if ('sidecars' in map) root.at('sidecars').badKey('the lab has one sidecar, which stands for all of them: leave sidecars out');
+  if ('rules' in map)
+    root.at('rules').badKey('the lab makes calls, and rules are for messages: leave rules out; reachctl rules test tries them');
   const draft = new Draft(root);
   const scenario = whole(map, readHead(map, root), root, draft, file);
   const problems: Problem[] = [...source.problems, ...draft.sources.flatMap((each) => each.problems)];

@@ -22,21 +22,34 @@ export interface ClaimAsk {
   readonly worker: string;
 }
 
-/** A claim that is held: proof of it is `revision`. Every method but `held` gives false when the claim is no longer ours (fenced). */
+/** `lapsed`: nothing was heard of the ledger for a whole lease, so that somebody else may have it; `fenced`: somebody else has. */
+export type LostBy = 'lapsed' | 'fenced';
+
+/**
+ * A claim that is held. Every method but `held` gives false when the claim is no longer ours (fenced), or when the end could not be
+ * written yet: it goes on being written in the background, and the lease is extended no more. Whoever says no end must `abandon` it.
+ */
 export interface Claim {
   readonly id: string;
   /** Hand-overs so far, this one included. */
   readonly tries: number;
-  /** False as soon as it is known to be lost. Extended in the background, confirmed, until it is settled or lost. */
+  /** False as soon as it may be lost. Extended in the background, confirmed, until it is settled, lost or abandoned. */
   readonly held: boolean;
-  /** Called once when the claim is lost while work goes on; the work is to be stopped. */
-  onLost: (() => void) | null;
-  /** Records the result; `kept: false` when it was too large to be kept (the record says so). False = fenced, or unreachable for longer than it may. */
+  /**
+   * Called when the claim is lost while work goes on. Work that others may start again is to be stopped; what nobody starts again
+   * may go on after `lapsed`: the ledger decides whether its end is taken, and the claim may be held again.
+   */
+  onLost: ((by: LostBy) => void) | null;
+  /** Records the result; `too_large` when its bytes were not kept (the record says so). */
   done(result: KeptResult): Promise<'stored' | 'too_large' | 'fenced' | 'unreachable'>;
   /** It provably did not start, or was definitively refused: the key is free again; tries are remembered when `countsAsTry`. */
   release(countsAsTry: boolean): Promise<boolean>;
+  /** As `release`, and this very task has ended: should the queue bring it again, it is not begun again. */
+  ended(): Promise<boolean>;
   /** It may have been carried out: nobody runs it again by itself. */
   unknown(detail: string): Promise<boolean>;
+  /** Whoever had it has nothing more to say: the lease runs out. */
+  abandon(): void;
 }
 
 export interface KeptResult {
@@ -59,6 +72,8 @@ export type Claimed =
   | { readonly kind: 'executing'; readonly againInMs: number; readonly taskId: string; readonly worker: string }
   /** Its worker vanished, and the work may not be started again: in doubt. `moved`: this very call has put it there. */
   | { readonly kind: 'in_doubt'; readonly moved: boolean; readonly taskId: string; readonly tries: number; readonly worker: string }
+  /** This very task has ended, and its sender was told how. */
+  | { readonly kind: 'ended' }
   /** Used with another payload. */
   | { readonly kind: 'reused'; readonly why: string }
   | { readonly kind: 'full'; readonly why: string }

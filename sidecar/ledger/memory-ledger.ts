@@ -4,7 +4,7 @@
  * there is no room is left out, and a repeat is told so.
  */
 import type { Clock } from '../../base/clock.ts';
-import type { Claim, ClaimAsk, Claimed, KeptResult, TaskLedger } from './ledger.ts';
+import type { Claim, ClaimAsk, Claimed, KeptResult, LostBy, TaskLedger } from './ledger.ts';
 import { ClaimRecord, type ClaimState, fitted, reuseOf } from './record.ts';
 
 export interface MemoryLedgerOptions {
@@ -65,7 +65,14 @@ export class MemoryLedger implements TaskLedger {
   }
 
   /** How a claim of ours ended; false when its entry is another one by now. */
-  settle(claim: MemoryClaim, state: ClaimState, tries: number, result: KeptResult | null, detail: string): KeptResult | null | false {
+  settle(
+    claim: MemoryClaim,
+    state: ClaimState,
+    tries: number,
+    result: KeptResult | null,
+    detail: string,
+    ended = false,
+  ): KeptResult | null | false {
     const entry = this.#entries.get(claim.id);
     if (entry?.claim !== claim) return false;
     entry.claim = null;
@@ -74,8 +81,15 @@ export class MemoryLedger implements TaskLedger {
     // A copy: the bytes may be a view into something larger.
     if (kept !== null) kept = { ...kept, body: Buffer.from(kept.body) };
     this.#bytes += kept?.body.length ?? 0;
-    entry.record = new ClaimRecord(state, entry.record.ask, '', 1, tries, 0, kept, detail);
+    entry.record = new ClaimRecord(state, entry.record.ask, '', 1, tries, 0, kept, detail, ended);
     return kept;
+  }
+
+  /** As if the lease had run out. */
+  abandoned(claim: MemoryClaim): void {
+    const execution = this.#entries.get(claim.id)?.record.ask.execution;
+    if (execution === 'once') this.settle(claim, 'unknown', claim.tries, null, 'its worker vanished');
+    else this.settle(claim, 'released', claim.tries, null, '');
   }
 
   #claim(ask: ClaimAsk, tries: number): Claimed {
@@ -105,7 +119,7 @@ export class MemoryLedger implements TaskLedger {
       case 'done':
         return { kind: 'done', result: record.result as KeptResult, taskId };
       case 'released':
-        return null;
+        return record.ended && taskId === ask?.taskId ? { kind: 'ended' } : null;
       case 'unknown':
         return { kind: 'in_doubt', moved: false, taskId, tries: record.tries, worker };
       case 'executing':
@@ -129,7 +143,7 @@ class MemoryClaim implements Claim {
   readonly tries: number;
   readonly #ledger: MemoryLedger;
   #isHeld = true;
-  onLost: (() => void) | null = null;
+  onLost: ((by: LostBy) => void) | null = null;
 
   constructor(ledger: MemoryLedger, id: string, tries: number) {
     this.#ledger = ledger;
@@ -151,6 +165,11 @@ class MemoryClaim implements Claim {
     return Promise.resolve(this.#end('released', countsAsTry ? this.tries : this.tries - 1, null, '') !== false);
   }
 
+  ended(): Promise<boolean> {
+    this.#isHeld = false;
+    return Promise.resolve(this.#ledger.settle(this, 'released', this.tries, null, '', true) !== false);
+  }
+
   unknown(detail: string): Promise<boolean> {
     return Promise.resolve(this.#end('unknown', this.tries, null, detail) !== false);
   }
@@ -158,7 +177,13 @@ class MemoryClaim implements Claim {
   /** Its time was over while the work went on. */
   lose(): void {
     this.#isHeld = false;
-    this.onLost?.();
+    this.onLost?.('fenced');
+  }
+
+  /** Nobody else is there to take over: it is free again where that is harmless, else nobody knows. */
+  abandon(): void {
+    if (this.#isHeld) this.#ledger.abandoned(this);
+    this.#isHeld = false;
   }
 
   #end(state: ClaimState, tries: number, result: KeptResult | null, detail: string): KeptResult | null | false {

@@ -53,6 +53,7 @@ export class NatsLedger implements TaskLedger, Store {
   #nonces = 0;
   #timer: Timer | null = null;
   #warnedFull = false;
+  #isClosed = false;
   readonly #tick = (): void => this.#extendAll();
 
   constructor(parts: NatsLedgerParts) {
@@ -95,7 +96,10 @@ export class NatsLedger implements TaskLedger, Store {
       if ('seq' in outcome) return { kind: 'claimed', claim: this.#hold(record, outcome.seq, sentAt) };
       if ('failed' in outcome && !outcome.ambiguous) return this.#notTaken(outcome);
       const found = await this.read(ask.id, 'conflict' in outcome ? (outcome.conflict ?? 0) : 0);
-      if ('failed' in found) return { kind: 'unreachable', why: found.failed };
+      if ('failed' in found) {
+        if ('failed' in outcome) this.#disown(record, expected);
+        return { kind: 'unreachable', why: found.failed };
+      }
       if (found.seq === 0) {
         expected = 0;
         known = tries;
@@ -127,6 +131,7 @@ export class NatsLedger implements TaskLedger, Store {
   }
 
   async close(): Promise<void> {
+    this.#isClosed = true;
     this.#timer?.cancel();
     this.#timer = null;
     for (const claim of this.#held) claim.lose();
@@ -181,7 +186,7 @@ export class NatsLedger implements TaskLedger, Store {
       case 'done':
         return { kind: 'done', result: record.result as KeptResult, taskId };
       case 'released':
-        return 'free';
+        return record.ended && taskId === ask?.taskId ? { kind: 'ended' } : 'free';
       case 'unknown':
         return { kind: 'in_doubt', moved: false, taskId, tries: record.tries, worker };
       case 'executing': {
@@ -190,6 +195,11 @@ export class NatsLedger implements TaskLedger, Store {
         return record.ask.execution === 'once' || ask?.execution === 'once' ? 'lapsed' : 'free';
       }
     }
+  }
+
+  /** It may have been stored all the same, and nobody has the work: it must not look like a worker that vanished. */
+  #disown(record: ClaimRecord, expected: number): void {
+    void this.#hold(record, expected, this.clock.now()).release(false);
   }
 
   /** Its worker vanished, and it may have acted. Null = somebody was quicker. */
@@ -214,16 +224,22 @@ export class NatsLedger implements TaskLedger, Store {
 
   #hold(record: ClaimRecord, seq: number, sentAt: number): Claim {
     const claim = new NatsClaim(this, record, seq, sentAt);
+    if (this.#isClosed) return claim;
     this.#held.add(claim);
     this.#warnedFull = false;
     this.#timer ??= this.clock.after(this.leaseMs / 6, this.#tick);
     return claim;
   }
 
-  /** One timer for all. Most claims are settled before it would be their turn. */
+  /** One timer for all. Most claims are settled before it would be their turn; a lease that ends before the next turn is looked at when it does. */
   #extendAll(): void {
-    this.#timer = this.#held.size === 0 ? null : this.clock.after(this.leaseMs / 6, this.#tick);
+    this.#timer = null;
     const now = this.clock.now();
-    for (const claim of this.#held) claim.renew(now);
+    let nextMs = this.leaseMs / 6;
+    for (const claim of this.#held) {
+      const leftMs = claim.renew(now);
+      if (leftMs > 0 && leftMs < nextMs) nextMs = leftMs;
+    }
+    if (this.#held.size > 0) this.#timer ??= this.clock.after(Math.max(1, nextMs), this.#tick);
   }
 }

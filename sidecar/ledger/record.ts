@@ -23,6 +23,8 @@ export class ClaimRecord {
   readonly result: KeptResult | null;
   /** Why, for people; only of `unknown`. */
   readonly detail: string;
+  /** Only of `released`: the task that had it has ended for good. */
+  readonly ended: boolean;
 
   constructor(
     state: ClaimState,
@@ -33,6 +35,7 @@ export class ClaimRecord {
     leaseMs: number,
     result: KeptResult | null,
     detail: string,
+    ended = false,
   ) {
     this.state = state;
     this.ask = ask;
@@ -42,6 +45,7 @@ export class ClaimRecord {
     this.leaseMs = leaseMs;
     this.result = result;
     this.detail = detail;
+    this.ended = ended;
   }
 }
 
@@ -67,6 +71,7 @@ export function encodeRecord(record: ClaimRecord): Buffer {
     tries: record.tries,
     lease_ms: record.leaseMs,
     ...(record.detail === '' ? null : { detail: record.detail.slice(0, MAX_DETAIL_CHARS) }),
+    ...(record.ended ? { ended: true } : null),
     ...(result === null ? null : { result: headOf(result) }),
   })}\n`;
   return result === null || result.body.length === 0 ? Buffer.from(line, 'utf8') : Buffer.concat([Buffer.from(line, 'utf8'), result.body]);
@@ -132,6 +137,7 @@ export function readRecord(id: string, data: Buffer): ClaimRecord | null {
     whole(line['lease_ms']),
     kept,
     text(line['detail']),
+    line['ended'] === true,
   );
 }
 

@@ -33,6 +33,8 @@ export interface ScrapeSources {
   readonly channels?: ChannelReading | null;
   /** Messages for the agents here. null = standalone. */
   readonly work?: WorkReading | null;
+  /** Messages from the agents here, by the rules that decided. null = standalone. */
+  readonly rules?: RulesReading | null;
   /** null = standalone. */
   readonly registry?: RegistryReading | null;
   readonly breakers: Iterable<{ readonly agentId: string; readonly capability: string; readonly stateName: BreakerStateName }>;
@@ -46,6 +48,12 @@ export interface WorkReading {
   readonly inHand: number;
   /** What became of them, by the words of the metric's label. */
   outcomes(): Readonly<Record<string, number>>;
+}
+
+export interface RulesReading {
+  readonly messages: number;
+  /** By the name of the rule. */
+  readonly hits: ReadonlyMap<string, number>;
 }
 
 export interface ChannelReading {
@@ -157,6 +165,12 @@ export class Metrics {
     'reach_messages_submitted_total',
     'Messages that agents here have submitted, by where they became durable, or the code with which they were refused.',
     ['outcome'],
+  );
+  readonly #ruled = this.#reading(
+    'counter',
+    'reach_rule_messages_total',
+    'Messages that a rule decided, since these rules came into force here; by no rule: "".',
+    ['rule'],
   );
   readonly #breakers = this.#reading('gauge', 'reach_breaker_state', '0 closed, 1 ramping up, 2 half-open, 3 open.', [
     'provider',
@@ -312,6 +326,7 @@ export class Metrics {
     this.#channelBytes.set(sources.channels?.waitingBytes ?? 0);
     if (sources.registry != null) this.#readRegistry(sources.registry);
     if (sources.work != null) this.#readWork(sources.work);
+    if (sources.rules != null) this.#readRules(sources.rules);
     const { user, system } = process.cpuUsage();
     this.#cpu.set((user + system) / 1_000_000);
     const memory = process.memoryUsage();
@@ -319,6 +334,15 @@ export class Metrics {
     this.#heap.set(memory.heapUsed);
     this.#uptime.set(process.uptime());
     return (await this.#renderer()).metrics();
+  }
+
+  #readRules({ messages, hits }: RulesReading): void {
+    let byNone = messages;
+    for (const [rule, count] of hits) {
+      this.#ruled.set(count, rule);
+      byNone -= count;
+    }
+    this.#ruled.set(byNone, '');
   }
 
   #readWork(work: WorkReading): void {

@@ -8,6 +8,8 @@ import { readFileSync, statSync } from 'node:fs';
 import type { Clock, Timer } from '../../base/clock.ts';
 import type { Logger } from '../../base/log.ts';
 import { readTable } from '../../proto/language/document.ts';
+import { lintRules } from '../../proto/language/rule-lint.ts';
+import type { Rule } from '../../proto/language/rule.ts';
 import type { Problem, TableDocument } from '../../proto/language/types.ts';
 import type { LastGood } from './last-good.ts';
 
@@ -113,10 +115,21 @@ export class FileTable {
       this.#refuse(reading.problems);
       return;
     }
+    const { rules } = reading.document;
+    if (rules !== undefined) this.#tellOfRules(rules);
     const snapshot = this.#table.install(reading.document, 'file');
     this.#log.info({ table: snapshot.version, file: this.#shownName }, 'table installed');
     const trouble = this.#lastGood?.keep(text) ?? null;
     if (trouble !== null) this.#log.warn(trouble);
+  }
+
+  /** Whoever writes rules here expects something of them. */
+  #tellOfRules(rules: readonly Rule[]): void {
+    this.#log.warn(
+      { rules: rules.length, file: this.#shownName },
+      'rules are for messages, which need NATS: in this file they are looked through and used for nothing; apply them with reachctl apply',
+    );
+    for (const { rule, kind, words } of lintRules(rules, null, null)) this.#log.warn({ rule, file: this.#shownName }, `${kind}: ${words}`);
   }
 
   #refuse(problems: readonly Problem[]): void {

@@ -23,6 +23,7 @@ import { TableSync } from './sync.ts';
 import { Tails } from './tails.ts';
 import { TailsFile } from './tails-file.ts';
 import { isRegistrationUsable, tryOutFor } from './try-out.ts';
+import { RulesInForce } from './rules-in-force.ts';
 import { RulesTail, type RulesView, workState, type WorkView } from './work-view.ts';
 
 export interface RegistryParts {
@@ -77,6 +78,8 @@ export class RegistryClient {
   readonly work: WorkView;
   /** The rules for messages. */
   readonly rules: RulesView;
+  /** The same, compiled and counted. */
+  readonly ruling: RulesInForce;
   readonly #tails: Tails;
   readonly #parts: RegistryParts;
   readonly #agentsFile: AgentsFile | null;
@@ -100,6 +103,7 @@ export class RegistryClient {
     const rules = new RulesTail(self.sidecar);
     this.work = work;
     this.rules = rules;
+    this.ruling = new RulesInForce(rules, clock);
     this.#tails = new Tails(
       {
         bus,
@@ -123,7 +127,9 @@ export class RegistryClient {
       sidecar: self.sidecar,
       instance: self.instance,
       version: parts.version,
+      rules: this.ruling,
     });
+    rules.onChange(() => this.reporter.changed());
     this.sync.onLeader = (why, epoch) => this.announcer.leaderIs(why, epoch);
     this.sync.onBeacon = (beacon) => this.#tails.beacon(beacon);
     this.sync.onChange = () => this.reporter.changed();

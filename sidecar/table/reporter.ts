@@ -9,6 +9,7 @@ import { REGISTRY_WIRE, type Report } from '../../proto/wire/registry.ts';
 import type { Subjects } from '../../proto/wire/subjects.ts';
 import { type RegistryBus, bytesOf } from './bus.ts';
 import type { InstalledTable } from './installed.ts';
+import type { RulesInForce } from './rules-in-force.ts';
 import type { TableSync } from './sync.ts';
 
 const SOON_MS = 100;
@@ -25,6 +26,7 @@ export interface ReporterParts {
   readonly sidecar: string;
   readonly instance: string;
   readonly version: string;
+  readonly rules: RulesInForce;
 }
 
 export class Reporter {
@@ -72,11 +74,12 @@ export class Reporter {
 
   #news(): string {
     const { standing, epoch, document } = this.#parts.sync;
-    return `${epoch} ${standing.refusals} ${document.version} ${document.staged} ${standing.because()}`;
+    const { version, staged } = this.#parts.rules.standing;
+    return `${epoch} ${standing.refusals} ${document.version} ${document.staged} ${version} ${staged} ${standing.because()}`;
   }
 
   report(): Report {
-    const { table, sync, sidecar, instance, version } = this.#parts;
+    const { table, sync, sidecar, instance, version, rules } = this.#parts;
     const snapshot = table.current();
     return {
       wire: REGISTRY_WIRE,
@@ -91,6 +94,7 @@ export class Reporter {
       staleBecause: sync.standing.because(),
       refused: sync.standing.refused(),
       policies: sync.document,
+      rules: rules.report(),
     };
   }
 

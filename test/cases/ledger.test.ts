@@ -1,10 +1,13 @@
 /** Keys: what is carried out once, what a repeat gets, and what is refused. */
 import t from 'tap';
 import { TestAgent } from '../support/agent.ts';
+import { DeliverRig, deliverTable } from '../support/deliver-rig.ts';
+import { cast, Fleet, knows } from '../support/fleet.ts';
 import { type Base, takeBase } from '../support/invariants.ts';
-import { Rig } from '../support/rig.ts';
+import { Rig, TOKEN } from '../support/rig.ts';
 import { waitUntil } from '../support/settle.ts';
 import { VirtualRig } from '../support/virtual-rig.ts';
+import { agentOf, finishFleet, NONE, WORK, workerProcess, workTable } from '../support/workers.ts';
 
 type Test = Parameters<typeof Rig.start>[0];
 
@@ -158,6 +161,28 @@ t.test('C039 the late answer of a call with a key is kept for its repeat', async
   await stop(t, rig, agent, 1);
 });
 
+t.test('C039 the late answer is kept although another sidecar hosts the agent, and the key has been asked for meanwhile', async (t) => {
+  const fleet = await Fleet.start(t);
+  const agent = await agentOf(t, 'agent', async ({ number }) => {
+    await sleep(500);
+    return { body: { number } };
+  });
+  const worker = await fleet.sidecar('worker', workTable('worker', [['crm.order.1', agent]], 'once'));
+  const caller = await fleet.sidecar('caller', NONE);
+  const other = await fleet.sidecar('other', NONE);
+  for (const each of [caller, other]) await knows(each, WORK);
+  const headers = { 'idempotency-key': 'k' };
+  const first = await caller.invoke(WORK, { headers: { ...headers, 'reach-deadline-ms': '250' } });
+  t.match(first.json, { code: 5001, ambiguous: true, retryable: false });
+  t.ok(first.elapsedMs < 450, 'its caller was told at once');
+  const waited = other.invoke(WORK, { headers: { ...headers, 'reach-deadline-ms': '5000' } });
+  t.match((await waited).json, { code: 0, replay: true, data: { number: 1 }, provider: 'crm.order.1' });
+  t.match((await caller.invoke(WORK, { headers })).json, { code: 0, replay: true, data: { number: 1 } });
+  const keyless = await caller.invoke(WORK, { headers: { 'reach-deadline-ms': '250' } });
+  t.match(keyless.json, { code: 5001 }, 'without a key nobody wants it any more');
+  await finishFleet(t, before, fleet, [caller, other, worker], [[agent, 2]]);
+});
+
 t.test('C082 a key holds for 24 hours, not for the window of a broker (calls)', async (t) => {
   const rig = new VirtualRig(`
 contracts: [{name: ${X}, version: 2.0.0, acl: public, retry: {max: 0}}]
@@ -185,6 +210,131 @@ mocks: {crm.order.1: {latency: 10ms}}`);
   t.equal(run.code, 0);
   t.equal(run.call.replay, null, 'a new run, not a stored failure');
   await rig.finish(t, { 'crm.order.1': 4 });
+});
+
+t.test('C082 a key holds for 24 hours, not for the window of a broker (messages)', async (t) => {
+  const HOUR_MS = 3_600_000;
+  const KEY = 'support.planner.1:order-4711:1700000000000';
+  const rig = new DeliverRig(deliverTable({ 'crm.order.1': 'latency: 10ms, body: {ok: true}' }), ['crm.order.1']);
+  const run = async (key: string): Promise<Readonly<Record<string, unknown>>> => {
+    const task = rig.send({ kind: 'idempotent', key });
+    await rig.pass(60_000, () => rig.stateOf(task).length > 0, 50);
+    return rig.events.find(({ event }) => event.task_id === task)?.event as unknown as Record<string, unknown>;
+  };
+  t.match(await run(KEY), { state: 'done', replay: false });
+  let was = 0;
+  for (const at of [60_000, 125_000, 23 * HOUR_MS]) {
+    await rig.clock.advance(at - was);
+    was = at;
+    t.match(await run(KEY), { state: 'done', replay: true, by: 'crm.order.1' }, `at ${at} ms the first result again`);
+    t.equal(rig.rig.executions('crm.order.1'), 1, 'executed once');
+  }
+  await rig.stop();
+});
+
+t.test('C082 a key holds although the broker has forgotten what it had seen, and is free after a final failure', async (t) => {
+  const fleet = await Fleet.start(t);
+  let fails = false;
+  const agent = await agentOf(t, 'agent', ({ number }) => (fails ? { status: 422, body: { why: 'no' } } : { body: { number } }));
+  const worker = await fleet.sidecar('worker', workTable('worker', [['crm.order.1', agent]], 'idempotent'));
+  const senders = [await fleet.sidecar('sender-1', NONE), await fleet.sidecar('sender-2', NONE)] as const;
+  for (const sender of senders) await knows(sender, WORK);
+  const ended = async (sender: Rig, key: string): Promise<Readonly<Record<string, unknown>>> => {
+    const task = await cast(sender, WORK, { n: 1 }, { 'idempotency-key': key });
+    const told = await sender.ask(`/v1/tasks/${task}?wait=15s`);
+    t.not(told.json?.state, undefined, 'accepted, and not without an end');
+    return told.json as Record<string, unknown>;
+  };
+  t.match(await ended(senders[0], 'k'), { state: 'done', replay: false });
+  t.match(await ended(senders[1], 'k'), { state: 'done', replay: true }, 'within the window, through another sidecar');
+  await fleet.emptied(5_000);
+  // A work queue forgets at a restart which ids it has seen of what was acknowledged.
+  await fleet.nats.kill();
+  await fleet.nats.restart();
+  for (const sender of [...senders, worker])
+    await waitUntil('NATS is there again', () => sender.started.front.registry?.client.status().connected === true, 10_000);
+  t.match(await ended(senders[0], 'k'), { state: 'done', replay: true }, 'after a restart of the broker');
+  t.equal(agent.executions, 1, 'carried out once');
+  const other = await cast(senders[0], WORK, { n: 2 }, { 'idempotency-key': 'k' });
+  t.match((await senders[0].ask(`/v1/tasks/${other}?wait=10s`)).json, { state: 'failed', code: 4008 }, 'another payload is refused');
+
+  fails = true;
+  t.match(await ended(senders[0], 'f'), { state: 'failed', code: 6001, status: 422 });
+  fails = false;
+  t.match(await ended(senders[1], 'f'), { state: 'done', replay: false }, 'after a final failure it is a new run');
+  t.match(await ended(senders[0], 'f'), { state: 'done', replay: true }, 'and that one is kept');
+  t.equal(agent.executions, 3);
+  await finishFleet(t, before, fleet, [worker, ...senders], [[agent, 3]]);
+});
+
+// The lease is 15 s by default; a fifth of it here.
+t.test('C126 the mark of a sidecar that was killed in the middle of a call ends with its lease', async (t) => {
+  const LEASE_MS = 3_000;
+  const CLAIMS = `  claims: {lease: ${LEASE_MS}ms}\n`;
+  const fleet = await Fleet.start(t);
+  let isHung = true;
+  const agent = await agentOf(t, 'agent', async ({ number, headers }) => {
+    if (headers['idempotency-key'] === 'twins') await sleep(500);
+    else if (isHung) await new Promise(() => undefined);
+    return { body: { number } };
+  });
+  const worker = await fleet.sidecar('worker', workTable('worker', [['crm.order.1', agent]], 'once'), CLAIMS);
+  const caller = await fleet.sidecar('caller', NONE, CLAIMS);
+  await knows(caller, WORK);
+  const killed = workerProcess(t, fleet, 'killed', NONE, CLAIMS).start();
+  const [, url] = (await killed.said(/(http:\/\/127\.0\.0\.1:\d+)/)) as unknown as [string, string];
+  const headersOf = (kind: string): Record<string, string> => ({
+    'content-type': 'application/json',
+    'idempotency-key': kind,
+    'reach-execution': kind,
+    'reach-deadline-ms': '20000',
+    authorization: `Bearer ${TOKEN}`,
+  });
+  await waitUntil('it has its table', async () => (await fetch(`${url}/v1/ready`)).status === 200, 10_000);
+  const ask = async (kind: string, key: string): Promise<Response> =>
+    await fetch(`${url}/v1/invoke/${WORK}`, { method: 'POST', headers: { ...headersOf(kind), 'idempotency-key': key }, body: '{}' });
+
+  // Fifty at once, half of them through another sidecar.
+  const twins = Array.from({ length: 50 }, async (_, i) => {
+    if (i % 2 === 0) return (await caller.invoke(WORK, { headers: { ...headersOf('once'), 'idempotency-key': 'twins' } })).json;
+    return await (await ask('once', 'twins')).json();
+  });
+  const answers = await Promise.all(twins);
+  t.strictSame(
+    answers.map(({ code, data }) => [code, data?.number]),
+    answers.map(() => [0, 1]),
+    'all have the one answer',
+  );
+  t.equal(answers.filter(({ replay }) => replay === true).length, 49, 'and all but one know that it is a repeat');
+  t.equal(agent.executions, 1);
+
+  const cut = ['once', 'idempotent', 'keyed'].map((kind) =>
+    ask(kind, kind).then(
+      ({ status }) => `answered ${status}`,
+      () => 'cut',
+    ),
+  );
+  await waitUntil('the agent has all three', () => agent.executions === 4, 10_000);
+  killed.signal('SIGKILL');
+  await killed.ended();
+  const killedAt = performance.now();
+  t.strictSame(await Promise.all(cut), ['cut', 'cut', 'cut']);
+  isHung = false;
+  const repeat = (kind: string, deadlineMs: string): ReturnType<Rig['invoke']> =>
+    caller.invoke(WORK, { headers: { 'idempotency-key': kind, 'reach-execution': kind, 'reach-deadline-ms': deadlineMs } });
+  const early = await repeat('keyed', '500');
+  t.equal(early.status, 409, 'before that it counts as being worked on');
+  t.match(early.json, { code: 4007, retryable: true });
+  const [once, idempotent, keyed] = await Promise.all(['once', 'idempotent', 'keyed'].map((kind) => repeat(kind, '10000')));
+  const tookMs = performance.now() - killedAt;
+  t.ok(tookMs <= 2 * LEASE_MS, `all are answered ${tookMs.toFixed(0)} ms after the kill: the lease is ${LEASE_MS} ms from the first look`);
+  t.match(once?.json, { code: 7003, detail: /may have been carried out/ }, 'once is in doubt, and is not begun again');
+  t.match(idempotent?.json, { code: 0 }, 'idempotent work is begun again');
+  t.match(keyed?.json, { code: 0 }, 'keyed work too: the agent knows the key');
+  t.equal(idempotent?.json.replay, undefined, 'a run, no repeat');
+  t.match((await repeat('once', '1000')).json, { code: 7003 }, 'and so it stays');
+  t.match((await repeat('keyed', '1000')).json, { code: 0, replay: true, data: keyed?.json.data });
+  await finishFleet(t, before, fleet, [caller, worker], [[agent, 6]]);
 });
 
 t.test('C126 a stream with a key is carried out once; it is not kept, and a repeat is told so', async (t) => {

@@ -106,6 +106,15 @@ export class ChannelPeer {
     this.#socket.send(Buffer.concat([frameHead(Frame.data, stream), payload]));
   }
 
+  /** Nothing is read until `resume`. */
+  pause(): void {
+    this.#socket.pause();
+  }
+
+  resume(): void {
+    this.#socket.resume();
+  }
+
   /** As a killed process would. */
   terminate(): void {
     this.#socket.terminate();

@@ -1,6 +1,6 @@
 /** The ledger in memory, on the test's clock: leases that lapse, fences, and a switch for every way in which it can fail. */
 import type { Clock } from '../../base/clock.ts';
-import type { Claim, ClaimAsk, Claimed, KeptResult, TaskLedger } from '../../sidecar/ledger/ledger.ts';
+import type { Claim, ClaimAsk, Claimed, KeptResult, LostBy, TaskLedger } from '../../sidecar/ledger/ledger.ts';
 
 interface Entry {
   state: 'executing' | 'done' | 'released' | 'unknown';
@@ -10,6 +10,7 @@ interface Entry {
   leaseEnds: number;
   result: KeptResult | null;
   claim: FakeClaim | null;
+  ended: boolean;
 }
 
 export class FakeLedger implements TaskLedger {
@@ -33,6 +34,7 @@ export class FakeLedger implements TaskLedger {
     const known = this.entries.get(ask.id);
     if (known !== undefined && known.ask.payloadHash !== ask.payloadHash) return { kind: 'reused', why: 'another payload' };
     if (known?.state === 'done') return { kind: 'done', result: known.result as KeptResult, taskId: known.ask.taskId };
+    if (known?.state === 'released' && known.ended && known.ask.taskId === ask.taskId) return { kind: 'ended' };
     if (known?.state === 'unknown') return this.#doubt(known, false);
     if (known?.state === 'executing') {
       const left = known.leaseEnds - this.clock.now();
@@ -54,6 +56,7 @@ export class FakeLedger implements TaskLedger {
       leaseEnds: this.clock.now() + this.leaseMs,
       result: null,
       claim: null,
+      ended: false,
     };
     known?.claim?.lose();
     entry.claim = new FakeClaim(this, entry, revision);
@@ -92,7 +95,7 @@ class FakeClaim implements Claim {
   readonly tries: number;
   held = true;
   dead = false;
-  onLost: (() => void) | null = null;
+  onLost: ((by: LostBy) => void) | null = null;
   readonly #ledger: FakeLedger;
   readonly #entry: Entry;
   readonly #revision: number;
@@ -117,7 +120,11 @@ class FakeClaim implements Claim {
   lose(): void {
     if (!this.held) return;
     this.held = false;
-    this.onLost?.();
+    this.onLost?.('fenced');
+  }
+
+  abandon(): void {
+    this.held = false;
   }
 
   #isOurs(): boolean {
@@ -139,6 +146,12 @@ class FakeClaim implements Claim {
     if (!this.#isOurs()) return false;
     this.#settle('released');
     if (!countsAsTry) this.#entry.tries--;
+    return true;
+  }
+
+  async ended(): Promise<boolean> {
+    if (!(await this.release(true))) return false;
+    this.#entry.ended = true;
     return true;
   }
 

@@ -104,6 +104,20 @@ export class GrpcClient {
     return collected(rpc as unknown as Rpc, asking);
   }
 
+  /** Says what it wants when it wants; `hear` gets each message. */
+  talk(path: string, asking: GrpcAsking, hear: (message: unknown) => void): Talk {
+    const { serialize, deserialize } = methodAt(path);
+    const rpc = this.#client.makeBidiStreamRequest(path, serialize, deserialize, metadataOf(asking), optionsOf(asking));
+    return {
+      outcome: collected(rpc as unknown as Rpc, { ...asking, onReply: hear }),
+      write: (message) => void rpc.write(message),
+      end: () => void rpc.end(),
+      cancel: () => rpc.cancel(),
+      pause: () => void rpc.pause(),
+      resume: () => void rpc.resume(),
+    };
+  }
+
   /** Sends the messages, says that it has said all, and takes what comes. */
   bidi(path: string, messages: readonly object[], asking: GrpcAsking = {}): Promise<Outcome> {
     const { serialize, deserialize } = methodAt(path);
@@ -113,6 +127,18 @@ export class GrpcClient {
     rpc.end();
     return came;
   }
+}
+
+/** A bidirectional stream that is held open. */
+export interface Talk {
+  readonly outcome: Promise<Outcome>;
+  write(message: object): void;
+  /** All is said. */
+  end(): void;
+  cancel(): void;
+  /** Nothing is read until `resume`. */
+  pause(): void;
+  resume(): void;
 }
 
 /** What a test may do with a stream while it comes, and what it came to. */

@@ -11,6 +11,10 @@ export class NatsProxy {
   refuses = false;
   /** What clients sent, when it is recorded; null = it is not. */
   sent: Buffer[] | null = null;
+  /** What is sent to the server instead of what clients send. */
+  rewrite: ((chunk: Buffer) => Buffer) | null = null;
+  readonly #pairs = new Set<readonly [Socket, Socket]>();
+  #isBlocked = false;
 
   /** @param port of the nats-server on 127.0.0.1 */
   static async start(t: { teardown(end: () => void | Promise<void>): unknown }, port: number): Promise<NatsProxy> {
@@ -31,8 +35,15 @@ export class NatsProxy {
       const upstream = createConnection(port, '127.0.0.1');
       this.#keep(client, upstream);
       this.#keep(upstream, client);
-      client.on('data', (chunk: Buffer) => void this.sent?.push(chunk));
-      client.pipe(upstream).pipe(client);
+      const pair = [client, upstream] as const;
+      this.#pairs.add(pair);
+      client.on('close', () => this.#pairs.delete(pair));
+      client.on('data', (chunk: Buffer) => {
+        this.sent?.push(chunk);
+        upstream.write(this.rewrite === null ? chunk : this.rewrite(chunk));
+      });
+      upstream.on('data', (chunk: Buffer) => void client.write(chunk));
+      if (this.#isBlocked) pause(pair);
     });
   }
 
@@ -42,6 +53,17 @@ export class NatsProxy {
 
   cut(): void {
     for (const socket of this.#sockets) socket.destroy();
+  }
+
+  /** Nothing gets through either way, and nobody is hung up on: what was sent meanwhile comes late. */
+  block(): void {
+    this.#isBlocked = true;
+    this.#pairs.forEach(pause);
+  }
+
+  unblock(): void {
+    this.#isBlocked = false;
+    for (const pair of this.#pairs) for (const socket of pair) socket.resume();
   }
 
   async stop(): Promise<void> {
@@ -59,4 +81,8 @@ export class NatsProxy {
       other.destroy();
     });
   }
+}
+
+function pause(pair: readonly [Socket, Socket]): void {
+  for (const socket of pair) socket.pause();
 }

@@ -291,6 +291,18 @@ t.test('a puller', async (t) => {
     await waitUntil('nothing is left', empty);
     giving.puller.close();
   });
+  t.test('asks at last for what it put off for the sake of requests that brought nothing', async (t) => {
+    const { puller, got } = make({ expiresMs: 300, onReturned: () => undefined });
+    puller.request(10);
+    await sleep(50);
+    puller.request(1);
+    await waitUntil('the ten ran out', () => puller.outstanding === 1, 3_000);
+    await fill(1);
+    await waitUntil('the one brought it', () => got.length === 1, 2_000);
+    ack(bus, got[0] as Delivery);
+    await waitUntil('nothing is left', empty);
+    puller.close();
+  });
   t.test('lets others have at once what arrives after it was closed', async (t) => {
     const closed = make({ expiresMs: 2_000 });
     closed.puller.request(5);

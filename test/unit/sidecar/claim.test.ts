@@ -107,6 +107,8 @@ t.test('a record that takes its time does not keep the answer back for long, and
     done: () => Promise.resolve(++tries < 4 ? 'unreachable' : 'stored'),
     release: () => Promise.resolve(true),
     unknown: () => Promise.resolve(true),
+    ended: () => Promise.resolve(false),
+    abandon: () => undefined,
   };
   const { rig, ledger } = rigWith(new Scripted(() => ({ kind: 'claimed', claim })));
   const call = await rig.call(X, KEY);
@@ -118,4 +120,67 @@ t.test('a record that takes its time does not keep the answer back for long, and
   t.ok(repeat.call.replay !== null, 'a twin here gets the answer once it is recorded');
   t.equal(tries, 4);
   await rig.finish(t, { 'crm.order.1': 1 });
+});
+
+t.test('a twin that was seen at work is in flight, also when the last look at it has no answer in time', async (t) => {
+  let asked = 0;
+  let answer: (claimed: Claimed) => void = () => undefined;
+  const tasks: TaskLedger = {
+    claim: () => (++asked === 1 ? Promise.resolve(EXECUTING) : new Promise((done) => (answer = done))),
+    look: () => Promise.resolve(null),
+    close: () => Promise.resolve(),
+  };
+  const { rig, ledger } = rigWith(tasks);
+  const call = await rig.call(X, { ...KEY, deadlineMs: 300 });
+  t.equal(asked, 2);
+  t.equal(call.code, 4007);
+  t.equal(call.result?.retryAfterMs, 500);
+  answer(EXECUTING);
+  await rig.wait(10);
+  t.equal(ledger.size, 0);
+  await rig.finish(t, { 'crm.order.1': 0 });
+});
+
+t.test('a ledger that stands still holds nobody up beyond the time of the call, and a claim that comes late is given back', async (t) => {
+  let answer: (claimed: Claimed) => void = () => undefined;
+  const tasks: TaskLedger = {
+    claim: () => new Promise((done) => (answer = done)),
+    look: () => Promise.resolve(null),
+    close: () => Promise.resolve(),
+  };
+  const { rig, ledger } = rigWith(tasks);
+  const call = await rig.call(X, { ...KEY, deadlineMs: 300 });
+  t.equal(call.code, 7001);
+  t.ok(call.reasons.includes('claim.no_answer'));
+  t.ok(rig.now <= 300, `after ${rig.now} ms`);
+  t.equal(ledger.size, 1, 'whether it is ours is not known yet');
+  const ends: string[] = [];
+  answer({
+    kind: 'claimed',
+    claim: {
+      id: 'x',
+      tries: 1,
+      held: true,
+      onLost: null,
+      done: () => Promise.resolve('fenced'),
+      release: (counts) => Promise.resolve(ends.push(`released ${counts}`) > 0),
+      unknown: () => Promise.resolve(false),
+      ended: () => Promise.resolve(false),
+    abandon: () => undefined,
+    },
+  });
+  await rig.wait(10);
+  t.strictSame(ends, ['released false']);
+  t.equal(ledger.size, 0);
+  const leaving = rig.begin(X, KEY);
+  await rig.wait(100);
+  const leftAt = rig.now;
+  leaving.call.cancel();
+  await rig.rest(() => leaving.result !== null);
+  t.equal(leaving.code, 5003);
+  t.equal(rig.now, leftAt, 'at once');
+  answer(AWAY);
+  await rig.wait(10);
+  t.equal(ledger.size, 0);
+  await rig.finish(t, { 'crm.order.1': 0 });
 });

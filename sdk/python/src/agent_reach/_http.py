@@ -44,6 +44,8 @@ class Http:
     def __init__(self, url: str, token: str) -> None:
         self.url = url
         self._token = token
+        self.is_closed = False
+        """Nobody wants anything more of it."""
         self._sessions: "WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession]" = WeakKeyDictionary()
 
     @property
@@ -69,6 +71,7 @@ class Http:
 
     async def close(self) -> None:
         """Those of this loop: whoever has called from several loops closes in each."""
+        self.is_closed = True
         session = self._sessions.pop(asyncio.get_running_loop(), None)
         if session is not None:
             await session.close()

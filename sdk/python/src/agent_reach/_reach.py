@@ -10,16 +10,19 @@ from types import TracebackType
 from typing import Any, Callable, Dict, List, Mapping, Optional, Type, TypeVar
 
 from ._ask import Ask, ask_for
+from ._cast import cast_ask
 from ._codes import Code
 from ._errors import ReachError
 from ._frames import FRAMES_TYPE
 from ._http import Http, settings_of
+from ._inbox import Inbox
 from ._result import Result, own_failure, parsed, result_in
 from ._scope import budget_text, changed, limited, scope_now, within
 from ._serve.handlers import Handlers
 from ._serve.offer import Offer
 from ._serve.serving import Serving
 from ._stream import Stream
+from ._task import Task, task_in
 
 H = TypeVar("H", bound=Callable[..., Any])
 
@@ -167,6 +170,71 @@ class Reach:
         )
         ask.headers.setdefault("accept", FRAMES_TYPE)
         return Stream(self._http, ask)
+
+    async def cast(
+        self,
+        target: Optional[str] = None,
+        payload: Any = None,
+        *,
+        role: Optional[str] = None,
+        agent: Optional[str] = None,
+        message_type: Optional[str] = None,
+        priority: Optional[str] = None,
+        idempotency_key: Optional[str] = None,
+        sequence_id: Optional[str] = None,
+        tags: Optional[Mapping[str, str]] = None,
+        retryable: Optional[bool] = None,
+        expires: Optional[float] = None,
+        deadline: Optional[float] = None,
+        reply_to: Optional[str] = None,
+        in_reply_to: Optional[str] = None,
+        best_effort: bool = False,
+        headers: Optional[Mapping[str, str]] = None,
+        content_type: Optional[str] = None,
+    ) -> Task:
+        """Sends a message: to a capability (`name`, alias or `name@range`), a role or an agent. Returns when it is durable:
+        from then on it is not lost. Raises ReachError when it is not. Its result comes to the task, and to the inbox.
+
+        message_type: default task_request. priority: high, normal or low. idempotency_key: the same key with the same
+        payload means the same work, and has one result. sequence_id: the sender's conversation; default that of the work
+        that it is part of. retryable: whether a try that failed may be followed by another; default it may. expires:
+        seconds after which it is given up when nobody has begun; default 24 hours. deadline: working time of all tries
+        together, in seconds. reply_to: `inbox` (default) or `none`. in_reply_to: the task to which it belongs. best_effort:
+        where nothing durable can be had, try at once without a promise.
+        """
+        ask = cast_ask(
+            target,
+            payload,
+            scope_now(),
+            role=role,
+            agent=agent,
+            message_type=message_type,
+            priority=priority,
+            idempotency_key=idempotency_key,
+            sequence_id=sequence_id,
+            tags=tags,
+            retryable=retryable,
+            expires=expires,
+            deadline=deadline,
+            reply_to=reply_to,
+            in_reply_to=in_reply_to,
+            best_effort=best_effort,
+            headers=headers,
+            content_type=content_type,
+        )
+        return task_in(self._http, ask, *await self._http.ask(ask))
+
+    def task(self, task_id: str) -> Task:
+        """A task that was sent before, by its id. Nothing is asked yet."""
+        return Task(self._http, task_id)
+
+    def inbox(self, *, from_seq: Optional[int] = None, ack: str = "auto") -> Inbox:
+        """What waits for this agent, and what comes: read it with `async for`.
+
+        from_seq: the position of the entry that is wanted next; default: after what is acknowledged. ack: with `auto` an
+        entry counts as taken when the next one is asked for, with `manual` by `await entry.ack()`.
+        """
+        return Inbox(self._http, from_seq, ack)
 
     async def explain(
         self,

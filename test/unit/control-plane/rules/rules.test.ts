@@ -44,7 +44,7 @@ contracts:
   - name: crm.refund.apply
     version: 2.0
 providers: []
-rules: []
+rulez: []
 `,
       AUTHOR,
     );
@@ -62,7 +62,7 @@ rules: []
       'acl is missing',
       'quote it: "2.0.0"',
       'providers register themselves',
-      'unknown key "rules"',
+      'unknown key "rulez": did you mean rules?',
     ])
       t.match(text, part);
     t.ok(isQuiet(outcome.change));
@@ -74,7 +74,7 @@ rules: []
     const { registry } = team();
     for (const [text, part] of [
       ['', 'the file is empty'],
-      ['- a', 'is a map with policies and contracts, not a list'],
+      ['- a', 'is a map with policies, rules and contracts, not a list'],
       ['policies: [', '1:'],
       ['sidecar: { name: x }', "this is a sidecar's own file"],
       [`policies: []\n# ${'x'.repeat(600_000)}`, 'is larger than 524288 bytes'],

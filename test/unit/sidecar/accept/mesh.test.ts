@@ -1,7 +1,7 @@
 import t, { type Test } from 'tap';
 import { Frame } from '../../../../proto/wire/frames.ts';
 import { meshPort } from '../../../../sidecar/accept/mesh.ts';
-import { failed } from '../../../../sidecar/call/reply.ts';
+import { answered, failed } from '../../../../sidecar/call/reply.ts';
 import { refusing, Verdict } from '../../../../sidecar/call/verdict.ts';
 import { Snapshot } from '../../../../sidecar/table/snapshot.ts';
 import { type Script, type ScriptedBody, ScriptedFront } from '../../../support/front.ts';
@@ -88,6 +88,30 @@ t.test('a failed attempt says how far it got; long words are cut to whole charac
   const detail = answer.headers['reach-detail'] ?? '';
   t.ok(detail.length <= 1_024 && detail.length > 1_000);
   t.match(decodeURIComponent(detail), /^ü+$/);
+});
+
+t.test('an answer that comes too late for the call is passed on where the caller’s end wants it for its key', async (t) => {
+  let good = true;
+  const { at, front } = await open(t, (call, stage) => {
+    stage.attempt(call, 5001, 'started', 0, 'no answer');
+    call.reply = failed(5001, 'started', 'no answer');
+    call.code = 5001;
+    if (call.lateMs > 0)
+      call.late = new Promise((done) =>
+        setTimeout(() => done(good ? answered(201, { 'content-type': 'application/json' }, Buffer.from('{"n":1}')) : null), 60),
+      );
+  });
+  const late = await ask(at, { 'reach-late-ms': '30000' });
+  t.equal(late.status, 201);
+  t.equal(late.body, '{"n":1}');
+  t.match(late.headers, { 'reach-code': '0', 'reach-started': 'done' });
+  t.equal(front.calls[0]?.lateMs, 30_000);
+  good = false;
+  t.match((await ask(at, { 'reach-late-ms': '30000' })).headers, { 'reach-code': '5001', 'reach-started': 'started' });
+  for (const nothing of ['x', '-1', null]) {
+    t.match((await ask(at, { 'reach-late-ms': nothing })).headers, { 'reach-code': '5001' });
+    t.equal(front.calls.at(-1)?.lateMs, 0);
+  }
 });
 
 t.test('a peer of another wire version is told both versions', async (t) => {

@@ -455,3 +455,164 @@ t.test('sticky: other keys go on while one waits, and a partition that is given 
 function good(body: string): Parameters<DeliverRig['deliver']['done']>[2] {
   return { code: Code.ok, status: 200, contentType: 'application/json', body: Buffer.from(body), detail: '' };
 }
+
+t.test('once work that failed is not begun again because the queue went away before the acknowledgement', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: 'status: 500, body: {why: broken}' }), [A]);
+  const push = rig.events.push.bind(rig.events);
+  rig.events.push = (...events) => {
+    rig.queue.isMute = true;
+    return push(...events);
+  };
+  const task = rig.send({ kind: 'once' });
+  await rig.pass(8_000, () => false, 50);
+  t.strictSame(rig.stateOf(task), ['failed']);
+  t.equal(rig.ledger.open, 1, 'its key is not free before the queue has forgotten the message');
+  rig.queue.isMute = false;
+  await rig.pass(40_000, () => rig.queue.left() === 0, 50);
+  await rig.pass(500);
+  t.strictSame(rig.stateOf(task), ['failed'], 'one end, told once');
+  await finish(t, rig, { [A]: 1 });
+});
+
+t.test('once work that failed is not begun again when the server, killed, forgets an acknowledgement that it had confirmed', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: 'status: 500, body: {why: broken}' }), [A]);
+  const task = rig.send({ kind: 'once', key: 'k' });
+  const put = rig.queue.put.bind(rig.queue);
+  let stored: Parameters<typeof put> | null = null;
+  rig.queue.put = (...message) => {
+    stored = message;
+    return put(...message);
+  };
+  rig.queue.end = ((end) => (delivery) => {
+    stored ??= [Consumer.lane(poolOf('once').id, 'normal'), delivery.subject, Buffer.from(delivery.data)];
+    return end(delivery);
+  })(rig.queue.end);
+  await rig.pass(2_000, () => rig.queue.left() === 0);
+  t.strictSame(rig.stateOf(task), ['failed']);
+  put(...(stored as unknown as Parameters<typeof put>));
+  await rig.pass(2_000, () => rig.queue.left() === 0);
+  t.strictSame(rig.stateOf(task), ['failed'], 'told once');
+  t.equal(rig.rig.executions(A), 1);
+  const other = rig.send({ kind: 'once', key: 'k' });
+  await rig.pass(2_000, () => rig.queue.left() === 0);
+  t.strictSame(rig.stateOf(other), ['failed'], 'for another task the key is free');
+  await finish(t, rig, { [A]: 2 });
+});
+
+t.test('one that is delivered anew is not said to have expired, or to be called off, while another worker has it', async (t) => {
+  for (const how of ['expired', 'called off'] as const) {
+    const rig = new DeliverRig(deliverTable({ [A]: GOOD }), [A]);
+    const id = `${SENDER} ${CAPABILITY} task000001`;
+    const other = await rig.ledger.claim({
+      id,
+      caller: SENDER,
+      capability: CAPABILITY,
+      version: '1.0.0',
+      payloadHash: '',
+      execution: 'once',
+      key: 'task000001',
+      taskId: 'task000001',
+      worker: B,
+    });
+    const task = rig.send({ kind: 'once', more: { expires_ms: how === 'expired' ? 2_000 : 60_000 } });
+    await rig.pass(1_500);
+    if (how === 'called off') rig.callOff(task);
+    await rig.pass(4_000);
+    t.strictSame(rig.stateOf(task), [], how);
+    if (other.kind === 'claimed')
+      await other.claim.done({
+        code: 0,
+        status: 200,
+        contentType: 'application/json',
+        provider: B,
+        version: '1.0.0',
+        detail: '',
+        body: Buffer.from('{"by":"b"}'),
+        leftOutBytes: 0,
+      });
+    await rig.pass(4_000, () => rig.queue.left() === 0);
+    t.match(rig.events, [{ event: { state: 'done', replay: true, by: B }, body: '{"by":"b"}' }]);
+    await finish(t, rig, { [A]: 0 });
+  }
+});
+
+t.test('one that expires after a failed try is told to have expired, and its key is free', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: 'status: 503' }), [A]);
+  const task = rig.send({ kind: 'keyed', more: { expires_ms: 500 } });
+  await rig.pass(4_000, () => rig.queue.left() === 0);
+  t.strictSame(rig.stateOf(task), ['expired']);
+  t.match(rig.events, [{ event: { attempts: 1, code: Code.expired } }]);
+  await finish(t, rig, { [A]: 1 });
+});
+
+t.test('one that is called off while it is looked at is not begun', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: GOOD }), [A]);
+  const facts = rig.queue.facts.bind(rig.queue);
+  rig.queue.facts = async () => {
+    await new Promise<void>((done) => void rig.clock.after(200, done));
+    return await facts();
+  };
+  const task = rig.send({ kind: 'idempotent' });
+  await rig.pass(100);
+  rig.callOff(task);
+  await rig.pass(2_000, () => rig.queue.left() === 0);
+  t.strictSame(rig.stateOf(task), ['cancelled']);
+  await finish(t, rig, { [A]: 0 });
+});
+
+t.test('an agent that reports a failed try of its own is told that it was taken, and the task is tried again', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: 'status: 202' }), [A]);
+  const task = rig.send({ kind: 'idempotent' });
+  await rig.pass(500, () => rig.notes.length === 1);
+  const failed = { code: Code.provider_error, status: 503, contentType: '', body: Buffer.alloc(0), detail: '' } as const;
+  t.equal(await rig.deliver.done(A, task, failed), 'stored');
+  t.equal(await rig.deliver.done(A, task, failed), 'unknown', 'it rests');
+  await rig.pass(3_000, () => rig.notes.filter(({ state }) => state === 'received').length === 2);
+  const done = rig.deliver.done(A, task, { ...failed, code: Code.ok, status: 200, body: Buffer.from('{"n":1}') });
+  await rig.pass(500, () => rig.queue.left() === 0);
+  t.equal(await done, 'stored');
+  t.match(rig.events, [{ event: { state: 'done', attempts: 2 }, body: '{"n":1}' }]);
+  await finish(t, rig, { [A]: 2 });
+});
+
+t.test('work in hand of any kind is extended by its agent, and by nobody else, within the time of the task', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: 'latency: 3s, body: {ok: true}' }), [A]);
+  const task = rig.send({ kind: 'once', more: { timeout_ms: 1_000 } });
+  for (let i = 0; i < 5; i++) {
+    await rig.pass(600);
+    t.equal(rig.deliver.extend(B, task), null);
+    t.equal(rig.deliver.extend(A, task), i < 4 ? 1_000 : null, 'it had its answer in 3 s');
+    if (i === 3) await rig.pass(700, () => rig.queue.left() === 0);
+  }
+  t.strictSame(rig.stateOf(task), ['done']);
+  const bound = rig.send({ kind: 'once', more: { timeout_ms: 1_000, deadline_ms: 1_500 } });
+  await rig.pass(900);
+  t.equal(Math.round(rig.deliver.extend(A, bound) ?? 0), 600);
+  await rig.pass(2_000, () => rig.queue.left() === 0);
+  t.strictSame(rig.stateOf(bound), ['in_doubt']);
+  const silent = rig.send({ kind: 'once', more: { timeout_ms: 1_000 } });
+  await rig.pass(1_200, () => rig.queue.left() === 0);
+  t.strictSame(rig.stateOf(silent), ['in_doubt'], 'without a word it has what its type has');
+  await finish(t, rig, { [A]: 3 });
+});
+
+t.test('sticky: what ended here unheard by the queue comes again before a later one of its key', async (t) => {
+  const partitions = [{ index: 0, owner: A, term: 1 }];
+  const work = stickyWork('idempotent', [A], partitions);
+  const rig = new DeliverRig(deliverTable({ [A]: 'latency: 3s, body: {ok: true}' }), [A], { storeForMs: 1_000 }, [work]);
+  const first = rig.sendSticky(work, 0, 1, 'k');
+  const second = rig.sendSticky(work, 0, 1, 'k');
+  await rig.pass(100);
+  rig.queue.isMute = true;
+  rig.isDown = true;
+  await rig.pass(18_000, () => false, 50);
+  t.equal(rig.rig.executions(A), 1, 'the later one waits');
+  rig.isDown = false;
+  rig.queue.isMute = false;
+  await rig.pass(60_000, () => rig.queue.left() === 0, 50);
+  t.strictSame(
+    rig.events.map(({ event }) => event.task_id),
+    [first, second],
+  );
+  await finish(t, rig, { [A]: 3 });
+});

@@ -167,6 +167,22 @@ t.test('a claim is extended for as long as it lives, and one that is short costs
   t.equal(await other.done(result('mine')), 'stored');
 });
 
+t.test('who hears nothing knows when the lease is over, not when the answer to its renewal is', async (t) => {
+  const server = await NatsServer.start(t);
+  const one = ledgerOn(t, await opened(t, server), 'one', 1_200);
+  const claim = held(await one.claim(askOf('k', { execution: 'keyed' })));
+  const heldSince = performance.now();
+  const lost: [string, number][] = [];
+  claim.onLost = (by) => void lost.push([by, performance.now() - heldSince]);
+  server.pause();
+  await waitUntil('it is known', () => lost.length > 0, 4_000);
+  server.resume();
+  const [by, afterMs] = lost[0] as [string, number];
+  t.equal(by, 'lapsed');
+  t.ok(afterMs >= 1_150 && afterMs < 1_700, `after ${afterMs.toFixed(0)} ms; one renewal alone may wait for 2.5 s`);
+  claim.abandon();
+});
+
 t.test('without NATS nothing is claimed; a full ledger refuses what is new and lets what is held end', async (t) => {
   const server = await NatsServer.start(t);
   const bus = await opened(t, server, 2);
@@ -201,4 +217,90 @@ t.test('an answer that is lost is looked up', async (t) => {
   t.equal(await done, 'stored');
   t.match(await other, { kind: 'claimed' });
   t.match(await one.claim(askOf('x')), { kind: 'done' });
+});
+
+t.test('an end that could not be written is written later, and its lease is not extended for ever', async (t) => {
+  const server = await NatsServer.start(t);
+  const bus = await opened(t, server);
+  const one = ledgerOn(t, bus, 'one', 1_200);
+  const ends = ['released', 'unknown', 'done', 'abandoned'] as const;
+  const claims = new Map<string, Claim>();
+  for (const end of ends) claims.set(end, held(await one.claim(askOf(end, { execution: 'idempotent' }))));
+  await server.kill();
+  await waitUntil('the connection is gone', () => !bus.connected, 5_000);
+  t.equal(await claims.get('released')?.release(false), false);
+  t.equal(await claims.get('unknown')?.unknown('why'), false);
+  t.equal(await claims.get('done')?.done(result('1')), 'unreachable');
+  claims.get('abandoned')?.abandon();
+  await sleep(1_500);
+  await server.restart();
+  t.ok(await bus.ready(10_000));
+  await waitUntil('nothing is held any more', () => one.size === 0, 3_000);
+  t.equal(await claims.get('done')?.done(result('1')), 'stored', 'whoever goes on saying it is told so');
+  t.equal(await claims.get('released')?.release(false), true);
+  const two = ledgerOn(t, bus, 'two', 1_200);
+  t.match(await two.claim(askOf('released', { execution: 'idempotent' })), { kind: 'claimed', claim: { tries: 1 } });
+  t.match(await two.claim(askOf('unknown', { execution: 'idempotent' })), { kind: 'in_doubt' });
+  t.match(await two.claim(askOf('done', { execution: 'idempotent' })), { kind: 'done' });
+  let after = (await two.claim(askOf('abandoned', { execution: 'idempotent' }))).kind;
+  if (after === 'executing') {
+    await sleep(1_300);
+    after = (await two.claim(askOf('abandoned', { execution: 'idempotent' }))).kind;
+  }
+  t.equal(after, 'claimed', 'its lease has run out');
+});
+
+t.test('a claim whose answer was lost with the server is given back, and is not taken for a worker that vanished', async (t) => {
+  const server = await NatsServer.start(t);
+  const bus = await opened(t, server);
+  const one = ledgerOn(t, bus, 'one', 1_000);
+  server.pause();
+  const asked = await one.claim(askOf('x'));
+  t.match(asked, { kind: 'unreachable' });
+  server.resume();
+  await waitUntil('it was given back', () => one.size === 0, 5_000);
+  await sleep(1_100);
+  t.match(await one.claim(askOf('x')), { kind: 'claimed', claim: { tries: 1 } }, 'nothing was ever started');
+});
+
+t.test('once work that outlives its lease while the ledger is away is done all the same when nobody has touched it', async (t) => {
+  const server = await NatsServer.start(t);
+  const bus = await opened(t, server);
+  const one = ledgerOn(t, bus, 'one', 1_000);
+  const claim = held(await one.claim(askOf('x')));
+  const lost: string[] = [];
+  claim.onLost = (by) => void lost.push(by);
+  server.pause();
+  await waitUntil('its lease is over', () => lost.length > 0, 4_000);
+  t.strictSame(lost, ['lapsed']);
+  t.equal(claim.held, false);
+  server.resume();
+  await waitUntil('it is ours again', () => claim.held, 6_000);
+  t.equal(await claim.done(result('1')), 'stored');
+  t.match(await one.claim(askOf('x')), { kind: 'done' });
+});
+
+t.test('a result for which the ledger has no room is left out, and the key is done', async (t) => {
+  const server = await NatsServer.start(t);
+  const bus = await opened(t, server, 0);
+  const facts = await bus.ensureStream({
+    name: LEDGER_STREAM,
+    description: 'keys',
+    subjects: [subjects.ledger],
+    storage: 'file',
+    retention: 'limits',
+    discard: 'new',
+    maxMsgsPerSubject: 1,
+    maxAgeMs: 86_400_000,
+    allowDirect: true,
+    maxBytes: 2_600,
+  });
+  t.notOk('failed' in facts);
+  const one = ledgerOn(t, bus, 'one');
+  const claim = held(await one.claim(askOf('x')));
+  t.equal(await claim.done(result('r'.repeat(999))), 'stored', 'it fits');
+  const second = held(await one.claim(askOf('y')));
+  t.equal(await second.done(result('r'.repeat(999))), 'too_large');
+  t.match(await one.claim(askOf('y')), { kind: 'done', result: { leftOutBytes: 999 } });
+  t.equal(one.size, 0);
 });

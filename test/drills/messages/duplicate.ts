@@ -1,0 +1,45 @@
+/**
+ * `make drill-duplicate`: every message is submitted three times with one key, through two sidecars, while agents, sidecars and the
+ * nats-server are killed and started again. Each submission has its own task and gets its own answer; the work is done for one.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Member } from '../../../deploy/local/roster.ts';
+import { runDrill } from './drill.ts';
+
+const COPIES = 3;
+const PAUSE_MS = 4_000;
+const AWAY_MS = 800;
+
+await runDrill({
+  name: 'duplicate',
+  words: `every message is submitted ${COPIES} times through two sidecars; agents, sidecars and nats-server are killed in turn`,
+  team: { workMs: 10 },
+  workers: 3,
+  senders: 2,
+  submit: { ratePerSec: 120, count: 7_000, copies: COPIES },
+  faults: async (stage) => {
+    const { team } = stage;
+    for (let i = 0; !stage.isNearlyThrough; i++) {
+      await sleep(PAUSE_MS);
+      const worker = stage.workers[i % stage.workers.length] as Member;
+      const sender = stage.senders[i % stage.senders.length] as Member;
+      if (i % 4 === 0) {
+        stage.fault(`agent ${worker.agentId} is killed`);
+        await team.kill(worker);
+        await sleep(AWAY_MS);
+        await team.restartAgent(worker);
+      } else if (i % 4 === 1 || i % 4 === 2) {
+        const victim = i % 4 === 1 ? worker : sender;
+        stage.fault(`sidecar ${victim.sidecar} is killed`);
+        await team.killSidecar(victim);
+        await sleep(AWAY_MS);
+        await team.restartSidecar(victim);
+      } else {
+        await stage.nats.kill();
+        await stage.nats.restart();
+        stage.fault('nats-server was killed and is back');
+      }
+    }
+  },
+  more: ({ verdict: { kinds } }) => ({ replayed: kinds.keyed.replayed + kinds.idempotent.replayed + kinds.once.replayed }),
+});

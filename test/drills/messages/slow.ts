@@ -1,0 +1,51 @@
+/**
+ * `make drill-slow`: one worker takes 100 times as long as its peers. Messages wait in the queue, where its peers take them; the slow
+ * one gets no more than it has slots for, and half of all messages do not notice that it is there.
+ */
+import { quantile } from '../../bench/figures.ts';
+import { runDrill, type Told } from './drill.ts';
+
+const WORK_MS = 10;
+const SLOWER = 100;
+/** Of the messages that the slow one may have done: its 16 slots give it 16 a second of 200. */
+const MOST_SHARE = 0.15;
+/** From acceptance to the end, of half of them. */
+const MOST_P50_MS = 500;
+
+/** Ascending; by the wall clock of one machine. */
+function tookMs({ accepted, ended }: Told): readonly number[] {
+  return accepted.flatMap(({ taskId, atMs }) => (ended.get(taskId)?.atMs ?? Number.NaN) - atMs).sort((a, b) => a - b);
+}
+
+function slowShare({ accepted, ended, stage }: Told): number {
+  const slow = stage.workers[0]?.agentId;
+  return accepted.filter(({ taskId }) => ended.get(taskId)?.by === slow).length / accepted.length;
+}
+
+await runDrill({
+  name: 'slow',
+  words: `one of three workers is ${SLOWER} times slower than its peers`,
+  team: { workMs: WORK_MS },
+  workers: 3,
+  senders: 2,
+  submit: { ratePerSec: 200, count: 4_000 },
+  faults: async (stage) => {
+    const [victim] = stage.workers;
+    if (victim === undefined) return;
+    await stage.team.slowDown(victim, WORK_MS * (SLOWER - 1));
+    stage.say(`agent ${victim.agentId} is slow from now on`);
+  },
+  expects: (told) => {
+    const share = slowShare(told);
+    const p50Ms = quantile(tookMs(told), 0.5);
+    return [
+      ...(share > MOST_SHARE ? [`the slow one did ${(share * 100).toFixed(1)} % of the messages`] : []),
+      ...(p50Ms < MOST_P50_MS ? [] : [`half of the messages took more than ${p50Ms} ms`]),
+    ];
+  },
+  more: (told) => ({
+    slow_share: Math.round(slowShare(told) * 1_000) / 1_000,
+    p50_ms: Math.round(quantile(tookMs(told), 0.5)),
+    p99_ms: Math.round(quantile(tookMs(told), 0.99)),
+  }),
+});

@@ -1,0 +1,159 @@
+"""The worker of the drills: an agent without anything of Agent-Reach inside, which writes down what it does so that it can be counted.
+
+Three kinds of work, one capability each, all with the payload {"n": <number of the message>}:
+  drill.idempotent.do  appends "s <n>" to its own file when it starts and "e <n>" when it has ended
+  drill.once.do        the same, in another file
+  drill.keyed.do       commits the key it is given (Idempotency-Key) together with its effect to SQLite, where the key is unique; a
+                       key that is there already gets the answer of then, and nothing is done
+
+A line is one write, which is there even when the process is killed in the next instant. Called with `--count <folder>` it reads what
+all workers wrote and prints, as one line of JSON, how often each message was started, ended, and had its effect.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sqlite3
+import sys
+
+AGENT = os.environ.get("AGENT_ID", "drill.worker.x")
+FOLDER = os.environ.get("DRILL_FOLDER", ".")
+WORK_S = float(os.environ.get("DRILL_WORK_MS", "10")) / 1000
+DATABASE = "effects.sqlite"
+
+
+def connect(folder):
+    database = sqlite3.connect(os.path.join(folder, DATABASE), timeout=30, isolation_level=None)
+    # What is committed survives a kill of this process; a power cut is not what the drills are about.
+    database.execute("PRAGMA journal_mode = WAL")
+    database.execute("PRAGMA synchronous = NORMAL")
+    database.execute("CREATE TABLE IF NOT EXISTS keys (key TEXT PRIMARY KEY, answer TEXT NOT NULL)")
+    # Without a constraint: an effect that happened twice is to be seen twice.
+    database.execute("CREATE TABLE IF NOT EXISTS effects (id INTEGER PRIMARY KEY, key TEXT NOT NULL, n INTEGER NOT NULL, by TEXT NOT NULL)")
+    database.execute("CREATE TABLE IF NOT EXISTS starts (id INTEGER PRIMARY KEY, n INTEGER NOT NULL)")
+    return database
+
+
+class Works:
+    def __init__(self):
+        self.database = connect(FOLDER)
+        self.files = {kind: self.open(kind) for kind in ("idempotent", "once")}
+        self.executions = {}
+        self.delay = WORK_S
+
+    @staticmethod
+    def open(kind):
+        return os.open(os.path.join(FOLDER, f"{AGENT}.{kind}"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    async def do(self, capability, n, key):
+        self.executions[capability] = self.executions.get(capability, 0) + 1
+        kind = capability.split(".")[1] if capability.count(".") == 2 else ""
+        answer = {"n": n, "by": AGENT}
+        if kind in self.files:
+            os.write(self.files[kind], b"s %d\n" % n)
+            await asyncio.sleep(self.delay)
+            os.write(self.files[kind], b"e %d\n" % n)
+            return 200, answer
+        if kind == "keyed":
+            if key == "":
+                return 400, {"error": "keyed work without a key"}
+            await asyncio.sleep(self.delay)
+            return 200, self.commit(key, n, answer)
+        return 404, {"error": f"{AGENT} has no {capability}"}
+
+    def commit(self, key, n, answer):
+        database = self.database
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            database.execute("INSERT INTO starts (n) VALUES (?)", (n,))
+            there = database.execute("SELECT answer FROM keys WHERE key = ?", (key,)).fetchone()
+            if there is not None:
+                return json.loads(there[0])
+            database.execute("INSERT INTO keys (key, answer) VALUES (?, ?)", (key, json.dumps(answer)))
+            database.execute("INSERT INTO effects (key, n, by) VALUES (?, ?, ?)", (key, n, AGENT))
+            return answer
+        finally:
+            database.execute("COMMIT")
+
+
+class Connection(asyncio.Protocol):
+    """HTTP/1.1 with bodies of a stated length, one request after another: all that a sidecar sends."""
+
+    def __init__(self, works):
+        self.works = works
+        self.buffer = b""
+        self.transport = None
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def data_received(self, data):
+        self.buffer += data
+        while True:
+            end = self.buffer.find(b"\r\n\r\n")
+            if end < 0:
+                return
+            lines = self.buffer[:end].decode("latin-1").split("\r\n")
+            headers = {}
+            for line in lines[1:]:
+                name, _, value = line.partition(":")
+                headers[name.lower()] = value.strip()
+            length = int(headers.get("content-length", "0"))
+            if len(self.buffer) < end + 4 + length:
+                return
+            body = self.buffer[end + 4 : end + 4 + length]
+            self.buffer = self.buffer[end + 4 + length :]
+            asyncio.ensure_future(self.answer(lines[0], headers, body))
+
+    async def answer(self, request_line, headers, body):
+        path = request_line.split(" ")[1].lstrip("/")
+        try:
+            payload = json.loads(body) if body else {}
+            if path == "_count":
+                status, reply = 200, {"agent": AGENT, "pid": os.getpid(), "executions": self.works.executions}
+            elif path == "_control":
+                self.works.delay = WORK_S + float(payload.get("delay_ms", 0)) / 1000
+                status, reply = 200, {}
+            else:
+                status, reply = await self.works.do(path, payload["n"], headers.get("idempotency-key", ""))
+        except Exception as error:
+            status, reply = 500, {"error": repr(error)}
+        text = json.dumps(reply).encode()
+        head = f"HTTP/1.1 {status} OK\r\ncontent-type: application/json\r\ncontent-length: {len(text)}\r\n\r\n"
+        if not self.transport.is_closing():
+            self.transport.write(head.encode() + text)
+
+
+async def serve():
+    works = Works()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, lambda: os._exit(0))
+    server = await loop.create_server(lambda: Connection(works), "127.0.0.1", int(os.environ.get("AGENT_PORT", "0")))
+    await server.serve_forever()
+
+
+def count(folder):
+    """Maps a message's number to how often: keyed effects and starts, the others' starts and ends."""
+    database = connect(folder)
+    effects = dict(database.execute("SELECT n, COUNT(*) FROM effects GROUP BY n"))
+    counted = {"keyed": {"effects": effects, "starts": dict(database.execute("SELECT n, COUNT(*) FROM starts GROUP BY n"))}}
+    for kind in ("idempotent", "once"):
+        times = {"s": {}, "e": {}}
+        for name in os.listdir(folder):
+            if not name.endswith(f".{kind}"):
+                continue
+            with open(os.path.join(folder, name), encoding="ascii") as lines:
+                for line in lines:
+                    what, n = line.split()
+                    times[what][int(n)] = times[what].get(int(n), 0) + 1
+        counted[kind] = {"starts": times["s"], "ends": times["e"]}
+    print(json.dumps(counted))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--count"]:
+        count(sys.argv[2])
+    else:
+        asyncio.run(serve())

@@ -1,0 +1,397 @@
+/** Inboxes on a bus that does what the test says: holes, bounds, floors, slow readers, streams made anew. */
+import t from 'tap';
+import type { BusMessage } from '../../../../base/bus-message.ts';
+import { createLog } from '../../../../base/log.ts';
+import type { Bus, BoxEvents } from '../../../../base/nats.ts';
+import { VirtualClock } from '../../../../base/virtual-clock.ts';
+import type { TaskAnswer, TaskAsk, TaskEvent } from '../../../../proto/wire/messages.ts';
+import { Subjects } from '../../../../proto/wire/subjects.ts';
+import type { InboxEntry, InboxFollowing, InboxPage, InboxReader } from '../../../../sidecar/inbox/door.ts';
+import { Inbox } from '../../../../sidecar/inbox/inbox.ts';
+import type { InboxSettings } from '../../../../sidecar/messages-config.ts';
+
+const silentLog = createLog({ level: 'silent', to: 'stderr', service: 'test' }).logger;
+const SUBJECTS = new Subjects('test');
+const AGENT = 'crm.front.1';
+const OTHER = 'crm.front.2';
+
+interface Kept {
+  readonly seq: number;
+  readonly agent: string;
+  readonly data: Buffer;
+}
+
+/** The stream, its consumer, the ledger and the control plane, as far as inboxes see them. */
+class World {
+  readonly clock = new VirtualClock();
+  readonly kept: Kept[] = [];
+  first = 1;
+  last = 0;
+  delivered = { consumerSeq: 0, streamSeq: 0 };
+  /** What was said to ack subjects. */
+  readonly said: { readonly seq: number; readonly word: string }[] = [];
+  readonly floors = new Map<string, { seq: number; data: Buffer }>();
+  asked: number[] = [];
+  isControlThere = true;
+  hasConsumer = true;
+  writes = 0;
+  #events: BoxEvents | null = null;
+  #state: ((state: { connected: boolean }) => void) | null = null;
+  readonly noted: [TaskEvent, string | null, string][] = [];
+  readonly inbox: Inbox;
+
+  constructor(settings: Partial<InboxSettings> = {}) {
+    this.inbox = new Inbox({
+      bus: this.#bus() as Bus,
+      subjects: SUBJECTS,
+      clock: this.clock,
+      log: silentLog,
+      sidecar: 'home',
+      settings: { hotMs: 900_000, bytes: 1_000_000, agentBytes: 100_000, agentCount: 100, unacknowledged: 100, ...settings },
+      noted: (event, body, agent) => void this.noted.push([event, body?.toString() ?? null, agent]),
+    });
+  }
+
+  #bus(): object {
+    let revision = 0;
+    return {
+      connected: true,
+      onState: (listener: (state: { connected: boolean }) => void) => {
+        this.#state = listener;
+        return { close: () => undefined };
+      },
+      consumer: async () =>
+        this.hasConsumer
+          ? { deliveredSeq: this.delivered.streamSeq, deliveredConsumerSeq: this.delivered.consumerSeq, ackWaitNs: 60_000_000_000 }
+          : null,
+      openBox: (events: BoxEvents) => {
+        this.#events = events;
+        return { address: '_INBOX.home.1.', close: () => undefined };
+      },
+      answers: async () => true,
+      post: (subject: string, data: Buffer) => {
+        if (subject.startsWith('$JS.ACK.')) this.said.push({ seq: Number(subject.split('.')[5]), word: data.toString() });
+        return true;
+      },
+      request: async (_subject: string, data: Buffer) => {
+        if (!this.isControlThere) return { kind: 'timeout' };
+        const ask = JSON.parse(data.toString()) as Extract<TaskAsk, { what: 'inbox' }>;
+        this.asked.push(ask.from);
+        const found = this.kept.filter(({ seq, agent }) => agent === ask.agent && seq >= ask.from && seq >= this.first);
+        const entries = found.slice(0, ask.limit).map(({ seq, data: bytes }) => ({ seq, home: 'home', data: bytes.toString('base64') }));
+        const answer: TaskAnswer = {
+          wire: 1,
+          ok: true,
+          what: 'inbox',
+          entries,
+          more: found.length > ask.limit,
+          first: this.first,
+          last: this.last,
+        };
+        return { kind: 'ok', message: { data: Buffer.from(JSON.stringify(answer)) } };
+      },
+      last: async (_stream: string, subject: string) => this.floors.get(subject) ?? null,
+      append: async (subject: string, data: Buffer, { expectLastSubjectSeq }: { expectLastSubjectSeq: number }) => {
+        this.writes++;
+        const has = this.floors.get(subject)?.seq ?? 0;
+        if (has !== expectLastSubjectSeq) return { conflict: has };
+        this.floors.set(subject, { seq: ++revision, data });
+        return { seq: revision, duplicate: false };
+      },
+    };
+  }
+
+  /** Stored, and not delivered. */
+  store(agent = AGENT, body = '{}', step = 1): number {
+    this.last += step;
+    const head = JSON.stringify({ wire: 1, kind: 'state', task_id: `task${this.last}`, content_type: 'application/json', state: 'done' });
+    this.kept.push({ seq: this.last, agent, data: Buffer.from(`${head}\n${body}`) });
+    return this.last;
+  }
+
+  /** @param isLost it is on its way and never arrives. */
+  deliver(
+    seq: number,
+    { deliveries = 1, isLost = false, storedAtMs = 1_000 + seq }: { deliveries?: number; isLost?: boolean; storedAtMs?: number } = {},
+  ): void {
+    const { agent, data } = this.kept.find((one) => one.seq === seq) as Kept;
+    this.delivered.consumerSeq++;
+    this.delivered.streamSeq = Math.max(this.delivered.streamSeq, seq);
+    if (isLost) return;
+    const reply = `$JS.ACK.AR_INBOX.inbox_home.${deliveries}.${seq}.${this.delivered.consumerSeq}.${storedAtMs}000000.0`;
+    const message: BusMessage = { subject: SUBJECTS.inbox('home', agent), data, reply, header: () => null };
+    (this.#events as BoxEvents).message(message);
+  }
+
+  bring(agent = AGENT, body = '{}', step = 1): number {
+    const seq = this.store(agent, body, step);
+    this.deliver(seq);
+    return seq;
+  }
+
+  async start(): Promise<this> {
+    this.inbox.start();
+    await this.clock.advance(10);
+    return this;
+  }
+
+  reconnect(): void {
+    this.#state?.({ connected: false });
+    this.#state?.({ connected: true });
+  }
+
+  words(seq: number): string[] {
+    return this.said.filter((one) => one.seq === seq).map(({ word }) => word);
+  }
+}
+
+class Reader implements InboxReader {
+  readonly seqs: number[] = [];
+  readonly ends: string[] = [];
+  room = Number.POSITIVE_INFINITY;
+
+  take({ seq }: InboxEntry): boolean {
+    this.seqs.push(seq);
+    return --this.room > 0;
+  }
+
+  ended(why: string): void {
+    this.ends.push(why);
+  }
+}
+
+function seqsOf(page: InboxPage): number[] {
+  if (!page.ok) throw new Error(`${page.why}: ${page.detail}`);
+  return page.entries.map(({ seq }) => seq);
+}
+
+async function followed(world: World, from: number | null, reader: Reader): Promise<InboxFollowing> {
+  const following = await world.inbox.follow(AGENT, from, reader);
+  if (!following.ok) throw new Error(following.detail);
+  following.ready();
+  return following;
+}
+
+t.test('what comes is told and held, and read without asking anybody', async (t) => {
+  const world = await new World().start();
+  const a = world.bring(AGENT, '{"n":1}');
+  world.bring(OTHER);
+  const b = world.bring(AGENT, '');
+  t.strictSame(seqsOf(await world.inbox.read(AGENT, null, 10, 0)), [a, b]);
+  t.strictSame(world.asked, []);
+  t.match(world.noted, [
+    [{ task_id: 'task1' }, '{"n":1}', AGENT],
+    [{ task_id: 'task2' }, '{}', OTHER],
+    [{ task_id: 'task3' }, null, AGENT],
+  ]);
+  t.strictSame(seqsOf(await world.inbox.read(AGENT, null, 1, 0)), [a], 'no more than was asked for');
+  t.match(await world.inbox.read(AGENT, b + 1, 10, 0), { ok: true, entries: [], next: b + 1 });
+});
+
+t.test('a wait ends with what comes, or with its time', async (t) => {
+  const world = await new World().start();
+  const waiting = world.inbox.read(AGENT, null, 10, 5_000);
+  await world.clock.advance(1_000);
+  const seq = world.bring();
+  t.strictSame(seqsOf(await waiting), [seq]);
+  const second = world.inbox.read(AGENT, seq + 1, 10, 5_000);
+  await world.clock.advance(5_001);
+  t.match(await second, { ok: true, entries: [] });
+  t.strictSame(world.asked, []);
+});
+
+t.test('what an agent acknowledges is acknowledged to the server, and remembered', async (t) => {
+  const world = await new World().start();
+  const [a, b, c] = [world.bring(), world.bring(), world.bring()];
+  await world.inbox.read(AGENT, null, 10, 0);
+  t.strictSame(world.said, []);
+  t.match(await world.inbox.acknowledge(AGENT, b), { ok: true, floor: b });
+  t.strictSame([world.words(a), world.words(b), world.words(c)], [['+ACK'], ['+ACK'], []]);
+  t.strictSame(seqsOf(await world.inbox.read(AGENT, null, 10, 0)), [c]);
+  t.strictSame(seqsOf(await world.inbox.read(AGENT, a, 10, 0)), [a, b, c], 'and what was is there for who asks');
+  t.match(await world.inbox.acknowledge(AGENT, c + 5), { ok: false, why: 'ahead' });
+  t.match(await world.inbox.acknowledge(AGENT, 0), { ok: false, why: 'invalid' });
+  await world.clock.advance(200);
+  t.equal(world.writes, 1);
+  await world.inbox.close();
+  t.strictSame(world.words(c), ['-NAK {"delay":500000000}'], 'the next process gets the rest');
+
+  const next = new World();
+  for (const [subject, record] of world.floors) next.floors.set(subject, record);
+  next.kept.push(...world.kept);
+  next.last = world.last;
+  next.delivered = { ...world.delivered };
+  await next.start();
+  t.strictSame(seqsOf(await next.inbox.read(AGENT, null, 10, 0)), [c]);
+  t.strictSame(next.asked, [b + 1], 'out of the stream: nothing has come here yet');
+  next.deliver(c, { deliveries: 2 });
+  const d = next.bring();
+  t.strictSame(seqsOf(await next.inbox.read(AGENT, null, 10, 0)), [c, d], 'out of the stream and out of memory');
+  t.strictSame(seqsOf(await next.inbox.read(AGENT, c + 1, 10, 0)), [d]);
+  next.deliver(a, { deliveries: 2 });
+  t.strictSame(next.words(a), ['+ACK'], 'a lost acknowledgement is said again');
+});
+
+t.test('many floors are written at a bounded pace, and another home’s higher floor counts', async (t) => {
+  const world = await new World().start();
+  const seqs = Array.from({ length: 5 }, () => world.bring());
+  for (const seq of seqs) await world.inbox.acknowledge(AGENT, seq);
+  await world.clock.advance(150);
+  t.equal(world.writes, 1, 'five acknowledgements, one record');
+  const [subject] = world.floors.keys();
+  world.floors.set(subject as string, { seq: 99, data: Buffer.from(JSON.stringify({ wire: 1, kind: 'floor', agent: AGENT, seq: 1_000 })) });
+  const next = world.bring();
+  await world.inbox.acknowledge(AGENT, next);
+  await world.clock.advance(1_500);
+  t.match(JSON.parse(world.floors.get(subject as string)?.data.toString() as string), { seq: 1_000 });
+});
+
+t.test('a delivery that went astray is a hole: the stream is asked, and nothing is skipped', async (t) => {
+  const world = await new World().start();
+  const reader = new Reader();
+  const following = await followed(world, null, reader);
+  const a = world.bring();
+  const lost = world.store();
+  world.deliver(lost, { isLost: true });
+  const c = world.bring();
+  t.strictSame(reader.seqs, [a], 'what is behind the hole waits');
+  await world.clock.advance(2_500);
+  t.strictSame(reader.seqs, [a, lost, c]);
+  const d = world.bring();
+  t.strictSame(reader.seqs, [a, lost, c, d], 'and then it comes from memory again');
+  world.deliver(lost, { deliveries: 2 });
+  t.strictSame(reader.seqs, [a, lost, c, d]);
+  following.close();
+});
+
+t.test('what was on its way when the connection broke is looked for at once', async (t) => {
+  const world = await new World().start();
+  const reader = new Reader();
+  await followed(world, null, reader);
+  world.deliver(world.store(), { isLost: true });
+  world.reconnect();
+  await world.clock.advance(50);
+  t.strictSame(reader.seqs, [1]);
+});
+
+t.test('while the control plane is away nothing is skipped either', async (t) => {
+  const world = await new World().start();
+  const a = world.bring();
+  const lost = world.store();
+  world.deliver(lost, { isLost: true });
+  world.isControlThere = false;
+  const c = world.bring();
+  await world.clock.advance(100);
+  t.match(await world.inbox.read(AGENT, null, 10, 0), { ok: false, why: 'unreachable' });
+  const reader = new Reader();
+  const following = await followed(world, null, reader);
+  await world.clock.advance(3_000);
+  t.strictSame(reader.seqs, []);
+  world.isControlThere = true;
+  await world.clock.advance(1_500);
+  t.strictSame(reader.seqs, [a, lost, c]);
+  following.close();
+});
+
+t.test('memory is bounded per agent and in all, in time, number and bytes; what it has no more comes from the stream', async (t) => {
+  const world = await new World({ agentCount: 3, bytes: 2_000, hotMs: 60_000 }).start();
+  const mine = Array.from({ length: 5 }, () => world.bring());
+  t.strictSame(
+    mine.map((seq) => world.words(seq).length),
+    [1, 1, 0, 0, 0],
+    'two are only in the stream, and the server need not hold them',
+  );
+  t.strictSame(seqsOf(await world.inbox.read(AGENT, mine[2] as number, 10, 0)), mine.slice(2));
+  t.strictSame(world.asked, []);
+  t.strictSame(seqsOf(await world.inbox.read(AGENT, null, 2, 0)), mine.slice(0, 2));
+  t.strictSame(seqsOf(await world.inbox.read(AGENT, mine[1] as number, 10, 0)), mine.slice(1), 'out of the stream and out of memory');
+  t.ok(world.asked.length >= 2);
+  for (let i = 0; i < 40; i++) world.bring(OTHER);
+  t.ok(world.inbox.bytes <= 2_000, `${world.inbox.bytes} bytes`);
+  await world.clock.advance(61_000);
+  t.equal(world.inbox.bytes, 0);
+  t.strictSame(seqsOf(await world.inbox.read(AGENT, null, 10, 0)), mine, 'an hour later as well');
+});
+
+t.test('the server holds a bounded number, and hears of them before it would deliver again', async (t) => {
+  const world = await new World({ unacknowledged: 100, agentCount: 1_000 }).start();
+  const seqs = Array.from({ length: 150 }, () => world.bring());
+  t.equal(world.said.filter(({ word }) => word === '+ACK').length, 50, 'the oldest are let go');
+  t.strictSame(seqsOf(await world.inbox.read(AGENT, null, 1_000, 0)), seqs, 'and are there all the same');
+  await world.clock.advance(21_000);
+  t.equal(world.said.filter(({ word }) => word === '+WPI').length, 100);
+});
+
+t.test('a reader gets what it has room for, and the last reader wins', async (t) => {
+  const world = await new World().start();
+  const slow = new Reader();
+  slow.room = 2;
+  const following = await followed(world, null, slow);
+  const seqs = Array.from({ length: 6 }, () => world.bring());
+  t.strictSame(slow.seqs, seqs.slice(0, 2));
+  slow.room = 3;
+  following.ready();
+  t.strictSame(slow.seqs, seqs.slice(0, 5));
+  const second = new Reader();
+  await followed(world, seqs[4] as number, second);
+  t.strictSame(slow.ends, ['replaced']);
+  t.strictSame(second.seqs, seqs.slice(4));
+  slow.room = 10;
+  following.ready();
+  world.bring();
+  t.equal(slow.seqs.length, 5, 'who was replaced gets nothing more');
+  world.inbox.leave();
+  t.strictSame(second.ends, ['closing']);
+  t.match(await world.inbox.follow(AGENT, null, slow), { ok: false, why: 'unreachable' });
+});
+
+t.test('positions that are gone, ahead or none', async (t) => {
+  const world = await new World({ agentCount: 1 }).start();
+  world.bring(AGENT, '{}', 20);
+  const a = world.bring(AGENT, '{}', 20);
+  t.match(await world.inbox.read(AGENT, 10, 10, 0), { ok: true, entries: [{ seq: 20 }] });
+  for (let i = 0; i < 10; i++) world.bring(OTHER);
+  world.first = 30;
+  t.match(await world.inbox.read(AGENT, 10, 10, 0), { ok: false, why: 'gone', from: 30 });
+  t.match(await world.inbox.read(AGENT, a + 1, 10, 0), { ok: true, entries: [] });
+  t.match(
+    await world.inbox.read(AGENT, a + 2, 10, 0),
+    { ok: false, why: 'ahead', from: a + 1 },
+    'others have entries there, and it is not told',
+  );
+  t.match(await world.inbox.read(AGENT, 9_999, 10, 0), { ok: false, why: 'ahead' });
+  for (const from of [-1, 1.5, Number.NaN]) t.match(await world.inbox.read(AGENT, from, 10, 0), { ok: false, why: 'invalid' });
+  t.match(await world.inbox.read('crm.front.3', a, 10, 0), { ok: false, why: 'ahead' }, 'nor who has nothing');
+});
+
+t.test('a consumer that is not there yet, or was made anew, and a stream that was', async (t) => {
+  const world = new World();
+  world.hasConsumer = false;
+  await world.start();
+  world.store();
+  t.strictSame(seqsOf(await world.inbox.read(AGENT, null, 10, 0)), [1], 'the stream is there before its consumer');
+  world.hasConsumer = true;
+  await world.clock.advance(1_500);
+  world.deliver(1);
+  const reader = new Reader();
+  await followed(world, null, reader);
+  t.strictSame(reader.seqs, [1]);
+  // The consumer begins anew: everything is delivered once more.
+  world.delivered = { consumerSeq: 0, streamSeq: 0 };
+  world.deliver(1);
+  world.bring();
+  await world.clock.advance(2_500);
+  world.bring();
+  await world.clock.advance(2_500);
+  t.strictSame(reader.seqs, [1, 2, 3]);
+  await world.inbox.acknowledge(AGENT, 3);
+  // The stream as well: positions begin anew, and what was acknowledged of the old one says nothing.
+  world.kept.length = 0;
+  world.last = 0;
+  world.delivered = { consumerSeq: 0, streamSeq: 0 };
+  const fresh = world.store();
+  world.deliver(fresh, { storedAtMs: 9_999_999 });
+  t.strictSame(reader.ends, ['closing']);
+  await world.clock.advance(1_500);
+  t.strictSame(seqsOf(await world.inbox.read(AGENT, null, 10, 0)), [fresh]);
+});
