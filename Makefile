@@ -140,9 +140,45 @@ bench-rules: build ## What finding the rule for a message costs, among 10 rules 
 bench-push: build own-nats ## How soon a change of the registry is in force on 203 sidecars, with 10,000 providers
 	@$(DIST)/test/bench/push.js
 
+.PHONY: bench-messages
+bench-messages: build own-nats ## What a durable message costs with 12,000 connections, beside a naive hub
+	@$(DIST)/test/bench/messages.js
+
 .PHONY: drill-control
-drill-control: build own-nats ## Kill control plane, NATS and a sidecar under 500 calls a second: no call may fail
+drill-control: build own-nats python ## Kill control plane, NATS and a sidecar under 500 calls a second, then under messages: none may fail or be lost
 	@$(DIST)/test/drills/control.js
+	@$(DIST)/test/drills/messages/control.js
+
+.PHONY: drill-worker
+drill-worker: build own-nats python ## Kill worker agents in the midst of their messages
+	@$(DIST)/test/drills/messages/worker.js
+
+.PHONY: drill-sidecar
+drill-sidecar: build own-nats python ## Kill sidecars at five places in the life of a message, and at random
+	@$(DIST)/test/drills/messages/sidecar.js
+
+.PHONY: drill-nats
+drill-nats: build own-nats python ## Kill nats-server and start it again, then keep it away for a minute while messages come in
+	@$(DIST)/test/drills/messages/nats.js
+
+.PHONY: drill-partition
+drill-partition: build own-nats python ## Let nats-server stand still for 20 s
+	@$(DIST)/test/drills/messages/partition.js
+
+.PHONY: drill-slow
+drill-slow: build own-nats python ## Messages to three workers of which one is 100 times slower
+	@$(DIST)/test/drills/messages/slow.js
+
+.PHONY: drill-duplicate
+drill-duplicate: build own-nats python ## Submit every message three times through two sidecars, with restarts in between
+	@$(DIST)/test/drills/messages/duplicate.js
+
+.PHONY: drill-burst
+drill-burst: build own-nats python ## 200 agents submit 50,000 messages at once
+	@$(DIST)/test/drills/messages/burst.js
+
+.PHONY: drills
+drills: drill-worker drill-sidecar drill-nats drill-partition drill-slow drill-duplicate drill-burst drill-control ## All drills, about 15 minutes
 
 # ---- write it --------------------------------------------------------------------------------------------------------
 

@@ -75,7 +75,7 @@ const rates: Shape<MessageSettings['rates']> = mapped(
 const timeoutsShape = object('map', {
   task_request: optional(
     duration(100, 86_400_000),
-    'One try of a task_request. Work that takes longer is extended as long as its agent is at it, or its agent answers 202 and reports later.',
+    'One try of a task_request, from the hand-over. An agent that takes longer says so (`POST /v1/tasks/{id}/extend`), which begins it anew, whether it has answered 202 and reports later or is still to answer.',
     30_000,
     '30s',
   ),

@@ -38,7 +38,8 @@ type Loose = Readonly<Record<string, unknown>>;
 
 const MAX_DEPTH = 64;
 const MAX_AGENTS = 10_000;
-const MAX_CALLERS = 10_000;
+/** A sidecar may have twelve thousand dial-in agents, who all may call; with ids of usual length this many fit into one message. */
+const MAX_CALLERS = 20_000;
 const MAX_CONTRACTS = 1_000;
 /** Larger ones would crowd the messages in which they travel. */
 export const MAX_CONTRACT_BYTES = 65_536;

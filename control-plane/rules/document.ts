@@ -23,7 +23,7 @@ import {
   type SchemaNode,
   type Shape,
 } from '../../proto/language/reader.ts';
-import { lintRules, type RuleWorld } from '../../proto/language/rule-lint.ts';
+import { faultsIn, type RuleWorld } from '../../proto/language/rule-lint.ts';
 import { checkRules, MAX_RULES, rule, rulesShape } from '../../proto/language/rule-reading.ts';
 import type { Rule } from '../../proto/language/rule.ts';
 import { good, type Section, type Sections } from '../../proto/language/sections.ts';
@@ -163,10 +163,10 @@ function section<T>(
   return entries === BAD ? { entries: [], raw: [] } : { entries, raw: map[key] as readonly unknown[] };
 }
 
-/** Rules that can never decide, or that nothing meets as far as is known; two that overlap are a matter of taste, and of `rules lint`. */
+/** Rules that can never decide, or that nothing meets as far as is known; for the rest there is `rules lint`. */
 function warnOfRules(rules: readonly Rule[], world: RuleWorld, place: Place): void {
-  for (const { kind, rule: name, index, words } of lintRules(rules, world, null))
-    if (kind !== 'overlapping') place.at('rules', index, 'name').bad(`rule ${name} is ${kind}: ${words}`);
+  for (const { kind, rule: name, index, words } of faultsIn(rules, world))
+    place.at('rules', index, 'name').bad(`rule ${name} is ${kind}: ${words}`);
 }
 
 /** With what a document lays down beside it. */

@@ -34,13 +34,13 @@ export class RuleHits {
   take({ sidecar, instance, rules }: Report): void {
     const before = this.#latest.get(sidecar);
     if (rules === undefined || (before === undefined && this.#latest.size >= MAX_SIDECARS)) return;
-    if (before !== undefined && (before.instance !== instance || before.rules.messages > rules.messages)) this.#keep(before.rules, rules);
+    if (before !== undefined && (before.instance !== instance || hasBegunAnew(before.rules, rules))) this.#keep(before.rules);
     this.#latest.set(sidecar, { instance, rules });
   }
 
   forget(sidecar: string): void {
     const seen = this.#latest.get(sidecar);
-    if (seen !== undefined) this.#keep(seen.rules, null);
+    if (seen !== undefined) this.#keep(seen.rules);
     this.#latest.delete(sidecar);
   }
 
@@ -61,9 +61,8 @@ export class RuleHits {
     return { hits, messages, forMs, sidecars };
   }
 
-  /** @param after what the same sidecar counts now; null = nothing. The same rules under a later version go on being counted there. */
-  #keep({ version, messages, forMs, hits }: RulesReport, after: RulesReport | null): void {
-    if (messages === 0 || (after !== null && after.version !== version && after.messages >= messages)) return;
+  #keep({ version, messages, forMs, hits }: RulesReport): void {
+    if (messages === 0) return;
     let past = this.#past.get(version);
     if (past === undefined) {
       if (this.#past.size >= MAX_VERSIONS) this.#past.delete(this.#past.keys().next().value as number);
@@ -74,4 +73,9 @@ export class RuleHits {
     past.forMs = Math.max(past.forMs, forMs);
     for (const name of Object.keys(hits)) past.hits.set(name, (past.hits.get(name) ?? 0) + (hits[name] as number));
   }
+}
+
+/** With other rules; the same ones under a later version go on being counted there. */
+function hasBegunAnew(before: RulesReport, after: RulesReport): boolean {
+  return after.forMs < before.forMs || after.messages < before.messages;
 }

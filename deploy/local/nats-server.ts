@@ -22,6 +22,8 @@ export interface NatsOptions {
   readonly port?: number;
   /** Lines for its configuration: users, permissions, limits. */
   readonly config?: string;
+  /** Every message is on the disk before it is acknowledged; servers before 2.10 do not know it and refuse to start. */
+  readonly sync?: 'always';
 }
 
 interface Ports {
@@ -132,7 +134,7 @@ export class NatsProcess {
   }
 
   #config(): string {
-    const { folder, config = '' } = this.#options;
+    const { folder, config = '', sync } = this.#options;
     // A port of -1 lets the system choose, and the server writes down which one it got: no moment in which another could take it.
     return [
       `host: "127.0.0.1"`,
@@ -140,7 +142,7 @@ export class NatsProcess {
       `http: "127.0.0.1:${this.#ports.monitor === 0 ? -1 : this.#ports.monitor}"`,
       `ports_file_dir: ${JSON.stringify(folder)}`,
       `server_name: "local"`,
-      `jetstream { store_dir: ${JSON.stringify(join(folder, 'store'))} }`,
+      `jetstream { store_dir: ${JSON.stringify(join(folder, 'store'))}${sync === undefined ? '' : `, sync_interval: ${sync}`} }`,
       config,
       '',
     ].join('\n');

@@ -206,7 +206,12 @@ export abstract class Team {
   }
 
   #startSidecar(member: Member): Process {
-    return this.children.start(`sidecar ${member.sidecar}`, '../../sidecar/main.ts', ['run', this.#settingsFile(member)], this.sidecarEnv(member));
+    return this.children.start(
+      `sidecar ${member.sidecar}`,
+      '../../sidecar/main.ts',
+      ['run', this.#settingsFile(member)],
+      this.sidecarEnv(member),
+    );
   }
 
   #startAgent(place: Place): Process {

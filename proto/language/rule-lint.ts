@@ -52,13 +52,16 @@ const MAX_OVERLAPS = 100;
 export function lintRules(rules: readonly Rule[], world: RuleWorld | null, traffic: RuleTraffic | null): readonly RuleFinding[] {
   const shadowed = shadowedIn(rules);
   const findings = [
-    ...shadowed.values(),
+    ...faultsIn(rules, world),
     ...overlapsIn(rules, shadowed),
-    ...(world === null ? [] : unreachableIn(rules, world)),
-    ...circlesIn(rules),
     ...(traffic === null ? [] : unusedIn(rules, traffic, shadowed)),
   ];
   return findings.toSorted((a, b) => a.index - b.index);
+}
+
+/** Those that are hardly ever meant. The pairs that overlap are a matter of taste, and of time: they grow with the square. */
+export function faultsIn(rules: readonly Rule[], world: RuleWorld | null): readonly RuleFinding[] {
+  return [...shadowedIn(rules).values(), ...(world === null ? [] : unreachableIn(rules, world)), ...circlesIn(rules)];
 }
 
 /** By index. Only a rule with the very same condition can keep another one from ever deciding: the rest is more or less specific. */

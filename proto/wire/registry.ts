@@ -180,7 +180,7 @@ export interface RulesReport {
   readonly seq: number;
   /** How long it has been counting, milliseconds. */
   readonly forMs: number;
-  /** Messages that were accepted. */
+  /** Messages that were accepted, or that a rule refused. */
   readonly messages: number;
   /** Those that each rule decided, by name; what is not named decided none. */
   readonly hits: Readonly<Record<string, number>>;

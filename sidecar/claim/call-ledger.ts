@@ -180,11 +180,20 @@ export class CallLedger implements Ledger {
    */
   async #inTime(call: Call, ask: ClaimAsk, hold: Hold, endsAt: number): Promise<Claimed | null> {
     const asking = this.#tasks.claim(ask);
-    const got = await new Promise<Claimed | null>((done, fail) => {
-      const timer = this.#clock.after(Math.max(0, endsAt - this.#clock.now()), () => done(null));
+    let timer: Timer | null = null;
+    const over = new Promise<null>((done) => {
+      timer = this.#clock.after(Math.max(0, endsAt - this.#clock.now()), () => done(null));
       call.onCancel = () => done(null);
-      void asking.then(done, fail).finally(() => timer.cancel());
     });
+    let got: Claimed | null;
+    try {
+      got = await Promise.race([asking, over]);
+    } catch (fault) {
+      this.#free(hold);
+      throw fault;
+    } finally {
+      (timer as Timer | null)?.cancel();
+    }
     call.onCancel = null;
     if (got === null) void this.#tooLate(hold, asking);
     return got;
@@ -195,6 +204,8 @@ export class CallLedger implements Ledger {
       const late = await asking;
       if (late.kind === 'claimed') await late.claim.release(false);
       if (late.kind === 'done') hold.result = late.result;
+    } catch {
+      // A fault of the ledger: whoever asks next is told.
     } finally {
       this.#free(hold);
     }

@@ -6,18 +6,16 @@ import type { Clock } from '../../base/clock.ts';
 import type { Claim, ClaimAsk, KeptResult } from '../ledger/ledger.ts';
 import type { Report } from './hand-over.ts';
 import type { InHand } from './in-hand.ts';
+import type { TaskParts } from './parts.ts';
 
 const RECORD_PAUSE_MS = 500;
 /** Longer than a server is away on an ordinary bad day: what is given up here is in doubt afterwards. */
 const RECORD_FOR_MS = 300_000;
 
-export function askFor(
-  { envelope, seat, execution }: InHand,
-  ledgerKey: (source: string, capability: string, key: string) => string,
-): ClaimAsk {
+export function askFor({ envelope, seat, execution }: InHand, parts: Pick<TaskParts, 'ledgerKey'>): ClaimAsk {
   const key = envelope.keyed ? envelope.power_id : envelope.task_id;
   return {
-    id: ledgerKey(envelope.source, envelope.capability, key),
+    id: parts.ledgerKey(envelope.source, envelope.capability, key),
     caller: envelope.source,
     capability: envelope.capability,
     version: seat.candidate.version.text,

@@ -6,7 +6,7 @@
 import type { Delivery } from '../../base/puller.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { decodeEnvelope } from '../../proto/wire/envelope.ts';
-import type { TaskState, WorkPool } from '../../proto/wire/messages.ts';
+import type { WorkPool } from '../../proto/wire/messages.ts';
 import { pauseAfter, pauseWhenBusy } from './backoff.ts';
 import { Ends } from './ends.ts';
 import { envelopeProblem } from './fit.ts';
@@ -18,22 +18,11 @@ import { OVER, type TaskParts } from './parts.ts';
 import { heldBy, type Seat } from './seats.ts';
 import { ServerTime } from './server-time.ts';
 import { addFailed } from './tries.ts';
+import { unwantedNow } from './unwanted.ts';
 import { stopTask, Watch } from './watch.ts';
 
 const TWIN_PAUSE_MS = 5_000;
 const AFTER_HAND_OVER_MS = 2;
-
-/** Why a message is not to be started, whoever has it. */
-class Unwanted {
-  readonly state: TaskState;
-  readonly code: Code;
-  readonly detail: string;
-  constructor(state: TaskState, code: Code, detail: string) {
-    this.state = state;
-    this.code = code;
-    this.detail = detail;
-  }
-}
 
 export class Tasks {
   readonly ends: Ends;
@@ -127,7 +116,7 @@ export class Tasks {
     }
     const memory = this.ends.tries.of(envelope.task_id);
     const leftMs = envelope.deadline_ms === null ? null : envelope.deadline_ms - (memory?.workedMs ?? 0);
-    const unwanted = this.#unwanted(task, leftMs);
+    const unwanted = unwantedNow(task, this.#time.at(clock.now()), leftMs, this.#parts.cancelled);
     // One that was delivered before may be at work, or done, elsewhere: its key is looked at before anything is said of it.
     if (unwanted !== null && delivery.deliveries === 1)
       return await this.ends.finish(task, unwanted.state, unwanted.code, unwanted.detail, null);
@@ -151,17 +140,6 @@ export class Tasks {
     return await this.#handOver(task, leftMs);
   }
 
-  #unwanted({ envelope, delivery }: InHand, leftMs: number | null): Unwanted | null {
-    const { clock, cancelled } = this.#parts;
-    if (this.#time.at(clock.now()) - delivery.storedAtMs > envelope.expires_ms)
-      return new Unwanted('expired', Code.expired, `not delivered within ${envelope.expires_ms} ms`);
-    if (cancelled.has(envelope.task_id, envelope.source))
-      return new Unwanted('cancelled', Code.cancelled, 'called off before anybody had it');
-    if (leftMs !== null && leftMs <= 0)
-      return new Unwanted('failed', Code.deadline_exceeded, `its ${envelope.deadline_ms} ms of working time are over`);
-    return null;
-  }
-
   /** Null = it is ours to start. */
   async #claim(task: InHand, isLookedAt = false): Promise<number | null> {
     const { ledger, settings, random } = this.#parts;
@@ -171,10 +149,7 @@ export class Tasks {
       !envelope.keyed &&
       this.ends.tries.of(envelope.task_id)?.untried !== true &&
       delivery.deliveries > 1;
-    const claimed = await ledger.claim(
-      askFor(task, this.#parts.ledgerKey),
-      task.isRecorded ? 0 : Math.max(task.tries, isFirstUnrecorded ? 1 : 0),
-    );
+    const claimed = await ledger.claim(askFor(task, this.#parts), task.isRecorded ? 0 : Math.max(task.tries, isFirstUnrecorded ? 1 : 0));
     switch (claimed.kind) {
       case 'claimed': {
         const { claim } = claimed;

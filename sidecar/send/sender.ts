@@ -37,7 +37,7 @@ export interface SenderParts extends WhereParts {
   readonly post: Post;
   readonly home: Home;
   readonly cancels: Cancels;
-  /** Hears of each message that was accepted, as rules see it, and of the rule that decided (null = none). Must not wait. */
+  /** Hears of each message that was accepted or that a rule refused, as rules see it, and of the rule that decided (null = none). Must not wait. */
   readonly onDecided: (subject: RuleSubject, rule: string | null) => void;
   /** 8 to 20 of a-z and 0-9, another one for each start of the process: task ids begin with it. */
   readonly instance: string;
@@ -67,7 +67,10 @@ export class Sender {
     const badKey = submission.key === null ? null : keyProblem(submission.key, agent);
     if (badKey !== null) return refused(Code.key_reused, badKey);
     const way = whereTo(this.#parts, this.#parts.table.current(), submission);
-    if ('code' in way) return refused(way.code, way.detail);
+    if ('code' in way) {
+      if (way.by !== undefined) this.#parts.onDecided(way.by.subject, way.by.rule);
+      return refused(way.code, way.detail);
+    }
     if (!pools.isKnown(way.pool)) {
       await pools.answer(way.pool);
       if (way.pool.refused !== '')

@@ -28,6 +28,8 @@ import type { PoolAim, Pools } from './pools.ts';
 export interface Refused {
   readonly code: Code;
   readonly detail: string;
+  /** A rule says so; absent = none has been asked. */
+  readonly by?: { readonly subject: RuleSubject; readonly rule: string };
 }
 
 /** What a message is about: the call that it becomes, and whom it may wait for. */
@@ -54,7 +56,8 @@ export function whereTo(parts: WhereParts, table: Snapshot, submission: Submissi
   const meant = meaningOf(parts, table, submission, submission.target.capability);
   if ('code' in meant) return meant;
   const subject = subjectOf(submission, meant);
-  for (const rule of parts.rules().match(subject)) {
+  const matching = parts.rules().match(subject);
+  for (const rule of matching) {
     const way = wayBy(parts, table, submission, meant, subject, rule);
     if (way.hasSomebody) return way;
     const { fallback } = rule;
@@ -65,14 +68,19 @@ export function whereTo(parts: WhereParts, table: Snapshot, submission: Submissi
       case 'notify_admin':
         return { ...way, forReview: true };
       case 'fail':
-        return { code: Code.none_healthy, detail: `nobody is there to work on it, and rule ${rule.name} says that it fails then` };
+        return {
+          code: Code.none_healthy,
+          detail: `nobody is there to work on it, and rule ${rule.name} says that it fails then`,
+          by: { subject, rule: rule.name },
+        };
       case 'capability': {
         const instead = insteadOf(parts, table, submission, subject, rule, fallback.target);
         if (instead !== null) return instead;
       }
     }
   }
-  return wayBy(parts, table, submission, meant, subject, null);
+  // It waits as the most specific one would have it: in its lane, and with those that it keeps together.
+  return wayBy(parts, table, submission, meant, subject, matching[0] ?? null);
 }
 
 function subjectOf({ messageType, principal, target, tags }: Submission, { call }: Meant): RuleSubject {
@@ -85,7 +93,7 @@ function subjectOf({ messageType, principal, target, tags }: Submission, { call 
   };
 }
 
-/** @param rule null = none matched, or none that did found anybody. */
+/** @param rule null = none matched. */
 function wayBy(
   { pools }: WhereParts,
   table: Snapshot,

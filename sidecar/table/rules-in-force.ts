@@ -43,7 +43,7 @@ export class RulesInForce {
     return this.#set;
   }
 
-  /** A message was accepted. @param rule the one that decided; null = none. */
+  /** A message was accepted, or refused by a rule. @param rule the one that decided; null = none. */
   decided(subject: RuleSubject, rule: string | null): void {
     this.#messages++;
     if (rule !== null) this.#hits.set(rule, (this.#hits.get(rule) ?? 0) + 1);

@@ -91,6 +91,13 @@ t.test('the example of the specification', async (t) => {
     t.equal(await fleet.queued(), 0);
   });
 
+  await t.test('nobody is there and no fallback is named: it waits, in the order of its sequence', async (t) => {
+    for (let part = 0; part < 4; part++) {
+      const early = { message_type: 'task_result', target_role: 'aggregator', sequence_id: 's0', payload: { sequence: 's0', part } };
+      t.match((await send(sender, early, RETRIEVER)).json, { state: 'parked', rule: 'route_to_aggregator' });
+    }
+  });
+
   const retriever = await agentOf(t, 'retriever');
   const first = await agentOf(t, 'first');
   const second = await agentOf(t, 'second');
@@ -118,8 +125,8 @@ t.test('the example of the specification', async (t) => {
         const { status, json } = await send(sender, result, RETRIEVER);
         t.match({ status, rule: json.rule }, { status: 202, rule: 'route_to_aggregator' });
       }
-    await waitUntil('all are there', () => first.executions + second.executions >= 24, 20_000);
-    for (const sequence of sequences) {
+    await waitUntil('all are there', () => first.executions + second.executions >= 28, 20_000);
+    for (const sequence of ['s0', ...sequences]) {
       const partsAt = (agent: typeof first): number[] =>
         agent.requests
           .map(({ json }) => json as { sequence: string; part: number })
@@ -136,14 +143,14 @@ t.test('the example of the specification', async (t) => {
       return Object.fromEntries((body as unknown as RulesAnswer).rules.map((rule) => [rule.name, rule.hits]));
     };
     await send(sender, { message_type: 'other', target_role: 'aggregator' });
-    await waitUntil('it is reported', async () => (await fleet.plane.ask('/v1/rules')).body['messages'] === 27, 15_000);
-    t.same(await hits(), { route_to_retriever: 1, route_to_aggregator: 24, fallback_to_human_review: 1 });
+    await waitUntil('it is reported', async () => (await fleet.plane.ask('/v1/rules')).body['messages'] === 31, 15_000);
+    t.same(await hits(), { route_to_retriever: 1, route_to_aggregator: 28, fallback_to_human_review: 1 });
     const metrics = (await sender.ask('/metrics')).bytes.toString('utf8');
-    t.match(metrics, 'reach_rule_messages_total{rule="route_to_aggregator"} 24');
+    t.match(metrics, 'reach_rule_messages_total{rule="route_to_aggregator"} 28');
     t.match(metrics, 'reach_rule_messages_total{rule=""} 1');
     const list = await ctl('rules', 'list');
-    t.match(list.out, /^version 1, 27 messages.*, \d sidecars?$/m);
-    t.match(list.out, /^route_to_aggregator +message_type task_result, source_role retriever +sticky by sequence_id +the next rule +24$/m);
+    t.match(list.out, /^version 1, 31 messages.*, \d sidecars?$/m);
+    t.match(list.out, /^route_to_aggregator +message_type task_result, source_role retriever +sticky by sequence_id +the next rule +28$/m);
     t.match((await ctl('rules', 'lint')).out, /^3 rules, nothing found$/);
   });
 
@@ -153,7 +160,7 @@ t.test('the example of the specification', async (t) => {
       `${EXAMPLE}  - { name: late, when: { target_role: retriever, message_type: task_request } }\n  - { name: quiet, when: { message_type: other }, action: { priority: low } }\n`,
     );
     const tried = await ctl('rules', 'test', other);
-    t.match(tried.out, /of 27 messages, 1 would be decided otherwise/, tried.err);
+    t.match(tried.out, /of 31 messages, 1 would be decided otherwise/, tried.err);
     t.match(tried.out, /~ 1 with message_type other, source_role planner, target_role aggregator/);
     t.match(tried.out, /after: +quiet: random, low; when nobody is there: queue_task/);
     const lint = await ctl('rules', 'lint', other, '--strict');
@@ -161,10 +168,10 @@ t.test('the example of the specification', async (t) => {
     t.match(lint.out, /^late: shadowed: it never decides: fallback_to_human_review has the same condition/m);
     const recording = file('recorded.jsonl', (await ctl('rules', 'record')).out);
     const offline = await runOffline(['rules', 'test', other, '--messages', recording, '--against', example]);
-    t.match(offline, /of 27 messages, 1 would be decided otherwise/);
+    t.match(offline, /of 31 messages, 1 would be decided otherwise/);
     t.match(
       await runOffline(['rules', 'test', example, '--messages', recording]),
-      /^message_type task_result, .* +24 +route_to_aggregator +sticky by sequence_id/m,
+      /^message_type task_result, .* +28 +route_to_aggregator +sticky by sequence_id/m,
     );
     t.match((await ctl('rules', 'test', other, '--messages', recording, '--in-force')).out, /1 would be decided otherwise/);
   });

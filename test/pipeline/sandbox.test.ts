@@ -319,6 +319,9 @@ sidecars:
       },
     ]);
   });
+  t.test('rules are for messages, and the lab has none', async (t) => {
+    t.match(problemsIn('scenario: x\nas: a.b.c\nrules: [{name: one}]\nsteps: [{wait: 1s}]\n'), [/^3 \/rules the lab makes calls/]);
+  });
   t.test('a table file that is not there is said at its place', async (t) => {
     t.match(problemsIn('scenario: x\nas: a.b.c\ntable: ./nowhere.yaml\nsteps: [{wait: 1s}]\n'), [
       '3 /table the table "./nowhere.yaml" cannot be read (ENOENT)',

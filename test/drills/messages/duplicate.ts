@@ -9,14 +9,17 @@ import { runDrill } from './drill.ts';
 const COPIES = 3;
 const PAUSE_MS = 4_000;
 const AWAY_MS = 800;
+/** One agent that is known at both sidecars: the same key of two agents would be two keys. */
+const BOTH = { agent: 'drill.sender.both', token: 'token-of-the-agent-at-both' };
 
 await runDrill({
   name: 'duplicate',
   words: `every message is submitted ${COPIES} times through two sidecars; agents, sidecars and nats-server are killed in turn`,
-  team: { workMs: 10 },
+  team: { workMs: 10, callers: [BOTH] },
   workers: 3,
   senders: 2,
   submit: { ratePerSec: 120, count: 7_000, copies: COPIES },
+  gates: (stage) => stage.gates().map((gate) => ({ ...gate, token: BOTH.token })),
   faults: async (stage) => {
     const { team } = stage;
     for (let i = 0; !stage.isNearlyThrough; i++) {

@@ -291,7 +291,7 @@ t.test('a puller', async (t) => {
     await waitUntil('nothing is left', empty);
     giving.puller.close();
   });
-  t.test('asks at last for what it put off for the sake of requests that brought nothing', async (t) => {
+  t.test('asks at last for what it put off for the sake of requests that brought nothing', async () => {
     const { puller, got } = make({ expiresMs: 300, onReturned: () => undefined });
     puller.request(10);
     await sleep(50);

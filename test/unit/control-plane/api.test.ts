@@ -331,3 +331,56 @@ t.test('settings: every default is stated here, and every slip has its place', a
   t.match(problems('sidecar: {}').join(), /unknown key "sidecar"/);
   t.match(controlPlaneSchema(), { properties: { control_plane: { required: ['name', 'nats'] } } });
 });
+
+t.test('rules for messages: shown with what they decided, looked through, and tried on what sidecars recorded', async (t) => {
+  const text =
+    'rules:\n  - { name: one, when: { source_role: front } }\n  - { name: two, when: { target_role: order, tags: { tier: gold } } }\n';
+  t.equal((await plane.ask('/v1/policies', { body: text })).status, 200);
+  const { body: shown } = await plane.ask('/v1/rules', { token: VIEWER });
+  const version = shown['version'] as number;
+  t.match(shown, { messages: 0, staged: null, rules: [{ name: 'one', when: { source_role: 'front' }, hits: 0 }, { name: 'two' }] });
+  const seq = (await sidecar.bus.last('AR_CFG', sidecar.subjects.cfg('rules'))) as { seq: number };
+  const rules = { version, staged: false, seq: seq.seq - 1, forMs: 60_000, messages: 500, hits: { one: 400 } };
+  const standing = async (): Promise<unknown> =>
+    ((await plane.ask('/v1/sidecars')).body['sidecars'] as { standing: string }[])[0]?.standing;
+  sidecar.report({ appliedSeq: 100_000, rules });
+  await waitUntil('it is behind', async () => (await standing()) === 'behind');
+  sidecar.report({ appliedSeq: 100_000, rules: { ...rules, seq: seq.seq } });
+  await waitUntil('it has them', async () => (await standing()) === 'current');
+  t.match((await plane.ask('/v1/rules')).body, { messages: 500, for_ms: 60_000, sidecars: 1, rules: [{ hits: 400 }, { hits: 0 }] });
+  t.match((await plane.ask('/v1/rules/lint')).body, {
+    version,
+    rules: 2,
+    findings: [{ rule: 'two', kind: 'unused', words: 'it decided none of 500 messages in 1m' }],
+  });
+  const other = `${text}  - { name: three, when: { source_role: nobody } }\n`;
+  t.match((await plane.ask('/v1/rules/lint?file=x.yaml', { body: other })).body, {
+    version: null,
+    findings: [{ rule: 'three', kind: 'unreachable' }],
+  });
+  const bad = await plane.ask('/v1/rules/lint?file=x.yaml', { body: 'rules: [{ nam: x }]' });
+  t.match(bad, { status: 422, body: { problems: [{ file: 'x.yaml', line: 1, column: 9 }, { column: 11 }] } });
+
+  const message = { message_type: 't', source_role: 'front', target_role: 'order', capability: null, tags: { tier: 'gold' }, rule: 'two' };
+  sidecar.answer = (ask) => (ask.what === 'messages' ? { wire: 1, ok: true, messages: [message, message].slice(0, ask.limit) } : null);
+  t.match((await plane.ask('/v1/rules/recorded?limit=1')).body, { messages: [message], asked: 1, silent: [], left_out: 0 });
+  const changed = text.replace('tags: { tier: gold }', 'tags: { tier: silver }');
+  t.match((await plane.ask('/v1/rules/test', { json: { text: changed } })).body, {
+    messages: 2,
+    changed: 2,
+    changes: [{ count: 2, before: { rule: 'two' }, after: { rule: 'one' } }],
+  });
+  t.match((await plane.ask('/v1/rules/test', { json: { messages: [message] } })).body, { messages: 1, changed: 0 });
+  for (const [path, init, expected] of [
+    ['/v1/rules/recorded', { token: VIEWER }, '403 4002'],
+    ['/v1/rules/recorded?limit=0', {}, '400 4003'],
+    ['/v1/rules/test', { json: { text: 7 } }, '400 4003'],
+    ['/v1/rules/test', { json: { rules: [] } }, '400 4003'],
+    ['/v1/rules/test', { json: { messages: {} } }, '400 4003'],
+    ['/v1/rules/test', { json: { messages: [{}] } }, '400 4003'],
+    ['/v1/rules/test', { json: { text: 'rules: 1' } }, '422 4003'],
+  ] as const)
+    t.equal(code(await plane.ask(path, init)), expected, `${path} ${JSON.stringify(init)}`);
+  sidecar.answer = () => null;
+  t.equal((await plane.ask('/v1/policies', { body: BETTER })).status, 200);
+});

@@ -166,7 +166,7 @@ t.test('a ledger that stands still holds nobody up beyond the time of the call, 
       release: (counts) => Promise.resolve(ends.push(`released ${counts}`) > 0),
       unknown: () => Promise.resolve(false),
       ended: () => Promise.resolve(false),
-    abandon: () => undefined,
+      abandon: () => undefined,
     },
   });
   await rig.wait(10);

@@ -136,6 +136,12 @@ contracts: [{ name: nlp.text.read, version: "1.0.0", acl: public }]
     const next = fresh(clock);
     t.same(next.load('e1', [registry.registration('s1')], registry.operators()), []);
     t.same(next.rules(), registry.rules());
+    const [stored] = rulesMessages(registry, () => null);
+    t.same(
+      rulesMessages(next, () => stored?.text ?? null),
+      [],
+      'a new leader writes nothing',
+    );
   });
 });
 

@@ -48,6 +48,7 @@ t.test('a record is read as it was written, whatever bytes its result has', (t) 
     new ClaimRecord('done', askOf('x', { execution: 'keyed' }), 'n', 3, 2, 15_000, { ...result(''), body: bytes }, ''),
     new ClaimRecord('done', askOf('x'), 'n', 3, 2, 15_000, fitted(result('12345'), 4), ''),
     new ClaimRecord('released', askOf('x'), 'n', 1, 0, 15_000, null, ''),
+    new ClaimRecord('released', askOf('x'), 'n', 1, 1, 15_000, null, '', true),
     new ClaimRecord('unknown', askOf('x', { worker: '' }), 'n', 1, 7, 15_000, null, 'crm.order.1 vanished\n'),
   ]) {
     const data = encodeRecord(record);
@@ -157,6 +158,15 @@ t.test('in memory: what was released is free with its tries, what is unknown is 
   t.equal(await second.release(true), false, 'who has let go has nothing to say');
   t.equal(await third.unknown('gone'), true);
   t.match(await ledger.claim(askOf('x')), { kind: 'in_doubt', tries: 6, moved: false });
+});
+
+t.test('in memory: a task that has ended does not get its key again, and others do', async (t) => {
+  const ledger = new MemoryLedger(new VirtualClock(), { maxKeys: 10, maxBytes: 1_000, maxResultBytes: 100, keepMs: DAY_MS });
+  t.equal(await held(await ledger.claim(askOf('x'))).ended(), true);
+  t.strictSame(await ledger.claim(askOf('x')), { kind: 'ended' });
+  const other = held(await ledger.claim(askOf('x', { taskId: 'other' })));
+  t.equal(await other.release(true), true);
+  t.match(await ledger.claim(askOf('x')), { kind: 'claimed' }, 'what was said of it was overwritten by the other one');
 });
 
 t.test('in memory: whoever leaves without a word is taken for one that vanished', async (t) => {

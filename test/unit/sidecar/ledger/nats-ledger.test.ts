@@ -114,6 +114,9 @@ t.test('of two who claim, one has it; the other gets the result, from whatever s
   t.equal(await free.done(result('late')), 'fenced', 'who has let go has nothing to say');
   t.equal(await third.unknown('gone'), true);
   t.match(await two.claim(askOf('free')), { kind: 'in_doubt', moved: false, tries: 2 });
+  t.equal(await held(await two.claim(askOf('over'))).ended(), true);
+  t.strictSame(await one.claim(askOf('over')), { kind: 'ended' }, 'the same task does not get it again');
+  t.equal(await held(await one.claim(askOf('over', { taskId: 'other' }))).release(false), true, 'another one does');
   t.equal(await two.look('nothing'), null);
   t.equal(one.size + two.size, 0, 'nothing is held');
 });

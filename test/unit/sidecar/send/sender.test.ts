@@ -193,10 +193,15 @@ t.test('rules: the first that finds somebody decides; fallbacks of one that does
   const alone = { 'reach-role': 'retriever' };
   world.rules = rulesOf({ name: 'first' }, { name: 'second', priority: 'low', fallback: { kind: 'queue_task' } });
   t.match(await world.submit(null, alone), { ok: true, state: 'parked', lane: 'low', rule: 'second' }, 'the next match');
-  world.rules = rulesOf({ name: 'first' });
-  t.match(await world.submit(null, alone), { ok: true, state: 'parked', rule: null }, 'at last it waits');
+  world.rules = rulesOf({ name: 'first', priority: 'high' }, { name: 'second', priority: 'low' });
+  t.match(
+    await world.submit(null, alone),
+    { ok: true, state: 'parked', lane: 'high', rule: 'first' },
+    'at last it waits, by the first one',
+  );
   world.rules = rulesOf({ name: 'strict', fallback: { kind: 'fail' } });
   t.match(await world.submit(null, alone), { ok: false, code: Code.none_healthy, detail: /strict/ });
+  t.equal(world.decided.at(-1)?.rule, 'strict', 'a refusal is a decision too');
   world.rules = rulesOf({ name: 'spare', fallback: { kind: 'capability', target: 'crm.spare.query' } });
   t.match(await world.submit(null, alone), { ok: true, capability: 'crm.spare.query', state: 'accepted', rule: 'spare' });
   world.rules = rulesOf({ name: 'human', fallback: { kind: 'notify_admin' } });
