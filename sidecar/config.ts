@@ -481,7 +481,11 @@ export const sidecarFields = {
     'none',
   ),
   limits: optional(limitsShape, 'How much is taken in.', defaultsOf(limitsShape)),
-  claims: optional(claimsShape, 'Keys (`Idempotency-Key`, `Reach-Power-Id`): what is kept so that a repeat is recognised.', defaultsOf(claimsShape)),
+  claims: optional(
+    claimsShape,
+    'Keys (`Idempotency-Key`, `Reach-Power-Id`): what is kept so that a repeat is recognised.',
+    defaultsOf(claimsShape),
+  ),
   messages: optional(messagesShape, 'Durable messages: casts, tasks and their results. They need a registry.', defaultsOf(messagesShape)),
   max_deadline: optional(
     duration(100),

@@ -7,7 +7,10 @@ import type { Act, Options } from './program.ts';
 import { percent, table, when } from './table.ts';
 
 export function policyCommands(program: Command, act: Act): void {
-  const policies = program.command('policies').description('the operators’ document: policies, rules for messages, and contracts').helpCommand(false);
+  const policies = program
+    .command('policies')
+    .description('the operators’ document: policies, rules for messages, and contracts')
+    .helpCommand(false);
   applying(policies.command('apply <file>'), act);
   applying(program.command('apply <file>'), act, 'the same as policies apply');
   policies

@@ -504,7 +504,11 @@ function messagePaths(payload: Json): Json {
           }),
         },
         responses: {
-          200: jsonAnswer('Up to where; it never goes back.', { type: 'object', properties: { floor: { type: 'integer' } }, required: ['floor'] }),
+          200: jsonAnswer('Up to where; it never goes back.', {
+            type: 'object',
+            properties: { floor: { type: 'integer' } },
+            required: ['floor'],
+          }),
           409: inboxProblem('There has been nothing at this position.'),
           default: ref('responses/Problem'),
         },

@@ -4,6 +4,7 @@
  *
  *     make bench-messages                       a few minutes; the last line is one JSON object
  *     node dist/test/bench/messages.js --quick  fewer connections and shorter passes, for development
+ *     node dist/test/bench/messages.js --profile=half|keyed|full  a CPU profile of the sidecar at half rate, with keys or without, in build/messages.cpuprofile
  *
  * CPU is what the processes' own accounting says (user and system), over the messages that were finished meanwhile. Exit 0 when every accepted
  * message had its end, also when a target is missed (the table says which); 1 otherwise.
@@ -17,6 +18,7 @@ import { ensureNatsServer } from '../../deploy/local/nats-binary.ts';
 import { type LocalNats, NatsProcess } from '../../deploy/local/nats-server.ts';
 import { Processes } from '../../deploy/local/processes.ts';
 import { ENVIRONMENT, LocalRegistry } from '../../deploy/local/registry.ts';
+import { repoFile } from '../support/paths.ts';
 import { waitUntil } from '../support/settle.ts';
 import type { MessagesOrder, MessagesRun } from './messages-agents.ts';
 import { Server } from './servers.ts';
@@ -70,9 +72,11 @@ class Stage {
   #hub: Server | null = null;
   #agents: Server | null = null;
   #runs = 0;
+  readonly #isProfiled: boolean;
 
-  constructor(plan: Plan) {
+  constructor(plan: Plan, isProfiled = false) {
     this.#plan = plan;
+    this.#isProfiled = isProfiled;
   }
 
   get natsVersion(): string {
@@ -131,6 +135,15 @@ class Stage {
     };
   }
 
+  /** A CPU profile of the sidecar during one run. */
+  async profiled(file: string, order: Partial<Run>): Promise<Cost> {
+    const hub = this.#hub as Server;
+    await hub.profile();
+    const cost = await this.run(order);
+    await hub.unprofile(file);
+    return cost;
+  }
+
   async stop(): Promise<void> {
     for (const server of [...this.#servers].reverse()) await server.stop();
     await this.#children.stop();
@@ -159,7 +172,13 @@ class Stage {
 
   #start(name: string, program: string, args: readonly string[]): Server {
     const outputFile = join(this.folder, `${name}.out`);
-    const server = Server.start(name, program, { args, measured: false, outputFile, asModules: false, cwd: this.folder });
+    const server = Server.start(name, program, {
+      args,
+      measured: this.#isProfiled && name === 'sidecar',
+      outputFile,
+      asModules: this.#isProfiled,
+      cwd: this.folder,
+    });
     this.#servers.push(server);
     return server;
   }
@@ -305,14 +324,36 @@ async function naive(plan: Plan): Promise<Cost> {
   );
 }
 
+async function profile(plan: Plan, what: string): Promise<void> {
+  const stage = new Stage(plan, true);
+  const file = repoFile('build', 'messages.cpuprofile');
+  await on(
+    stage,
+    () => stage.buildOurs(null),
+    async () => {
+      const { perSec } = await stage.run({ durationMs: plan.warmMs });
+      const order: Partial<Run> =
+        what === 'half' ? { window: 0, ratePerSec: perSec * HALF } : what === 'keyed' ? { capability: KEYED, keyed: true } : {};
+      show(what, await stage.profiled(file, order));
+      console.log(`while profiled: ${file}`);
+    },
+  );
+}
+
 const round = (value: number): number => Math.round(value * 10) / 10;
 const verdict = (name: string, value: number, target: number, isReached: boolean): string =>
   `  ${name.padEnd(34)} ${round(value)}; target ${target}: ${isReached ? 'reached' : 'MISSED'}`;
 
 async function main(): Promise<void> {
-  const { values } = parseArgs({ options: { quick: { type: 'boolean', default: false }, connections: { type: 'string' } } });
+  const { values } = parseArgs({
+    options: { quick: { type: 'boolean', default: false }, connections: { type: 'string' }, profile: { type: 'string' } },
+  });
   const base = values.quick ? QUICK : FULL;
   const plan = values.connections === undefined ? base : { ...base, connections: Number(values.connections) };
+  if (values.profile !== undefined) {
+    await profile(plan, values.profile);
+    return;
+  }
   const { unkeyed, keyed, half, high } = await ours(plan);
   const synced = await always(plan);
   const hub = await naive(plan);

@@ -605,7 +605,10 @@ t.test('Cast is UNAVAILABLE 7001 where there are no messages, and Channel UNIMPL
   t.match(await client.unary('/agentreach.v1.Reach/Cast', { capability: NAME }, { token: 'good' }), none);
   t.match(await client.unary('/agentreach.v1.Reach/Cast', { capability: NAME }), { status: 16, trailers: { 'reach-code': '4001' } });
   t.match(await client.bidi('/agentreach.v1.Reach/Channel', [{ text: 'x' }]), { status: 16, trailers: { 'reach-code': '4001' } });
-  t.match(await client.bidi('/agentreach.v1.Reach/Channel', [{ text: 'x' }], { token: 'good' }), { status: 12, trailers: { 'reach-code': '4003' } });
+  t.match(await client.bidi('/agentreach.v1.Reach/Channel', [{ text: 'x' }], { token: 'good' }), {
+    status: 12,
+    trailers: { 'reach-code': '4003' },
+  });
 });
 
 t.test('health answers readiness, and a watcher is told of changes', async (t) => {
