@@ -2,6 +2,9 @@
  * Messages out of a real sidecar into a real nats-server with a real control plane: every way in, where they are durable, and
  * what their senders are told. What workers make of them is looked at in test/cases/async.test.ts.
  */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import t from 'tap';
 import { ChannelMethod } from '../../proto/wire/channel.ts';
 import { decodeEnvelope, type Envelope } from '../../proto/wire/envelope.ts';
@@ -172,6 +175,34 @@ t.test('NATS away and no disk: within the time of a submission it is refused, an
   t.equal((await waiting).status, 202, 'the server was back in time');
   await waitUntil('the test is connected too', () => fleet.bus.connected, 10_000);
   t.equal((await waitingIn(fleet)).length, 2, 'what was refused is not there');
+});
+
+t.test('NATS away and a disk: accepted onto it, kept over a restart, sent in order before what comes later', async (t) => {
+  const fleet = await Fleet.start(t);
+  const folder = mkdtempSync(join(tmpdir(), 'reach-outbox-e2e-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const settings = '  messages: {rate: {per_sec: 100000, burst: 100000}}\n  state_dir: ./state\n';
+  const first = await fleet.sidecar('sender', none, settings, { folder });
+  await waitUntil('the table is there', () => first.started.front.ready, 10_000);
+  const ask = (rig: Rig, n: number) => rig.ask('/v1/messages', { method: 'POST', payload: { target_role: 'retriever', payload: { n } } });
+  t.match((await ask(first, 0)).json, { durable: 'stream' });
+  await fleet.nats.kill();
+  await waitUntil('it is known', () => first.started.front.registry?.client.status().connected === false, 5_000);
+  for (let n = 1; n <= 20; n++) t.match((await ask(first, n)).json, { durable: 'local-disk', state: 'parked' });
+  await t.rejects(fleet.sidecar('sender', none, settings, { folder }), /in use by this process already/, 'a second one on the same folder');
+  await first.stop();
+  const second = await fleet.sidecar('sender', none, settings, { folder });
+  await waitUntil('the table is there again, from the disk', () => second.started.front.ready, 10_000);
+  t.match((await ask(second, 21)).json, { durable: 'local-disk' });
+  await fleet.nats.restart();
+  await waitUntil('all are in the stream', async () => (await fleet.queued().catch(() => 0)) === 22, 20_000);
+  t.match((await ask(second, 22)).json, { durable: 'stream' }, 'and the disk is out of the way');
+  const found = await fleet.bus.history(TASK_STREAM, fleet.subjects.tasks, 1_000);
+  if ('failed' in found) throw new Error(found.failed);
+  t.strictSame(
+    found.map(({ data }) => (JSON.parse(decodeEnvelope(data)?.payload.toString('utf8') ?? '') as { n: number }).n),
+    Array.from({ length: 23 }, (_, n) => n),
+  );
 });
 
 async function stateOf(rig: Rig, id: string): Promise<string> {

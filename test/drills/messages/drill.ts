@@ -9,7 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Member } from '../../../deploy/local/roster.ts';
 import { onLeaving } from '../../../deploy/local/signals.ts';
 import { REPO } from '../../support/paths.ts';
-import { type Figures, judge, type KindFigures, type Verdict } from './judge.ts';
+import { judge, type KindFigures, type Verdict } from './judge.ts';
 import { type Outcome, Outcomes } from './outcomes.ts';
 import { type Accepted, type Gate, type SubmitOptions, Submitter } from './submitter.ts';
 import { type Counted, KINDS, MessageTeam, PER_PROVIDER, QUOTA, sender, type TeamOptions, worker } from './team.ts';
@@ -192,8 +192,8 @@ function wrongs({ verdict: { figures } }: Told): string[] {
   return words;
 }
 
-function lineOf(plan: Plan, told: Told): Figures & Readonly<Record<string, unknown>> {
-  return { drill: plan.name, ...told.verdict.figures, ...plan.more?.(told) } as unknown as Figures & Readonly<Record<string, unknown>>;
+function lineOf(plan: Plan, told: Told): Readonly<Record<string, unknown>> {
+  return { drill: plan.name, ...told.verdict.figures, ...plan.more?.(told) };
 }
 
 const HEAD = ['kind', 'accepted', 'done', 'dead', 'in doubt', 'failed', 'lost', 'replayed', 'restarted'] as const;

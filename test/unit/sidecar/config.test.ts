@@ -54,6 +54,7 @@ t.test('every default of the sidecar is stated here', async (t) => {
       timeouts: { taskRequestMs: 30_000, healthCheckMs: 5_000, otherMs: 30_000 },
       remembered: 50_000,
       resultBytes: 67_108_864,
+      outboxBytes: 268_435_456,
       work: { concurrency: null, reserveHigh: 0, maxTries: 7 },
       inbox: { hotMs: 900_000, bytes: 67_108_864, agentBytes: 4_194_304, agentCount: 1_000, unacknowledged: 10_000 },
     },
