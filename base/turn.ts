@@ -22,6 +22,11 @@ export function atEndOfTurn(one: PutOff): void {
   if (!isArmed) arm();
 }
 
+/** Something leaves at the end of this turn already: going with it costs nothing more. */
+export function hasEndOfTurn(): boolean {
+  return isArmed;
+}
+
 /** One promise for all who ask within a turn: they go on one right after the other, behind those of `atEndOfTurn`. */
 export function endOfTurn(): Promise<void> {
   if (ending !== null) return ending;
