@@ -32,6 +32,8 @@ export interface LinkOptions {
   readonly random: Random;
   /** Asked at every dial, so that a changed one is used. Wins over what stands in the URL. */
   readonly credential?: () => BusCredential | null;
+  /** Asked at every dial, since a name may lead elsewhere by then: why nothing may be sent there; null = nothing is against it. */
+  readonly refusal?: (address: ServerAddress) => Promise<string | null>;
   /** Files of the TLS set-up; the server's name is always checked. */
   readonly tls?: { readonly caFile?: string; readonly certFile?: string; readonly keyFile?: string };
   /** Subjects of answers begin with it; it must itself begin with `_INBOX`. Each user has its own where permissions tell them apart. */
@@ -228,6 +230,9 @@ export class Link {
 
   async #dial(address: ServerAddress): Promise<NatsConnection | string> {
     const timeoutMs = this.#options.dialTimeoutMs ?? DIAL_TIMEOUT_MS;
+    const refusal = (await this.#options.refusal?.(address)) ?? null;
+    if (refusal !== null) return refusal;
+    if (this.#isClosed) return 'closed';
     const greeting = new Greeting(address, this.#clock, timeoutMs);
     this.#wake = greeting.cancel;
     const heard = await greeting.result;

@@ -1,5 +1,6 @@
 /** The page of the codes, from the table in `proto/wire/codes.ts`, which is the only place where they are written. */
 import { CODES, type CodeEntry } from '../proto/wire/codes.ts';
+import { GRPC_STATUS_NAMES } from '../proto/wire/grpc-status.ts';
 
 interface Family {
   readonly first: number;
@@ -53,7 +54,7 @@ function line(entry: CodeEntry): string {
     `\`${entry.name}\``,
     String(entry.http),
     String(entry.jsonRpc),
-    `${entry.grpc} ${GRPC_NAMES[entry.grpc] ?? ''}`.trim(),
+    `${entry.grpc} ${GRPC_STATUS_NAMES[entry.grpc] ?? ''}`.trim(),
     entry.retryable ? 'yes' : 'no',
     entry.meaning,
     entry.advice,
@@ -64,24 +65,3 @@ function line(entry: CodeEntry): string {
 function escapeCell(text: string): string {
   return text.replaceAll('|', '\\|');
 }
-
-/** gRPC's own names of its status numbers, by number. */
-const GRPC_NAMES: readonly string[] = [
-  'OK',
-  'CANCELLED',
-  'UNKNOWN',
-  'INVALID_ARGUMENT',
-  'DEADLINE_EXCEEDED',
-  'NOT_FOUND',
-  'ALREADY_EXISTS',
-  'PERMISSION_DENIED',
-  'RESOURCE_EXHAUSTED',
-  'FAILED_PRECONDITION',
-  'ABORTED',
-  'OUT_OF_RANGE',
-  'UNIMPLEMENTED',
-  'INTERNAL',
-  'UNAVAILABLE',
-  'DATA_LOSS',
-  'UNAUTHENTICATED',
-];

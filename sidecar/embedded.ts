@@ -91,6 +91,7 @@ export class Reach {
   readonly #agents = new Map<string, ServingAgent>();
   readonly #registered = new Map<string, AgentRegistration>();
   #beat: Timer | null = null;
+  #lastTurn: Promise<void> = Promise.resolve();
 
   /** @internal */
   constructor(started: Started, local: LocalHub, agent: string | null, clock: Clock, lost: (words: string) => void) {
@@ -158,13 +159,17 @@ export class Reach {
     const serving = this.#agents.get(agent) ?? new ServingAgent(agent, this.#clock, this.#lost);
     if (serving.has(target)) throw new TypeError(`${agent} serves ${target} already`);
     serving.set(target, handler);
+    // Before anything is waited for: whoever serves more of the same agent meanwhile meets it.
+    this.#agents.set(agent, serving);
     try {
-      if (!this.#isInTable(agent, parsed.name, target)) await this.#put(agent, target, parsed.name, options);
+      await this.#inTurn(async () => {
+        if (!this.#isInTable(agent, parsed.name, target)) await this.#put(agent, target, parsed.name, options);
+      });
     } catch (error) {
       serving.delete(target);
+      if (serving.isEmpty && this.#agents.get(agent) === serving) this.#agents.delete(agent);
       throw error;
     }
-    this.#agents.set(agent, serving);
     this.#local.set(serving);
     return { agent, target, stop: () => this.#unserve(serving, target) };
   }
@@ -230,14 +235,18 @@ export class Reach {
     if (!serving.has(target)) return;
     serving.delete(target);
     const { agentId } = serving;
-    const registration = this.#registered.get(agentId) ?? null;
-    const offers = registration?.record.offers.filter((offer) => `${offer.name}@${offer.version}` !== target) ?? [];
-    const { served, front } = this.#started;
     if (serving.isEmpty) {
       this.#local.delete(agentId);
       this.#agents.delete(agentId);
     }
+    await this.#inTurn(() => this.#takeBack(agentId, target));
+  }
+
+  async #takeBack(agentId: string, target: string): Promise<void> {
+    const registration = this.#registered.get(agentId) ?? null;
     if (registration === null) return;
+    const offers = registration.record.offers.filter((offer) => `${offer.name}@${offer.version}` !== target);
+    const { served, front } = this.#started;
     if (offers.length === 0) {
       this.#registered.delete(agentId);
       served?.remove(agentId);
@@ -248,6 +257,13 @@ export class Reach {
     this.#registered.set(agentId, rest);
     served?.put(rest);
     await front.registry?.client.announcer.register(rest, 'api');
+  }
+
+  /** One registration after the other: each says all that its agent offers, and so has to know of the one before. */
+  #inTurn(work: () => Promise<void>): Promise<void> {
+    const turn = this.#lastTurn.then(work);
+    this.#lastTurn = turn.catch(ignore);
+    return turn;
   }
 
   /** As long as the process lives, so do its agents: the registry hears it before the lease is over. */
@@ -261,6 +277,8 @@ export class Reach {
 }
 
 const LEASE_MS = 135_000;
+
+function ignore(): void {}
 
 /** Settings as they are meant inside a process: without a table it begins empty, and nothing is kept on disk unless a place is named. */
 function completed(settings: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {

@@ -24,13 +24,41 @@ const SCHEMES: Readonly<Record<string, readonly string[]>> = {
   jsonrpc: ['http:', 'https:'],
   'json-rpc': ['http:', 'https:'],
   grpc: ['grpc:', 'grpcs:', 'http:', 'https:'],
+  nats: ['nats:', 'tls:'],
 };
 
-const DEFAULT_PORTS: Readonly<Record<string, string>> = { 'http:': '80', 'https:': '443' };
+/** What an address without a scheme begins with, where a transport takes one. */
+const USUAL_SCHEME: Readonly<Record<string, string>> = { grpc: 'grpc://', nats: 'nats://' };
+
+const DEFAULT_PORTS: Readonly<Record<string, string>> = {
+  'http:': '80',
+  'https:': '443',
+  'grpcs:': '443',
+  'nats:': '4222',
+  'tls:': '4222',
+};
 
 /** Why an endpoint may not be registered; null = it may. */
 export async function judgeEndpoint(record: ProviderRecord, guard: EndpointGuard, resolve: Resolve): Promise<string | null> {
   const { type, address } = record.endpoint;
+  // Each server of a list is connected to.
+  for (const each of type === 'nats' ? address.split(',') : [address]) {
+    const problem = await judgeOne(written(type, each.trim()), record, guard, resolve);
+    if (problem !== null) return problem;
+  }
+  return null;
+}
+
+/** With its scheme. Where `dns:///name:port` leads, `grpc://name:port` does; `dns://server/…` asks a server that nobody judges. */
+function written(type: string, address: string): string {
+  const scheme = USUAL_SCHEME[type];
+  if (scheme === undefined) return address;
+  const plain = type === 'grpc' ? address.replace(/^dns:(?:\/\/\/)?(?!\/)/i, '') : address;
+  return plain.includes('://') ? plain : scheme + plain;
+}
+
+async function judgeOne(address: string, record: ProviderRecord, guard: EndpointGuard, resolve: Resolve): Promise<string | null> {
+  const { type } = record.endpoint;
   const schemes = SCHEMES[type];
   if (schemes === undefined && !address.includes('://')) return null;
   let url: URL;

@@ -6,6 +6,7 @@
 import { constants, type IncomingHttpHeaders, type OutgoingHttpHeaders, type ServerHttp2Stream } from 'node:http2';
 import { gunzip, inflate } from 'node:zlib';
 import { nextTurn, type Timer } from '../../base/clock.ts';
+import { HeldBytes } from '../../base/held-bytes.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import type { Front } from './front.ts';
 import type { Backlog } from './grpc-backlog.ts';
@@ -76,8 +77,10 @@ export class Exchange {
   readonly #backlog: Backlog;
   readonly #taker: Taker;
   readonly #maxMessageBytes: number;
-  readonly #chunks: Buffer[] = [];
-  #chunkBytes = 0;
+  /** Of a message that is not whole yet, in one piece: a client chooses how small it cuts. */
+  readonly #held = new HeldBytes();
+  /** With fewer bytes nothing can be done. */
+  #needed = PREFIX_BYTES;
   #saidAll = false;
   #inflating = false;
   /** What the stream has not been given yet, in slices. */
@@ -242,6 +245,7 @@ export class Exchange {
     if (!this.#isClosed) this.#backlog.ending();
     this.work = null;
     this.onDrain = null;
+    this.#held.clear();
     this.#timer?.cancel();
   }
 
@@ -270,43 +274,41 @@ export class Exchange {
 
   take(chunk: Buffer): void {
     if (this.#isOver) return;
-    this.#chunks.push(chunk);
-    this.#chunkBytes += chunk.length;
-    this.#look();
+    if (this.#held.length === 0 && !this.#inflating) {
+      this.#read(chunk);
+      return;
+    }
+    this.#held.add(chunk);
+    if (!this.#inflating && this.#held.length >= this.#needed) this.#read(this.#held.take());
   }
 
-  /** Hands on what is whole. */
-  #look(): void {
-    while (!this.#isOver && !this.#inflating && this.#chunkBytes >= PREFIX_BYTES) {
-      if ((this.#chunks[0] as Buffer).length < PREFIX_BYTES) this.#join();
-      const first = this.#chunks[0] as Buffer;
-      const flag = first[0] as number;
-      const bytes = first.readUInt32BE(1);
+  /** Hands on what is whole, and keeps the rest. */
+  #read(bytes: Buffer): void {
+    let at = 0;
+    this.#needed = PREFIX_BYTES;
+    while (!this.#isOver && !this.#inflating && bytes.length - at >= PREFIX_BYTES) {
+      const flag = bytes[at] as number;
+      const end = at + PREFIX_BYTES + bytes.readUInt32BE(at + 1);
       if (flag > 1) {
         this.#refuseRequest('framing', Code.invalid_request, 'a message begins with a flag that gRPC does not know');
         return;
       }
-      if (bytes > this.#maxMessageBytes) {
+      if (end - at - PREFIX_BYTES > this.#maxMessageBytes) {
         this.#tooLarge();
         return;
       }
-      if (this.#chunkBytes < PREFIX_BYTES + bytes) return;
-      if (first.length < PREFIX_BYTES + bytes) this.#join();
-      const whole = this.#chunks[0] as Buffer;
-      const message = whole.subarray(PREFIX_BYTES, PREFIX_BYTES + bytes);
-      this.#chunkBytes -= PREFIX_BYTES + bytes;
-      if (whole.length === PREFIX_BYTES + bytes) this.#chunks.shift();
-      else this.#chunks[0] = whole.subarray(PREFIX_BYTES + bytes);
+      if (bytes.length < end) {
+        this.#needed = end - at;
+        break;
+      }
+      const message = bytes.subarray(at + PREFIX_BYTES, end);
+      at = end;
       if (flag === 0) this.#taker.message(this, message);
       else this.#inflate(message);
     }
-    if (this.#saidAll && !this.#isOver && !this.#inflating) this.#lastSaid();
-  }
-
-  #join(): void {
-    const whole = Buffer.concat(this.#chunks);
-    this.#chunks.length = 0;
-    this.#chunks.push(whole);
+    if (this.#isOver) return;
+    if (at < bytes.length) this.#held.add(bytes.subarray(at));
+    if (this.#saidAll && !this.#inflating) this.#lastSaid();
   }
 
   ended(): void {
@@ -316,7 +318,7 @@ export class Exchange {
 
   #lastSaid(): void {
     this.#timer?.cancel();
-    if (this.#chunkBytes > 0) this.#refuseRequest('framing', Code.invalid_request, 'the stream ended inside a message');
+    if (this.#held.length > 0) this.#refuseRequest('framing', Code.invalid_request, 'the stream ended inside a message');
     else this.#taker.allSaid(this);
   }
 
@@ -336,7 +338,7 @@ export class Exchange {
       this.stream.resume();
       if (error === null) {
         this.#taker.message(this, plain);
-        this.#look();
+        this.#read(this.#held.take());
       } else if ((error as NodeJS.ErrnoException).code === 'ERR_BUFFER_TOO_LARGE') this.#tooLarge();
       else this.#refuseRequest('framing', Code.invalid_request, `a message could not be decompressed (${encoding})`);
     });

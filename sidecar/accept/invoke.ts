@@ -1,5 +1,6 @@
 /** `/v1/invoke/{target}`: one request, one Result. Bytes in, call through the pipeline, bytes out; no policy. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { endOfTurn, hasEndOfTurn } from '../../base/turn.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { Header } from '../../proto/wire/headers.ts';
 import { answerEnveloped, answerRaw, refuse } from './answer.ts';
@@ -27,6 +28,8 @@ export async function invoke(
   line.add(call);
   try {
     await front.pipeline.outbound(front.engine, call);
+    // With what leaves at the end of this turn anyway; alone it would only be later.
+    if (hasEndOfTurn()) await endOfTurn();
     line.remove(call);
     // Cancelled with its connection alive: the work that it was part of was given up. It is told so.
     if (response.destroyed) return;

@@ -77,9 +77,10 @@ export class MeteredBody implements BodySource, BodySink {
   }
 
   chunk(data: Buffer): boolean {
+    if (!this.#isOpen) return true;
     const now = this.#clock.now();
     this.#movedAt = now;
-    if (this.#firstMs === null) this.#firstMs = now - this.#times.startedAt;
+    if (this.#firstMs === null) this.#begun(now);
     this.#watcher.came(now);
     bytesPassed(data.length);
     this.#marker?.watch(data);
@@ -108,6 +109,13 @@ export class MeteredBody implements BodySource, BodySink {
   #broken(code: Code, detail: string): void {
     this.#close(code, detail);
     this.#sink?.cut(code, detail);
+  }
+
+  /** From here on the time of silence counts, which may be over long before that of the first piece would have been. */
+  #begun(now: number): void {
+    this.#firstMs = now - this.#times.startedAt;
+    this.#watch?.cancel();
+    this.#watch = this.#isOpen ? this.#clock.after(this.#times.idleMs, () => this.#look()) : null;
   }
 
   /** The time of the first piece, or that of silence, may be over. One timer, set anew when it was too early. */

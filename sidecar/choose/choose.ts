@@ -225,7 +225,6 @@ export class Chooser {
   }
 }
 
-/** `Reach-Pin`, or the provider that a fallback step names. An operator's reroute, and a fallback elsewhere, drop the caller's pin. */
 /**
  * Whether the conversation that this call began may stay where it began. At a half-open provider only if that one
  * answered; elsewhere unless nobody could answer there: bound to a dead agent it would be served by stand-ins, and torn
@@ -242,6 +241,7 @@ function hasBegun(call: Call): boolean {
   return true;
 }
 
+/** `Reach-Pin`, or the provider that a fallback step names. An operator's reroute, and a fallback elsewhere, drop the caller's pin. */
 function pinOf(call: Call): string | null {
   if (call.pin !== null) return call.pin;
   if (call.headers[Header.pin] === undefined || call.fallbackFrom !== null || call.reroutedBy !== null) return null;

@@ -149,6 +149,10 @@ class Running {
       const step = await next();
       isDone = step.done === true;
       if (isDone) break;
+      if (this.#resolve === null && this.#mode !== 'head') {
+        giveUp(iterator);
+        return;
+      }
       const piece = pieceBytes(step.value, form);
       bytes += piece.length;
       if (bytes > this.#exchange.maxResponseBytes) {

@@ -36,7 +36,7 @@ export class Calls {
   }
 
   stream(target: string, payload: unknown, options: CallOptions): ReachStream {
-    return new ReachStream(() => this.#run(target, payload, options, true));
+    return new ReachStream((made) => this.#run(target, payload, options, true, made));
   }
 
   explain(target: string, payload: unknown, options: CallOptions): Explanation {
@@ -48,9 +48,17 @@ export class Calls {
     return this.#agent;
   }
 
-  async #run(target: string, payload: unknown, options: CallOptions, isStream: boolean): Promise<Call | Result<null>> {
+  /** @param made is given the call before it runs. */
+  async #run(
+    target: string,
+    payload: unknown,
+    options: CallOptions,
+    isStream: boolean,
+    made?: (call: Call) => void,
+  ): Promise<Call | Result<null>> {
     const front = this.#front;
     const call = this.#callFor(target, payload, options, isStream);
+    made?.(call);
     // An agent that is still at work may finish it, with whom it needs for that.
     if (!front.ready && !(front.draining && front.table.ready && workNow() !== null))
       return front.draining

@@ -20,13 +20,15 @@ export interface StreamHead {
 
 /** Iterated once: pieces as they come, their borders mean nothing. */
 export class ReachStream implements AsyncIterable<Buffer> {
-  readonly #begin: () => Promise<Call | Result<null>>;
+  readonly #begin: (made: (call: Call) => void) => Promise<Call | Result<null>>;
+  /** Made, and perhaps without a head yet. */
+  #call: Call | null = null;
   #begun: Promise<Call> | null = null;
   #isTaken = false;
   #result: Result<null> | null = null;
 
   /** @internal */
-  constructor(begin: () => Promise<Call | Result<null>>) {
+  constructor(begin: (made: (call: Call) => void) => Promise<Call | Result<null>>) {
     this.#begin = begin;
   }
 
@@ -99,12 +101,14 @@ export class ReachStream implements AsyncIterable<Buffer> {
 
   /** Gives the call up when it is not to be read. */
   async cancel(): Promise<void> {
+    // Not after its head: it may be the head that does not come.
+    this.#call?.cancel();
     const call = await this.#begun?.catch(() => null);
     call?.reply?.stream?.cancel(Code.cancelled, 'the caller gave the stream up');
   }
 
   #open(): Promise<Call> {
-    this.#begun ??= this.#begin().then((call) => {
+    this.#begun ??= this.#begin((made) => (this.#call = made)).then((call) => {
       if (!('way' in call)) throw new ReachError(call);
       if (call.code !== Code.ok) throw new ReachError(resultFrom(call));
       return call;

@@ -56,6 +56,8 @@ export class FramedBody implements BodySource, BodySink, FrameSink {
   // From the reader.
 
   frame(type: FrameType, payload: Buffer): void {
+    // Given up in the midst of what came at once: the rest of it is nobody's.
+    if (this.#isOver) return;
     if (type === Frame.data) {
       if (this.#sink !== null && !this.#sink.chunk(payload)) this.#goesOn = false;
     } else if (type === Frame.end) this.#said = WHOLE;

@@ -3,11 +3,12 @@
  *
  *     {type: grpc, address: "dns:///orders.internal:50051", service: shop.v1.Orders}
  *
- * `address`: `grpc://host:port`, `grpcs://host[:443]` (TLS; `http://` and `https://` mean the same), `host:port`, `dns:///name:port`, or `dns://server:53/name:port` to
- * ask that name server. Which method serves a capability: `methods` names it; else it is the one of `service` whose name is
+ * `address`: `grpc://host:port`, `grpcs://host[:443]` (TLS; `http://` and `https://` mean the same), `host:port`, `dns:///name:port`, or `dns://10.0.0.2:53/name:port` to
+ * ask that name server, which is named by its number. Which method serves a capability: `methods` names it; else it is the one of `service` whose name is
  * the capability's last segment, whatever its case and underscores (`get_status` finds GetStatus). `descriptor` is a path
  * from the directory in which the sidecar runs.
  */
+import { isIP } from 'node:net';
 import { quote } from '../../base/duration.ts';
 import { capabilityNameProblem } from '../../proto/language/names.ts';
 import { BAD, object, openSource, optional, Place } from '../../proto/language/reader.ts';
@@ -123,7 +124,8 @@ export function readAddress(text: string, tls: boolean | null): GrpcAddress | st
   const at = hostAndPort(target as string, isTls ? 443 : null);
   if (at === null) return `${quote(text)} has no host and port: ${FORMS}`;
   const nameServer = server === undefined || server === '' ? null : hostAndPort(server, 53);
-  if (server !== undefined && server !== '' && nameServer === null)
+  // By number only: nobody could be asked for its name.
+  if (server !== undefined && server !== '' && (nameServer === null || isIP(nameServer.host) === 0))
     return `${quote(server)} is not the address of a name server, such as 10.0.0.2:53`;
   return { ...at, isTls, nameServer: nameServer === null ? null : `${bracketed(nameServer.host)}:${nameServer.port}` };
 }

@@ -5,6 +5,7 @@
 import { readFile } from 'node:fs/promises';
 import type { Clock } from '../../base/clock.ts';
 import { Code } from '../../proto/wire/codes.ts';
+import { GRPC_STATUS_NAMES } from '../../proto/wire/grpc-status.ts';
 import { ReflectionRequest, ReflectionResponse } from '../../proto/wire/reach-messages.ts';
 import type { Channel } from './grpc-channel.ts';
 import { frameOf } from './grpc-frames.ts';
@@ -12,7 +13,7 @@ import { headersFor } from './grpc-metadata.ts';
 import { Rpc } from './grpc-rpc.ts';
 import type { Schema } from './grpc-schema.ts';
 import { SchemaFiles } from './grpc-schema-files.ts';
-import { endingWords, type Ending, STATUS_NAMES } from './grpc-status.ts';
+import { endingWords, type Ending } from './grpc-status.ts';
 
 export type SchemaReading = { readonly schema: Schema } | { readonly code: Code; readonly words: string };
 
@@ -21,6 +22,7 @@ const UNIMPLEMENTED = 12;
 const REFLECTION_MS = 5_000;
 /** Imports of imports of …: each round asks for the files that the last one named. */
 const MAX_ROUNDS = 16;
+/** Of all answers together: a server that never ends must not fill the memory of whoever asks. */
 const MAX_FILES_BYTES = 16_777_216;
 const MAX_WORDS_CHARS = 200;
 
@@ -30,6 +32,7 @@ export class Reflection {
   readonly #service: string;
   readonly #clock: Clock;
   readonly #metadata: readonly string[];
+  #bytes = 0;
 
   /** @param metadata flat name, value … (a credential). */
   constructor(channel: Channel, service: string, clock: Clock, metadata: readonly string[]) {
@@ -88,7 +91,7 @@ export class Reflection {
     } else if (said.case === 'errorResponse' && isFirst) {
       const { errorCode, errorMessage } = said.value;
       const words = errorMessage.slice(0, MAX_WORDS_CHARS);
-      return `${this.#channel.host} does not know the service ${this.#service} (${STATUS_NAMES[errorCode] ?? errorCode}: ${words})`;
+      return `${this.#channel.host} does not know the service ${this.#service} (${GRPC_STATUS_NAMES[errorCode] ?? errorCode}: ${words})`;
     }
     return '';
   }
@@ -97,8 +100,14 @@ export class Reflection {
     const path = `/grpc.reflection.${version}.ServerReflection/ServerReflectionInfo`;
     return new Promise((resolve) => {
       const messages: Buffer[] = [];
+      const giveUp = (code: Code, words: string): void => {
+        if (rpc.isSettled) return;
+        timer.cancel();
+        rpc.stop();
+        resolve({ messages: [], ending: this.#givenUp(code, words) });
+      };
       const rpc = new Rpc(
-        headersFor(this.#channel.scheme, this.#channel.authority, path, REFLECTION_MS, this.#metadata),
+        headersFor(this.#channel.scheme, this.#channel.authority, path, REFLECTION_MS, this.#metadata, this.#metadata[0] ?? null),
         Buffer.concat(asked.map(frameOf)),
         this.#channel.host,
         MAX_FILES_BYTES,
@@ -106,7 +115,10 @@ export class Reflection {
         {
           head: () => {},
           message: (bytes) => {
-            messages.push(bytes);
+            this.#bytes += bytes.length;
+            if (this.#bytes > MAX_FILES_BYTES)
+              giveUp(Code.response_too_large, `its reflection service tells more than ${MAX_FILES_BYTES} bytes`);
+            else messages.push(bytes);
             return true;
           },
           ended: (ending) => {
@@ -115,27 +127,25 @@ export class Reflection {
           },
         },
       );
-      const timer = this.#clock.after(REFLECTION_MS, () => {
-        if (rpc.isSettled) return;
-        rpc.stop();
-        const fault = { code: Code.response_timeout, words: `no answer from its reflection service within ${REFLECTION_MS} ms` };
-        resolve({
-          messages: [],
-          ending: {
-            status: -1,
-            headers: {},
-            httpStatus: 0,
-            rst: 0,
-            started: 'not_started',
-            isLost: false,
-            isReused: false,
-            host: this.#channel.host,
-            fault,
-          },
-        });
-      });
+      const timer = this.#clock.after(REFLECTION_MS, () =>
+        giveUp(Code.response_timeout, `no answer from its reflection service within ${REFLECTION_MS} ms`),
+      );
       this.#channel.run(rpc);
     });
+  }
+
+  #givenUp(code: Code, words: string): Ending {
+    return {
+      status: -1,
+      headers: {},
+      httpStatus: 0,
+      rst: 0,
+      started: 'not_started',
+      isLost: false,
+      isReused: false,
+      host: this.#channel.host,
+      fault: { code, words },
+    };
   }
 }
 

@@ -4,6 +4,7 @@
  * the last good one serves. How they are read, and the library that does it, is loaded with the first reading.
  */
 import type { Clock } from '../../base/clock.ts';
+import { Code } from '../../proto/wire/codes.ts';
 import type { Channel } from './grpc-channel.ts';
 import type { Schema } from './grpc-schema.ts';
 import type { SchemaReading } from './grpc-schema-reading.ts';
@@ -55,10 +56,7 @@ export class Schemas {
   }
 
   async #readNow(): Promise<SchemaReading> {
-    const { readDescriptor, Reflection } = await import('./grpc-schema-reading.ts');
-    const read = await (this.#descriptor === null
-      ? new Reflection(this.#channel, this.#service, this.#clock, this.#metadata()).read()
-      : readDescriptor(this.#descriptor));
+    const read = await this.#readOnce();
     this.#reading = null;
     this.#isDoubted = false;
     this.#epoch = this.#channel.epoch;
@@ -66,5 +64,17 @@ export class Schemas {
     if ('schema' in read) this.#schema = read.schema;
     else if (this.#schema !== null) return { schema: this.#schema };
     return read;
+  }
+
+  /** Never rejects: a fault in it would else be kept for every call to come. */
+  async #readOnce(): Promise<SchemaReading> {
+    try {
+      const { readDescriptor, Reflection } = await import('./grpc-schema-reading.ts');
+      return await (this.#descriptor === null
+        ? new Reflection(this.#channel, this.#service, this.#clock, this.#metadata()).read()
+        : readDescriptor(this.#descriptor));
+    } catch (error) {
+      return { code: Code.internal, words: `a fault in Agent-Reach while types were read: ${(error as Error).name}` };
+    }
   }
 }

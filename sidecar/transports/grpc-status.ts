@@ -17,6 +17,7 @@
  * One header field above 64 KiB cannot be decoded by the HTTP/2 library (nghttp2) at all.
  */
 import { Code } from '../../proto/wire/codes.ts';
+import { GRPC_STATUS_NAMES } from '../../proto/wire/grpc-status.ts';
 import type { Started } from '../call/attempt-record.ts';
 import { answered, failed, Reply, type ReplyHeaders } from '../call/reply.ts';
 import type { Schema } from './grpc-schema.ts';
@@ -28,25 +29,6 @@ export const DETAILS_BYTES = 32_768;
 /** Of the message, in the words of an attempt. */
 const SHOWN_CHARS = 300;
 
-export const STATUS_NAMES: readonly string[] = [
-  'OK',
-  'CANCELLED',
-  'UNKNOWN',
-  'INVALID_ARGUMENT',
-  'DEADLINE_EXCEEDED',
-  'NOT_FOUND',
-  'ALREADY_EXISTS',
-  'PERMISSION_DENIED',
-  'RESOURCE_EXHAUSTED',
-  'FAILED_PRECONDITION',
-  'ABORTED',
-  'OUT_OF_RANGE',
-  'UNIMPLEMENTED',
-  'INTERNAL',
-  'UNAVAILABLE',
-  'DATA_LOSS',
-  'UNAUTHENTICATED',
-];
 const HTTP_STATUS: readonly number[] = [200, 499, 500, 400, 504, 404, 409, 403, 429, 400, 409, 400, 501, 500, 503, 500, 401];
 
 /** How a call ended on the wire. */
@@ -187,7 +169,7 @@ export function statusOf(headers: ReplyHeaders): number {
 }
 
 function nameOf(status: number): string {
-  return STATUS_NAMES[status] ?? 'UNKNOWN';
+  return GRPC_STATUS_NAMES[status] ?? 'UNKNOWN';
 }
 
 /**

@@ -27,6 +27,8 @@ export class GrpcTarget {
   readonly methodName: string;
   readonly wanted: string;
   readonly secret: SecretHeader | null;
+  /** Tells credentials apart; it is no secret. */
+  readonly credentialKey: string;
   readonly fixed: ReadonlySet<string> | null;
   readonly head: readonly string[];
   channel: Channel;
@@ -45,6 +47,7 @@ export class GrpcTarget {
     this.service = written === null ? (endpoint.service ?? '') : written.slice(0, written.indexOf('/'));
     this.methodName = written === null ? '' : written.slice(written.indexOf('/') + 1);
     this.secret = credential === null ? null : new SecretHeader(credential, context.clock, context.secret);
+    this.credentialKey = credential === null ? '' : JSON.stringify(credential);
     this.fixed = credential === null ? null : new Set([credential.header]);
     this.head = [Header.capability, capability, Header.version, candidate.version.text];
     const { address } = endpoint;

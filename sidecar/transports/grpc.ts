@@ -82,7 +82,7 @@ export class GrpcTransport implements Transport, TargetOwner {
   /** The types of one service at one server; shared by its capabilities. */
   schemasFor(target: GrpcTarget): Schemas {
     const { descriptor } = target.endpoint;
-    const key = `${target.channelKey} ${target.service} ${descriptor ?? ''} ${target.secret === null ? '' : target.secret.name}`;
+    const key = `${target.channelKey} ${target.service} ${descriptor ?? ''} ${target.credentialKey}`;
     const known = this.#schemas.get(key);
     if (known !== undefined) return known;
     const made = new Schemas(target.channel, target.service, descriptor, this.#context.clock, () => credentialOf(target) ?? []);

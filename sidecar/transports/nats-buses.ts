@@ -4,7 +4,7 @@
  * away, and the call is told at once. The client is loaded with the first connection, not before.
  */
 import type { Bus, BusOptions } from '../../base/nats.ts';
-import { readServerAddress } from '../../base/server-address.ts';
+import { readServerAddress, type ServerAddress } from '../../base/server-address.ts';
 import type { SecretRef } from '../../proto/language/types.ts';
 import type { Destination } from './destinations.ts';
 import type { NatsOptions } from './nats-options.ts';
@@ -56,14 +56,14 @@ export class Buses {
     if (this.#isClosed) return 'the sidecar is closing its connections';
     const held = this.#held.get(plan.key) ?? this.#open(plan);
     held.usedAt = ++this.#uses;
-    const bus = held.bus ?? (await held.opening);
-    if (typeof bus === 'string') {
-      // What can be put right (a secret, a name) may be by the next call.
-      if (this.#held.get(plan.key) === held) this.#held.delete(plan.key);
-      return bus;
-    }
-    if (!bus.connected) return `no connection to NATS at ${shownServers(plan.options)}: ${bus.state.why}`;
+    // Counted while it waits too, so that nobody closes what is being opened for it.
     held.users++;
+    const bus = held.bus ?? (await held.opening);
+    if (typeof bus !== 'string' && bus.connected) return bus;
+    held.users--;
+    if (typeof bus !== 'string') return `no connection to NATS at ${shownServers(plan.options)}: ${bus.state.why}`;
+    // What can be put right (a secret, a name) may be by the next call.
+    if (this.#held.get(plan.key) === held) this.#held.delete(plan.key);
     return bus;
   }
 
@@ -107,6 +107,7 @@ export class Buses {
       random,
       dialTimeoutMs: connectTimeoutMs,
       ...(credential === null ? {} : { credential }),
+      ...(plan.destination === null ? {} : { refusal: refusalBy(plan.destination) }),
     });
     await new Promise<void>((done) => {
       const end = (): void => {
@@ -173,17 +174,25 @@ export function shownServers({ servers }: NatsOptions): string {
   return servers.join(', ');
 }
 
-/** Why nothing may be sent to one of them; null = nothing is against it. Where a name leads is looked at once, before the client does. */
+/** Why nothing may be sent to one of them; null = nothing is against it. */
 async function refusalOf(servers: readonly string[], destination: Destination): Promise<string | null> {
   for (const server of servers) {
     const address = readServerAddress(server);
-    if (typeof address === 'string') return address;
-    const host = address.host.includes(':') ? `[${address.host}]` : address.host;
-    const url = new URL(`http://${host}:${address.port}`);
-    const refusal = destination.refusal(url) ?? (await nameRefusal(url, destination));
+    const refusal = typeof address === 'string' ? address : await judged(address, destination);
     if (refusal !== null) return refusal;
   }
   return null;
+}
+
+/** Made once a connection. */
+function refusalBy(destination: Destination): (address: ServerAddress) => Promise<string | null> {
+  return (address) => judged(address, destination);
+}
+
+/** Where a name leads is looked at just before the client does. */
+async function judged({ host, port }: ServerAddress, destination: Destination): Promise<string | null> {
+  const url = new URL(`http://${host.includes(':') ? `[${host}]` : host}:${port}`);
+  return destination.refusal(url) ?? (await nameRefusal(url, destination));
 }
 
 function nameRefusal(url: URL, destination: Destination): Promise<string | null> {

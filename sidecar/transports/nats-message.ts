@@ -30,7 +30,8 @@ export function headersFor(exchange: Exchange, { version }: Candidate): Headers 
   const flat: string[] = [];
   const refusal = forwardRequestHeaders(exchange.incoming, exchange.own, null, flat);
   if (refusal !== '') return refusal;
-  const headers: Record<string, string> = {};
+  // Any word may be the name of a header, also one that every object has.
+  const headers = Object.create(null) as Record<string, string>;
   for (let i = 0; i < flat.length; i += 2) {
     const name = flat[i] as string;
     if (name.startsWith(OWN_OF_NATS)) continue;

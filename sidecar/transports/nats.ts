@@ -117,7 +117,7 @@ export class NatsTransport implements Transport {
   async #sendOn(bus: Bus, running: NatsExchange, exchange: Exchange, target: NatsTarget, mayAsk: boolean): Promise<void> {
     const known = target.subject;
     if (known === '') {
-      const problem = await this.#find(bus, exchange, target);
+      const problem = await this.#find(bus, target);
       if (problem !== '') running.settle(failed(Code.connect_timeout, 'not_started', problem));
     }
     if (running.isSettled) return;
@@ -147,8 +147,9 @@ export class NatsTransport implements Transport {
   }
 
   /** Asks the service where the endpoint is, once for all who wait for it; '' = it is known now. */
-  async #find(bus: Bus, exchange: Exchange, target: NatsTarget): Promise<string> {
-    target.finding ??= found(bus, target, Math.min(DISCOVERY_MS, Math.max(1, exchange.timeoutMs)));
+  async #find(bus: Bus, target: NatsTarget): Promise<string> {
+    // Not within the time of whoever came first: others who have more of it wait for the same answer.
+    target.finding ??= found(bus, target);
     try {
       return await target.finding;
     } finally {
@@ -183,9 +184,9 @@ function published(bus: Bus, exchange: Exchange, target: NatsTarget, headers: Re
 const NO_HEADERS = Object.freeze({});
 
 /** '' when the target knows its subject now, else why not. */
-async function found(bus: Bus, target: NatsTarget, timeoutMs: number): Promise<string> {
+async function found(bus: Bus, target: NatsTarget): Promise<string> {
   const { service } = target.options;
-  const reply = await bus.serviceInfo(service, timeoutMs);
+  const reply = await bus.serviceInfo(service, DISCOVERY_MS);
   if (reply.kind !== 'ok') return replyWords(reply, `the service ${service} on ${shownServers(target.options)} does not say where it is`);
   const endpoints = endpointsIn(reply.message.data);
   if (endpoints === null) return `what answers as the service ${service} does not speak the micro convention`;

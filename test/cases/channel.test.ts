@@ -109,12 +109,11 @@ t.test('C095 a peer that is silently gone: the newer connection takes over at on
     hole.isSwallowing = true;
     await clock.advance(20_000);
     t.equal(channelsOf(rig).size, 1, 'twenty seconds of silence are nothing');
-    const began = performance.now();
     const fresh = await ChannelPeer.dial(rig.url, HELPER_TOKEN, false, { asked: answering('fresh') });
     const resumed = await fresh.ask('reach.hello', '{"wire":1,"resume_from":41}').answer;
     t.equal(resumed.result.resume.from, null, 'what cannot be resumed is said, not pretended');
-    await waitUntil('the old socket is gone', () => hole.droppedBySidecar === 1, 1_000);
-    t.ok(performance.now() - began < 1_000, 'it was terminated: no closing handshake was waited for');
+    // The sidecar's clock stands still meanwhile: had it waited for a closing handshake, it would wait for ever.
+    await waitUntil('the old socket is gone: it was terminated', () => hole.droppedBySidecar === 1);
     await clock.advance(500);
     const moved = await mayRepeat;
     t.equal(moved.status, 200, 'what may be repeated has moved');

@@ -189,10 +189,12 @@ ${mesh ? `sidecars: [{name: two, mesh: "${meshUrl}"}]` : ''}`;
       // The attempt to x is given up: what x began for it ends too.
       passing = trace;
       closedAt = 0;
+      subs.length = 0;
       const began = performance.now();
       t.equal((await one.invoke('sales.offer.make', { headers: { 'reach-deadline-ms': '300' } })).json.code, 5001);
       await waitUntil('y is cancelled', () => closedAt > 0, 1_000);
       t.ok(closedAt - began < 500, 'with the time of the task');
+      await waitUntil('x hears of it', () => subs.length === 1, 1_000);
 
       // Nothing is left when x gets round to it.
       afterMs = 400;

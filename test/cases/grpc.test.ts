@@ -200,10 +200,11 @@ t.test('C101 a server that goes away finishes its calls, and one that is pinged 
       setTimeout(() => session.goaway(0, stream.id as number), 10);
       setTimeout(() => answer(stream, [told('old')]), 3_000);
     });
-    const rig = await Rig.start(t, { table: tableOf([server.address], 'once', ', keepalive: 1s, keepalive_timeout: 100ms') });
+    const rig = await Rig.start(t, { table: tableOf([server.address], 'once', ', keepalive: 1s, keepalive_timeout: 800ms') });
     const first = rig.invoke('crm.order.query');
     await waitUntil('the first call is there', () => server.requests.length === 1);
-    await sleep(50);
+    // The goodbye, which comes 10 ms later, has been read.
+    await sleep(300);
     for (let i = 0; i < 20; i++) t.equal((await rig.invoke('crm.order.query')).json.code, 0, 'a new call is served at once');
     t.equal(server.sessions.length, 2, 'by a new connection');
     const got = await first;

@@ -2,11 +2,11 @@
 import { Agent, createServer, request as httpRequest, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import t from 'tap';
-import { waitUntil } from '../support/settle.ts';
 import { CODES } from '../../proto/wire/codes.ts';
 import { TestAgent } from '../support/agent.ts';
 import { type Base, takeBase } from '../support/invariants.ts';
 import { type Answer, type Asking, Rig } from '../support/rig.ts';
+import { waitUntil } from '../support/settle.ts';
 import { tableOf } from './http-table.ts';
 
 type Test = Parameters<typeof Rig.start>[0];
@@ -193,9 +193,10 @@ t.test('C107 batches: empty, huge, nested', async (t) => {
   await t.test('a caller that leaves takes the whole batch with it', async (t) => {
     const { rig, agent } = await rigWith(t);
     agent.behaviour = () => undefined;
-    const leaving = rpc(rig, `[${new Array(50).fill(MESSAGE('1')).join(',')}]`, { hangUpAfterMs: 300 });
+    const leaving = rpc(rig, `[${new Array(50).fill(MESSAGE('1')).join(',')}]`, { hangUpAfterMs: 1_000 });
     await t.rejects(leaving);
-    await new Promise((resolve) => setTimeout(resolve, 300));
+    await waitUntil('the provider has been told', () => agent.abandoned === 16 && rig.quiet.inFlight() === 0);
+    await new Promise((resolve) => setTimeout(resolve, 100));
     t.equal(agent.executions, 16, 'of fifty messages those at a time were begun');
     t.equal(rig.quiet.inFlight(), 0, 'and nothing is under way any more');
     t.equal(agent.abandoned, 16, 'the provider has been told');

@@ -3,6 +3,7 @@ import { spawn } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { monitorEventLoopDelay } from 'node:perf_hooks';
 import t from 'tap';
 import { VirtualClock } from '../../base/virtual-clock.ts';
 import { TestAgent } from '../support/agent.ts';
@@ -152,9 +153,14 @@ t.test('C020 lines may end with CR, LF or both, and an event that does not end f
       const [one] = all as [Rig];
       const client = new StreamClient(one, TALK, 'events');
       await waitUntil('the agent has sent its first event', () => gate.go !== null, 3_000, 1);
+      // Everybody on the way lives in this process: a time for which it was not let run is nobody's delay.
+      const halted = monitorEventLoopDelay({ resolution: 1 });
+      halted.enable();
       const sentAt = performance.now();
       await waitUntil('the first event is here', () => client.chunks.length > 0, 3_000, 1);
-      t.ok(performance.now() - sentAt < 100, `it came within 100 ms (${(performance.now() - sentAt).toFixed(1)})`);
+      const tookMs = performance.now() - sentAt;
+      halted.disable();
+      t.ok(tookMs < 100 + halted.max / 1e6, `it came within 100 ms (${tookMs.toFixed(1)})`);
       t.equal(client.text.replaceAll(/[\r\n]/g, ''), `data: ${bodyOf(0)}`);
       gate.go?.();
       const { ending } = await client.over();

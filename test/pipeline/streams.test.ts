@@ -26,8 +26,8 @@ function table(urls: readonly string[], meshUrl: string | null): string {
     (url, i) => `  - {agent_id: nlp.writer.${i + 1}, offers: [${NAME}@1.0.0], endpoint: {type: http, address: "${url}"}${via}}`,
   );
   return `contracts:
-  - {name: ${NAME}, version: 1.0.0, acl: public, execution: idempotent, timeout: 1s, deadline: 20s, streaming: {first_chunk: 300ms, idle: 400ms},
-     retry: {max: 2}, breaker: {slow_call: 100ms}}
+  - {name: ${NAME}, version: 1.0.0, acl: public, execution: idempotent, timeout: 1s, deadline: 20s, streaming: {first_chunk: 700ms, idle: 800ms},
+     retry: {max: 2}, breaker: {slow_call: 300ms}}
 providers:
 ${providers.join('\n')}
 policies: [{capability: "*", load: primary_backup}]
@@ -106,9 +106,9 @@ for (const mesh of [false, true]) {
       }
     });
     const table: [string, number, RegExp, number, Record<string, string>][] = [
-      ['first', 1003, /no chunk of the body within 300 ms/, 300, {}],
-      ['idle', 1006, /nothing came for 400 ms/, 400, {}],
-      ['total', 5001, /the total time was over before the stream ended/, 800, { 'reach-deadline-ms': '800' }],
+      ['first', 1003, /no chunk of the body within 700 ms/, 700, {}],
+      ['idle', 1006, /nothing came for 800 ms/, 800, {}],
+      ['total', 5001, /the total time was over before the stream ended/, 1_600, { 'reach-deadline-ms': '1600' }],
     ];
     let asked = 0;
     const runs = table.flatMap(([act, code, words, ms, headers]) =>
@@ -148,9 +148,9 @@ for (const mesh of [false, true]) {
     const run = await bench(t, mesh, async (response, act) => {
       response.writeHead(200, { 'content-type': 'text/plain' });
       response.flushHeaders();
-      if (act === 'slow') await sleep(150);
+      if (act === 'slow') await sleep(450);
       response.write('a');
-      await sleep(act === 'slow' ? 0 : 250);
+      await sleep(act === 'slow' ? 0 : 450);
       response.end('b');
     });
     const cell = run.cell(run.last);
@@ -207,7 +207,7 @@ for (const mesh of [false, true]) {
       });
       t.ok(sent < 24 * 1_048_576, `it got rid of ${(sent / 1_048_576).toFixed(1)} MiB, which is what the sockets on the way hold`);
       // Longer than `idle`: that nobody reads is no silence of the provider.
-      await sleep(600);
+      await sleep(1_000);
       t.equal(client.isOver, false);
       client.response?.resume();
       const outcome = await client.over(20_000);

@@ -1,10 +1,13 @@
 /** What an agent of an SDK lives through: its sidecar restarts, it is asked to stop in the midst of work, another takes its place, a registry. */
 import { mkdtempSync, rmSync } from 'node:fs';
+import { createServer as createHttp } from 'node:http';
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { inspect } from 'node:util';
 import t, { type Test } from 'tap';
+import { WebSocketServer } from 'ws';
+import { VirtualClock } from '../../base/virtual-clock.ts';
 import { Reach, ReachError } from '../../sdk/typescript/index.ts';
 import { Plane } from '../support/control-plane.ts';
 import { NatsServer } from '../support/nats.ts';
@@ -103,18 +106,19 @@ class Between {
 }
 
 t.test('an agent whose sidecar has fallen silent notices, and an idle one is not taken for gone', async (t) => {
-  const settings = '  channel: {heartbeat: 150ms, offline_after: 450ms}';
+  // Wide enough that a process which a busy machine does not let run for a second is not taken for a silent one.
+  const settings = '  channel: {heartbeat: 400ms, offline_after: 1600ms}';
   const rig = await Rig.start(t, { table: tableOf({ node: 0, python: 0 }), callers: CALLERS, settings });
   const [one, two] = [await Between.start(t, rig.port), await Between.start(t, rig.port)];
   const { lines } = await startNodeAgent(t, one.url, tokenOf('node'), null);
   const python = await pythonOn(t, two.url);
   const reach = clientOf(t, rig);
-  await new Promise((done) => setTimeout(done, 1_000));
-  t.ok((await answers(reach, 'node')) && (await answers(reach, 'python')), 'after a second of idleness');
+  await new Promise((done) => setTimeout(done, 2_400));
+  t.ok((await answers(reach, 'node')) && (await answers(reach, 'python')), 'after more idleness than an agent may be silent');
   t.strictSame([lines.length, /lost/.test(python.words)], [0, false], 'on the first connection');
   one.freeze();
   two.freeze();
-  await waitUntil('both have noticed', () => lines.some((line) => /is lost/.test(line)) && /is lost/.test(python.words));
+  await waitUntil('both have noticed', () => lines.some((line) => /is lost/.test(line)) && /is lost/.test(python.words), 10_000);
   for (const language of ['node', 'python'] as const) await waitUntil(`${language} is back`, () => answers(reach, language), 8_000, 50);
 });
 
@@ -137,11 +141,12 @@ t.test('an agent that is asked to stop finishes what it has begun', async (t) =>
         const rig = await Rig.start(t, { table: tableOf({ [language]: before?.port ?? 0 }), callers: CALLERS, listen });
         const agent = before ?? (await start(rig.url));
         const reach = clientOf(t, rig);
-        const work = reach.call<{ hung: boolean }>(`${language}.work.hang`, { ms: 500 });
-        const stream = reach.stream(`${language}.work.count`, { n: 5, pause_ms: 80 });
+        const work = reach.call<{ hung: boolean }>(`${language}.work.hang`, { ms: 1_500 });
+        const stream = reach.stream(`${language}.work.count`, { n: 5, pause_ms: 250 });
         await stream.head();
         await waitUntil('it is under way', () => rig.quiet.inFlight() >= 2);
-        await new Promise((done) => setTimeout(done, 30));
+        // Under way at the sidecar; the agent has it a moment later.
+        await new Promise((done) => setTimeout(done, 300));
         const stopped = agent.stop();
         t.match(await work, { ok: true, data: { hung: true } });
         let text = '';
@@ -169,6 +174,43 @@ t.test('an agent that is looking for its sidecar can be stopped', async (t) => {
   const began = performance.now();
   await Promise.all([node.reach.close(), python.stop()]);
   t.ok(performance.now() - began < 2_500, 'at once, and not by force');
+});
+
+t.test('a sidecar that takes the connection and says nothing is not waited for', async (t) => {
+  const http = createHttp((request, response) => {
+    request.resume();
+    response.writeHead(201, { 'content-type': 'application/json' });
+    response.end(JSON.stringify({ url: `ws://${request.headers.host}/v1/channel`, ticket: 'one' }));
+  });
+  const silent = new WebSocketServer({ server: http });
+  let connections = 0;
+  silent.on('connection', () => connections++);
+  await new Promise<void>((done) => http.listen(0, '127.0.0.1', done));
+  t.teardown(() => {
+    for (const client of silent.clients) client.terminate();
+    silent.close();
+    http.closeAllConnections();
+    http.close();
+  });
+  const clock = new VirtualClock();
+  const lines: string[] = [];
+  const url = `http://127.0.0.1:${(http.address() as AddressInfo).port}`;
+  const agent = new Reach({ url, token: 'any', clock, log: (line) => lines.push(line) });
+  agent.serve('node.work.echo@1.0.0', () => 1);
+  const starting = agent.start().catch((error: unknown) => error);
+  await waitUntil('it has dialled in', () => connections === 1);
+  await waitUntil('it has lost patience', async () => {
+    await clock.advanceTo(clock.now() + 1_000);
+    return lines.length > 0;
+  });
+  t.match(lines, [/trying again/]);
+  await waitUntil('it tries again', async () => {
+    await clock.advanceTo(clock.now() + 100);
+    return connections > 1 && silent.clients.size > 0;
+  });
+  await agent.close();
+  t.match(await starting, { message: /closed before it was open/ });
+  await waitUntil('and leaves no connection behind', () => silent.clients.size === 0);
 });
 
 t.test('an agent whose place is taken by another process does not fight for it', async (t) => {

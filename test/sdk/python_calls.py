@@ -3,6 +3,7 @@ the url of a server that is no sidecar. The agent behind the sidecar is `node.wo
 
 import asyncio
 import json
+import logging
 import math
 import os
 import sys
@@ -314,6 +315,50 @@ async def serving_is_judged_at_once(reach):
         await asyncio.to_thread(Reach(url, token).run)
     except RuntimeError as error:
         assert "nothing to serve" in str(error), error
+
+
+@check
+async def a_sidecar_that_says_nothing_is_not_waited_for(reach):
+    from aiohttp import web
+    from agent_reach._serve import link
+
+    connections = []
+
+    async def ticket(request):
+        return web.json_response({"url": f"ws://{request.host}/v1/channel", "ticket": "one"}, status=201)
+
+    async def silent(request):
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        connections.append(socket)
+        async for _ in socket:
+            pass
+        return socket
+
+    app = web.Application()
+    app.add_routes([web.post("/v1/channel", ticket), web.get("/v1/channel", silent)])
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    usual, link._HANDSHAKE = link._HANDSHAKE, 0.2
+    log = logging.getLogger("agent_reach")
+    log.setLevel(logging.ERROR)
+    agent = Reach(f"http://127.0.0.1:{runner.addresses[0][1]}", "any")
+    agent.serve("python.work.other@1.0.0")(lambda payload: payload)
+    starting = asyncio.ensure_future(agent.start())
+    try:
+        for _ in range(200):
+            if len(connections) > 1:
+                break
+            await asyncio.sleep(0.05)
+        assert len(connections) > 1, "it waits for the first for ever"
+    finally:
+        link._HANDSHAKE = usual
+        log.setLevel(logging.NOTSET)
+        starting.cancel()
+        await asyncio.wait([starting])
+        await agent.close()
+        await runner.cleanup()
 
 
 async def main():

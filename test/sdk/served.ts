@@ -83,7 +83,7 @@ export async function servesAsItShould(t: Test, rig: Rig, language: Language): P
 
   await t.test('a streamed answer comes piece by piece and ends as an end', async (t) => {
     const began = performance.now();
-    const stream = reach.stream(work('count'), { n: 4, pause_ms: 60 });
+    const stream = reach.stream(work('count'), { n: 4, pause_ms: 250 });
     const pieces: string[] = [];
     let firstAt = 0;
     for await (const piece of stream) {

@@ -91,6 +91,9 @@ export class Channel {
 
   async #once(): Promise<Link> {
     const link = new Link(this.#http.settings, this.#handlers, await this.#address());
+    // Closed before it is dialled in: nobody waits for the sidecar's word any more.
+    const giveUp = (): void => link.terminate();
+    this.#leaving.signal.addEventListener('abort', giveUp, { once: true });
     try {
       await link.hello();
       this.#registration.agent ||= link.agent;
@@ -98,6 +101,8 @@ export class Channel {
     } catch (error) {
       link.terminate();
       throw error;
+    } finally {
+      this.#leaving.signal.removeEventListener('abort', giveUp);
     }
     this.#link = link;
     if (!this.#registration.isKnown) this.#warnOfUncalled(link);

@@ -84,7 +84,11 @@ export class Link implements Wire {
     } catch (error) {
       throw new ReachError(ownFailure(Code.connect_timeout, `no channel to the sidecar: ${(error as Error).message}`, false, 0));
     }
-    const told = await this.request(ChannelMethod.hello, { wire: CHANNEL_WIRE, metadata: { sdk: 'typescript' } });
+    // What has taken the connection and says nothing is no sidecar, or one that stands still.
+    const patience = this.#settings.clock.after(HANDSHAKE_MS, () => this.#socket.terminate());
+    const told = await this.request(ChannelMethod.hello, { wire: CHANNEL_WIRE, metadata: { sdk: 'typescript' } }).finally(() =>
+      patience.cancel(),
+    );
     this.agent = typeof told['agent'] === 'string' ? told['agent'] : '';
     this.offers = Array.isArray(told['offers']) ? told['offers'] : null;
     this.#windowBytes = numberIn(told, 'window_bytes', WINDOW_BYTES);

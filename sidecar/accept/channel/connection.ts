@@ -112,10 +112,9 @@ export class ChannelConnection implements ChannelLink, AskedOn, CalledOn, ReadOn
       return Promise.resolve(
         failed(Code.provider_busy, 'not_started', `${this.out.count} calls are under way on the channel of ${this.agentId}, its limit`),
       );
-    const waiting = this.outbox.bytes;
-    if (waiting > this.#channels.sendBufferBytes)
+    if (this.outbox.isFilledTo(this.#channels.sendBufferBytes + 1))
       return Promise.resolve(
-        failed(Code.provider_busy, 'not_started', `${this.agentId} does not read its channel: ${waiting} bytes wait for it`),
+        failed(Code.provider_busy, 'not_started', `${this.agentId} does not read its channel: ${this.outbox.bytes} bytes wait for it`),
       );
     const id = this.out.nextId();
     const head = requestHead(exchange, ask, id, mode === 'stream');
@@ -152,7 +151,7 @@ export class ChannelConnection implements ChannelLink, AskedOn, CalledOn, ReadOn
   }
 
   isFull(waiting: { resume(): void }): boolean {
-    if (this.outbox.bytes < this.#channels.sendBufferBytes) return false;
+    if (!this.outbox.isFilledTo(this.#channels.sendBufferBytes)) return false;
     (this.#waiting ??= new Set()).add(waiting);
     return true;
   }
@@ -184,6 +183,8 @@ export class ChannelConnection implements ChannelLink, AskedOn, CalledOn, ReadOn
     this.heard = true;
     if (this.isOver) return;
     this.#reader.push(chunk, this);
+    if (this.outbox.queuedBytes <= this.#channels.hardBytes) return;
+    this.outbox.flush();
     if (this.outbox.queuedBytes > this.#channels.hardBytes) this.#pause();
   }
 
@@ -269,12 +270,15 @@ export class ChannelConnection implements ChannelLink, AskedOn, CalledOn, ReadOn
 
   /** Behind what has left already; what waits is not waited for. Inside a frame no word can be said. */
   #sayLast(code: number, words: string): void {
-    if (!this.outbox.isInside && this.#socket.writable) this.#socket.write(closeFrame(code, words));
+    if (!this.#socket.writable) return;
+    this.outbox.flush();
+    if (!this.outbox.isInside) this.#socket.write(closeFrame(code, words));
   }
 
   /** It has ended its side without a closing word, and does not get one. */
   hungUp(): void {
     if (this.isOver) return;
+    this.outbox.flush();
     this.closed(ABNORMAL, '');
     this.#cutLater();
   }
@@ -302,7 +306,9 @@ export class ChannelConnection implements ChannelLink, AskedOn, CalledOn, ReadOn
   }
 
   #leaveIfIdle(): void {
-    if (this.isOver || this.inFlight > 0 || this.outbox.queuedBytes > 0) return;
+    if (this.isOver || this.inFlight > 0) return;
+    this.outbox.flush();
+    if (this.outbox.queuedBytes > 0) return;
     this.#sayLast(GOING_AWAY, STOPPING);
     this.#finish(GOING_AWAY, '', `the channel of ${this.agentId} was closed: ${STOPPING}`);
     this.#cutLater();

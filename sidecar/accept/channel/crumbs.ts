@@ -17,6 +17,11 @@ export class Crumbs {
   /** Of what has not been taken. */
   bytes = 0;
 
+  /** Places in the list, taken or not: for tests. */
+  get places(): number {
+    return this.#pieces.length;
+  }
+
   /** How many pieces are kept: for tests and limits. */
   get count(): number {
     return this.#pieces.length - this.#first;
@@ -36,6 +41,11 @@ export class Crumbs {
     const piece = this.#pieces[this.#first] as Buffer;
     this.#pieces[this.#first++] = null;
     this.bytes -= piece.length;
+    // A reader that is always a little behind never empties it: the places of what has been taken are given back.
+    if (this.#first >= JOIN && this.#first * 2 >= this.#pieces.length) {
+      this.#pieces.splice(0, this.#first);
+      this.#first = 0;
+    }
     return piece;
   }
 

@@ -1,19 +1,23 @@
 /**
- * What waits to leave on one connection. While the peer reads, a frame is written at once and nothing is kept here. When it
- * does not, frames wait here rather than in the socket, for three reasons: signs of life overtake what waits; whoever
- * produces can ask how much there is and pause; and progress shows even inside one large message, which leaves in slices.
+ * What waits to leave on one connection. While the peer reads, frames leave at the end of the turn in which they came, those
+ * of all connections together. When it does not, they wait here rather than in the socket, for three reasons: signs of life
+ * overtake what waits; whoever produces can ask how much there is and pause; and progress shows even inside one large
+ * message, which leaves in slices.
  */
 import type { Duplex } from 'node:stream';
 import type { Clock } from '../../../base/clock.ts';
+import { atEndOfTurn, type PutOff } from '../../../base/turn.ts';
 
 /** One write to the socket. Small enough that a slow reader shows progress within the stall limit, large enough to be cheap. */
 const SLICE_BYTES = 65_536;
 
-export class Outbox {
+export class Outbox implements PutOff {
   readonly #socket: Duplex;
   readonly #clock: Clock;
   #queue: Buffer[] | null = null;
   #queuedBytes = 0;
+  /** The end of the turn will come by here. */
+  #isPutOff = false;
   /** The first in the queue is the rest of a frame whose beginning has left: nothing may come before it. */
   #isInside = false;
   /** The pong that waits in the queue. */
@@ -41,9 +45,27 @@ export class Outbox {
     return this.#isInside && this.#queue !== null;
   }
 
+  /** Whether so many bytes wait although the socket was given all that it takes. */
+  isFilledTo(bytes: number): boolean {
+    if (this.bytes < bytes) return false;
+    this.flush();
+    return this.bytes >= bytes;
+  }
+
   send(frame: Buffer): void {
-    if (this.#queue === null && !this.#socket.writableNeedDrain) this.#write(frame);
-    else this.#hold(frame);
+    (this.#queue ??= []).push(frame);
+    this.#queuedBytes += frame.length;
+    // Large ones gain nothing by company, and what many make in one turn must not pile up.
+    if (this.#queuedBytes >= SLICE_BYTES) this.flush();
+    else if (!this.#isPutOff) {
+      this.#isPutOff = true;
+      atEndOfTurn(this);
+    }
+  }
+
+  turnEnds(): void {
+    this.#isPutOff = false;
+    this.flush();
   }
 
   /** Goes before everything that has not begun to leave. */
@@ -70,8 +92,15 @@ export class Outbox {
   /** The socket has room again. */
   drained(): void {
     this.blockedAt = 0;
+    this.flush();
+  }
+
+  /** Gives the socket all that it takes. */
+  flush(): void {
     const queue = this.#queue;
-    if (queue === null) return;
+    if (queue === null || this.#socket.writableNeedDrain) return;
+    const isOne = queue.length === 1;
+    if (!isOne) this.#socket.cork();
     while (queue.length > 0 && !this.#socket.writableNeedDrain) {
       const frame = queue.shift() as Buffer;
       this.#queuedBytes -= frame.length;
@@ -79,6 +108,7 @@ export class Outbox {
       if (frame === this.#pong) this.#pong = null;
       this.#write(frame);
     }
+    if (!isOne) this.#socket.uncork();
     if (queue.length === 0) this.#queue = null;
   }
 
@@ -88,11 +118,6 @@ export class Outbox {
     this.#queuedBytes = 0;
     this.#pong = null;
     this.blockedAt = 0;
-  }
-
-  #hold(frame: Buffer): void {
-    (this.#queue ??= []).push(frame);
-    this.#queuedBytes += frame.length;
   }
 
   #write(frame: Buffer): void {

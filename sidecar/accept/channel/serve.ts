@@ -150,9 +150,8 @@ function whyNot(all: AllChannels, connection: ChannelConnection): { code: Code; 
   if (!front.ready) return { code: Code.none_healthy, words: 'starting: no route table is loaded yet' };
   if (connection.in.count >= all.maxInFlight)
     return { code: Code.caller_busy, words: `${connection.in.count} calls of this channel are under way, its limit (channel.in_flight)` };
-  const { bytes } = connection.outbox;
-  if (bytes > all.sendBufferBytes)
-    return { code: Code.caller_busy, words: `read your answers first: ${bytes} bytes wait for you on this channel` };
+  if (connection.outbox.isFilledTo(all.sendBufferBytes + 1))
+    return { code: Code.caller_busy, words: `read your answers first: ${connection.outbox.bytes} bytes wait for you on this channel` };
   return null;
 }
 

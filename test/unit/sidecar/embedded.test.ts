@@ -417,6 +417,58 @@ t.test('stopping lets calls under way end, with what they still need, and gives 
   await stopped;
 });
 
+t.test('functions of one agent that are served at the same time are all called', async (t) => {
+  const reach = await start(t);
+  const names = ['a', 'b', 'c'];
+  const serve = (name: string): ReturnType<Reach['serve']> =>
+    reach.serve(`crm.order.${name}@1.0.0`, () => name, { agent: 'shop.order.1', ...PUBLIC });
+  const served = await Promise.all(names.map(serve));
+  for (const name of names) t.equal((await reach.invoke(`crm.order.${name}`)).data, name);
+  await Promise.all(served.slice(1).map((one) => one.stop()));
+  t.equal((await reach.invoke('crm.order.a')).data, 'a', 'two that end at once leave the third');
+  t.equal((await reach.invoke('crm.order.b')).code, Code.no_provider);
+  // One that is refused takes nothing with it.
+  const bad = reach.serve('crm.order.bad@1.0.0', () => 1, { agent: 'shop.order.1', contract: {} });
+  const [refused] = await Promise.allSettled([bad, serve('b')]);
+  t.equal(refused.status, 'rejected');
+  t.equal((await reach.invoke('crm.order.b')).data, 'b');
+});
+
+t.test('a generator whose pieces are collected ends when nobody waits for them any more', async (t) => {
+  const reach = await start(t);
+  let hasEnded = false;
+  async function* endless(): AsyncGenerator<number> {
+    try {
+      for (let i = 0; ; i++) {
+        await new Promise((done) => setTimeout(done, 2));
+        yield i;
+      }
+    } finally {
+      hasEnded = true;
+    }
+  }
+  await reach.serve('crm.order.query@1.0.0', endless, { agent: 'shop.order.1', ...PUBLIC });
+  t.equal((await reach.invoke('crm.order.query', null, { deadlineMs: 100, retry: 'none' })).code, Code.deadline_exceeded);
+  await waitUntil('its finally has run', () => hasEnded);
+});
+
+t.test('a stream that is given up before its head stops the function', async (t) => {
+  const reach = await start(t);
+  let isAsked = false;
+  let isAborted = false;
+  const hanging: Handler = ({ signal }) => {
+    isAsked = true;
+    return new Promise(() => signal.addEventListener('abort', () => (isAborted = true)));
+  };
+  await reach.serve('crm.order.query@1.0.0', hanging, { agent: 'shop.order.1', ...PUBLIC });
+  const stream = reach.stream('crm.order.query', null, { deadlineMs: 60_000 });
+  const head = stream.head().catch((error: unknown) => error);
+  await waitUntil('it is asked', () => isAsked);
+  await stream.cancel();
+  t.match(await head, { code: Code.cancelled });
+  t.ok(isAborted);
+});
+
 t.test('a program imports the package by its name', async (t) => {
   if (!existsSync(join(REPO, 'dist', 'sidecar', 'library.js'))) {
     t.comment('there is no build to import');

@@ -1098,7 +1098,22 @@ t.test('C117: addresses of endpoints', async (t) => {
     t.equal(await judged('grpc://api.example.com:443', null, 'grpc'), null);
     t.match(await judged('grpc://127.0.0.1:443', null, 'grpc'), /loopback/);
     t.match(await judged('nats://0x7f.1:4222', null, 'nats'), /127\.0\.0\.1 is a loopback/);
-    t.equal(await judged('orders.new', null, 'nats'), null, 'a subject is no address');
+    for (const [type, good] of [
+      ['nats', 'a.example.com:4222, nats://b.example.com'],
+      ['grpc', 'orders.example.com:50051'],
+      ['grpc', 'dns:///orders.example.com:50051'],
+    ] as const)
+      t.equal(await judged(good, null, type), null, good);
+    for (const [type, bad] of [
+      ['nats', '10.0.0.1:4222'],
+      ['nats', 'nats://a.example.com, 10.0.0.1'],
+      ['nats', 'tls://10.0.0.1'],
+      ['grpc', '10.0.0.1:50051'],
+      ['grpc', 'dns:///10.0.0.1:50051'],
+    ] as const)
+      t.match(await judged(bad, null, type), /10\.0\.0\.1 is a private address/, bad);
+    t.match(await judged('dns://10.0.0.1/orders.example.com:50051', null, 'grpc'), /begins with dns:/);
+    t.match(await judged('nats://10.9.0.1:80', null, 'nats'), /is a port of Agent-Reach itself/);
     t.equal(await judged('', null, 'mock'), null);
   });
 });

@@ -1,7 +1,10 @@
 import { execFile } from 'node:child_process';
-import { connect as connectHttp2, constants, type ClientHttp2Session, type ClientHttp2Stream } from 'node:http2';
+import { connect as connectHttp2, constants, type ClientHttp2Session, type ClientHttp2Stream, type ServerHttp2Stream } from 'node:http2';
 import { type AddressInfo, connect as connectTcp, createServer as listenTcp, type Socket } from 'node:net';
+import { PassThrough } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { gzipSync, inflateSync } from 'node:zlib';
 import { fromBinary, toBinary } from '@bufbuild/protobuf';
 import { ValueSchema } from '@bufbuild/protobuf/wkt';
@@ -11,7 +14,10 @@ import t, { type Test } from 'tap';
 import { VirtualClock } from '../../../../base/virtual-clock.ts';
 import { Code, CODES } from '../../../../proto/wire/codes.ts';
 import { REACH_DESCRIPTORS } from '../../../../proto/wire/reach-descriptors.ts';
+import type { Front } from '../../../../sidecar/accept/front.ts';
 import { type GrpcPort, grpcPort } from '../../../../sidecar/accept/grpc.ts';
+import { Backlog } from '../../../../sidecar/accept/grpc-backlog.ts';
+import { Exchange } from '../../../../sidecar/accept/grpc-exchange.ts';
 import { readInvokeRequest, readMetadata, timeoutMs } from '../../../../sidecar/accept/grpc-request.ts';
 import { percentEncoded, statusOfHttp } from '../../../../sidecar/accept/grpc-status.ts';
 import { hasExactNumbers, jsonOfValue, valueOfJson } from '../../../../sidecar/accept/grpc-value.ts';
@@ -1267,3 +1273,40 @@ function exec(program: string, args: readonly string[]): Promise<Ran> {
     );
   });
 }
+
+t.test('a message that comes byte by byte costs about as many bytes as it has, and is whole in the end', async (t) => {
+  setFlagsFromString('--expose-gc');
+  const collect = runInNewContext('gc') as () => void;
+  const inUse = (): number => {
+    collect();
+    const { heapUsed, arrayBuffers } = process.memoryUsage();
+    return heapUsed + arrayBuffers;
+  };
+  const BYTES = 65_000;
+  const whole: Buffer[] = [];
+  const { engine, observation } = new ScriptedFront({ script: ok });
+  const stream = new PassThrough() as unknown as ServerHttp2Stream;
+  const taker = { message: (_exchange: Exchange, message: Buffer) => void whole.push(message), allSaid: () => {} };
+  const front = { engine, observation } as unknown as Front;
+  const exchange = new Exchange(front, stream, [], taker, { slow: true, backlog: new Backlog(1_048_576) });
+  const prefix = Buffer.from([0, 0, 0, 0, 0]);
+  prefix.writeUInt32BE(BYTES, 1);
+  const before = inUse();
+  exchange.take(prefix);
+  // As they come in reads of 64 KiB, each byte in a DATA frame of its own.
+  for (let sent = 0; sent < BYTES - 1; ) {
+    const read = Buffer.alloc(65_536, 7);
+    for (let at = 9; at < read.length && sent < BYTES - 1; at += 10, sent++) exchange.take(read.subarray(at, at + 1));
+  }
+  const held = inUse() - before;
+  t.ok(held < 2 * 1_048_576, `${held} bytes are held for ${BYTES - 1}`);
+  t.equal(whole.length, 0);
+  exchange.take(Buffer.from([7, 0, 0, 0, 0, 1, 9, 0, 0]));
+  t.strictSame(
+    whole.map((message) => message.length),
+    [BYTES, 1],
+    'and so is the next one, which came with its end',
+  );
+  t.ok(whole[0]?.every((byte) => byte === 7));
+  exchange.closed();
+});

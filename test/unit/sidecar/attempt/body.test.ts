@@ -39,12 +39,12 @@ class Sink implements BodySink {
   }
 }
 
-function flowing(marker: EndMarker | null = null) {
+function flowing(marker: EndMarker | null = null, idleMs = 30_000) {
   const clock = new VirtualClock();
   const source = new Source();
   const sink = new Sink();
   const ended: [Code, string, number | null][] = [];
-  const times = { startedAt: clock.now(), firstChunkMs: 5_000, idleMs: 30_000, totalAt: clock.now() + 120_000 };
+  const times = { startedAt: clock.now(), firstChunkMs: 5_000, idleMs, totalAt: clock.now() + 120_000 };
   const body = new MeteredBody(source, clock, times, marker, { came: () => {}, ended: (...how) => void ended.push(how) });
   body.pipe(sink);
   const push = (text: string): boolean => source.sink?.chunk(Buffer.from(text)) ?? false;
@@ -60,6 +60,28 @@ t.test('a stream whose first piece does not come in time is cut off as too slow'
   t.same(sink.endings, [Code.response_timeout]);
   t.same(ended, [[Code.response_timeout, 'no chunk of the body within 5000 ms', null]]);
   t.equal(clock.nextAt(), null, 'no timer is left');
+});
+
+t.test('silence is noticed when its own time is over, also where a first piece would have had more', async (t) => {
+  const { clock, source, sink, push } = flowing(null, 1_000);
+  await clock.advance(10);
+  push('a');
+  await clock.advance(999);
+  t.equal(source.cancelled, null);
+  await clock.advance(1);
+  t.match(source.cancelled, [Code.stream_interrupted, /nothing came for 1000 ms/]);
+  t.same(sink.endings, [Code.stream_interrupted]);
+  t.equal(clock.nextAt(), null, 'no timer is left');
+});
+
+t.test('a piece that comes after the end is nobody’s', async (t) => {
+  const { sink, ended, body, push } = flowing();
+  push('a');
+  body.cancel(Code.cancelled, 'enough');
+  push('b');
+  t.equal(sink.text, 'a');
+  t.same(sink.endings, [Code.cancelled]);
+  t.equal(ended.length, 1);
 });
 
 t.test('silence between two pieces is cut off as an interruption, and told from a slow start', async (t) => {

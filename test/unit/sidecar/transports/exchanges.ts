@@ -45,6 +45,7 @@ export interface ExchangeParts {
   readonly incoming?: HeaderView;
   readonly own?: readonly string[];
   readonly maxResponseBytes?: number;
+  readonly timeoutMs?: number;
   readonly json?: unknown;
 }
 
@@ -56,7 +57,7 @@ export function exchangeOf(candidate: Candidate, parts: ExchangeParts = {}): Exc
     parts.contentType ?? 'application/json',
     parts.incoming ?? {},
     parts.own ?? [],
-    5000,
+    parts.timeoutMs ?? 5000,
     parts.maxResponseBytes ?? 1_048_576,
     parts.json,
   );

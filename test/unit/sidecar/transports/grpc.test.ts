@@ -375,7 +375,15 @@ t.test('addresses are read in every usual form, and what is none is refused in w
     isTls: false,
     nameServer: '10.0.0.2:53',
   });
-  for (const bad of ['', 'grpc://host', 'ftp://host:1', 'grpc://user:pw@host:1', 'grpc://host:1/path', 'host:99999'])
+  for (const bad of [
+    '',
+    'grpc://host',
+    'ftp://host:1',
+    'grpc://user:pw@host:1',
+    'grpc://host:1/path',
+    'host:99999',
+    'dns://ns.internal:53/orders:1',
+  ])
     t.type(readAddress(bad, null), 'string', bad);
 });
 
@@ -475,6 +483,49 @@ t.test('types come by reflection, in its older version too, and again after a re
   await waitUntil('the connection is gone', () => [...transport.channels.values()][0]?.openConnections === 0);
   t.match(await transport.invoke(exchangeOf(reflected)), { code: 0 }, 'the old types serve till the new ones are read');
   t.match(await transport.invoke(exchangeOf(reflected, { body: '{"colour":"red"}' })), { code: 0 }, 'the new release is known');
+});
+
+t.test('a reflection service that never ends is given up at a limit, before it has filled the memory', async (t) => {
+  let sent = 0;
+  const flood = frameOf(ReflectionResponse.write({ validHost: 'x'.repeat(1_000_000) }));
+  const { stub, transport } = await withStub(t, (stream) => {
+    stream.respond(GRPC_HEAD);
+    const more = (): void => {
+      while (!stream.destroyed && sent < 200_000_000) {
+        sent += flood.length;
+        if (!stream.write(flood)) return void stream.once('drain', more);
+      }
+    };
+    more();
+  });
+  const endpoint = { type: 'grpc', address: stub.address, options: { service: 'shop.v1.Orders' } };
+  const reply = await transport.invoke(exchangeOf(candidateOf({ endpoint })));
+  t.same([reply.code, reply.started], [Code.response_too_large, 'not_started']);
+  t.match(reply.detail, /its reflection service tells more than 16777216 bytes/);
+  t.ok(sent < 40_000_000, `${sent} bytes were sent`);
+});
+
+t.test('a credential that has been put right is the one that types are asked for with', async (t) => {
+  const { fileDescriptorProtos } = Object.values(loadSync(PROTO))[0] as unknown as { fileDescriptorProtos: Buffer[] };
+  const types = { case: 'fileDescriptorResponse', value: { fileDescriptorProto: fileDescriptorProtos } } as const;
+  const { stub, transport } = await withStub(
+    t,
+    (stream, { path, headers }) => {
+      if (headers['authorization'] !== 'right') answer(stream, [], { 'grpc-status': '16' });
+      else
+        answer(stream, [path.startsWith('/grpc.reflection.') ? frameOf(ReflectionResponse.write({ messageResponse: types })) : told('x')]);
+    },
+    { secrets: { OLD: 'wrong', NEW: 'right' } },
+  );
+  const ask = (env: string) => {
+    const credential = { header: 'authorization', prefix: '', secret: { env } };
+    const options = { service: 'shop.v1.Orders' };
+    const { address } = stub;
+    return transport.invoke(exchangeOf(candidateOf({ endpoint: { type: 'grpc', address, options, credential } })));
+  };
+  t.match((await ask('OLD')).detail, /does not tell its types: .*UNAUTHENTICATED/);
+  const reply = await ask('NEW');
+  t.equal(reply.code, Code.ok, reply.detail);
 });
 
 t.test('a reader who takes one message at a time gets every one, and the end after the last', async (t) => {

@@ -1,6 +1,8 @@
 import t from 'tap';
 import { Code } from '../../../../proto/wire/codes.ts';
 import { Frame, frameHead, type FrameType } from '../../../../proto/wire/frames.ts';
+import type { BodySink } from '../../../../sidecar/call/reply.ts';
+import { FramedBody } from '../../../../sidecar/transports/framed-body.ts';
 import { endpointTypes, registerTransports, Transports } from '../../../../sidecar/transports/index.ts';
 import { MeshTransport } from '../../../../sidecar/transports/mesh.ts';
 import { buildConnector, Client } from '../../../../sidecar/transports/undici.ts';
@@ -161,6 +163,29 @@ t.test('in frames, only the end frame is an end: every other ending is a cut wit
     await mesh.close();
     await stub.close();
   }
+});
+
+t.test('of frames that come at once, none is passed on behind the one at which the reader gave up', (t) => {
+  let connection: BodySink | null = null;
+  const seen: string[] = [];
+  const body = new FramedBody({
+    pipe: (sink) => (connection = sink),
+    resume: () => {},
+    cancel: (code, detail) => connection?.cut(code, detail),
+  });
+  body.pipe({
+    chunk: (data) => {
+      seen.push(data.toString());
+      body.cancel(Code.cancelled, 'enough');
+      return true;
+    },
+    end: () => seen.push('end'),
+    cut: (code) => seen.push(`cut ${code}`),
+  });
+  const frame = (text: string): Buffer => Buffer.concat([frameHead(Frame.data, text.length), Buffer.from(text)]);
+  (connection as BodySink | null)?.chunk(Buffer.concat(['a', 'b', 'c'].map(frame)));
+  t.same(seen, ['a', 'cut 5003']);
+  t.end();
 });
 
 t.test('a stream from what is no sidecar is let go', async (t) => {

@@ -248,6 +248,35 @@ t.test('a service that moves while its subject is known costs no call: it is ask
   }
 });
 
+t.test('who has hardly any time left does not end the search for the service for those who have more', async (t) => {
+  const scene = await Scene.start(t);
+  scene.agent.subscribe('$SRV.INFO.Slow', {
+    callback: (_error, message) => {
+      const info = { name: 'Slow', id: '1', version: '1.0.0', endpoints: [{ name: 'query', subject: 'slow.query' }] };
+      setTimeout(() => message.respond(JSON.stringify(info)), 100);
+    },
+  });
+  scene.answer('slow.query', (message) => message.respond('found'));
+  await scene.agent.flush();
+  const ask = scene.asking({ service: 'Slow' });
+  const hasty = ask({ timeoutMs: 1 });
+  const [first, second] = [scene.transport.invoke(hasty), scene.transport.invoke(ask())];
+  hasty.abort?.();
+  t.equal((await first).started, 'not_started');
+  const reply = await second;
+  t.equal(textOf(reply), 'found', reply.detail);
+});
+
+t.test('any word is the name of a header, also one that every object has', async (t) => {
+  const scene = await Scene.start(t);
+  const seen = scene.answer('crm.order.query', (message) => message.respond('x'));
+  await scene.transport.invoke(scene.asking()({ incoming: { constructor: 'mine', 'x-note': 'yes' } }));
+  t.same(
+    seen.map(({ headers }) => [headers?.get('constructor'), headers?.get('x-note')]),
+    [['mine', 'yes']],
+  );
+});
+
 t.test('what is published is handed over and answered 202, whether anybody listens or not', async (t) => {
   const scene = await Scene.start(t);
   const seen = scene.answer('events.crm.order.query', () => {});
@@ -344,6 +373,23 @@ t.test('where connections may not lead, none is opened: judged by number, and by
   );
   t.match(hosted.detail, /nobody answers/, 'what this sidecar hosts may stand on its own machine');
   t.equal((await server.connections()).length, 1);
+});
+
+t.test('where a name leads is judged anew whenever the connection is made again', async (t) => {
+  const server = await NatsServer.start(t);
+  const { port } = new URL(server.url);
+  const policy = { allow: NOTHING_ALLOWED, loopback: true, private: false };
+  let leadsTo = '127.0.0.1';
+  const destinations = new Destinations(policy, (_name, _options, done) => done(null, [{ address: leadsTo, family: 4 }]));
+  const transport = new NatsTransport(contextOf({ destinations }));
+  t.teardown(() => transport.close());
+  const candidate = candidateOf({ endpoint: { type: 'nats', address: `nats://localhost:${port}` } });
+  t.match((await transport.invoke(exchangeOf(candidate))).detail, /nobody answers/, 'it is connected');
+  leadsTo = '169.254.169.254';
+  await server.kill();
+  await server.restart();
+  await waitUntil('it is refused', async () => /169\.254/.test((await transport.invoke(exchangeOf(candidate))).detail), 20_000);
+  t.equal((await server.connections()).length, 0);
 });
 
 t.test('a credential is read by reference; one address with two credentials is two connections', async (t) => {

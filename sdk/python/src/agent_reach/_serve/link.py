@@ -58,7 +58,13 @@ class Link:
         except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
             raise ReachError(own_failure(Code.CONNECT_TIMEOUT, f"no channel to the sidecar: {error or type(error).__name__}", False)) from error
         self._reading = asyncio.create_task(self._read(self._socket))
-        told = await self.request("reach.hello", {"wire": _WIRE, "metadata": {"sdk": "python"}})
+        hello = self.request("reach.hello", {"wire": _WIRE, "metadata": {"sdk": "python"}})
+        try:
+            told = await asyncio.wait_for(hello, _HANDSHAKE)
+        except asyncio.TimeoutError:
+            # What has taken the connection and says nothing is no sidecar, or one that stands still.
+            words = f"no channel to the sidecar: it has not answered the hello within {_HANDSHAKE:g} s"
+            raise ReachError(own_failure(Code.CONNECT_TIMEOUT, words, False)) from None
         self.agent = str(told.get("agent", ""))
         self.offers = told.get("offers")
         self._window_bytes = told.get("window_bytes") or _WINDOW_BYTES

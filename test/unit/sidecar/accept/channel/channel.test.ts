@@ -1,6 +1,7 @@
 /** sidecar/accept/channel over real sockets: dialling in, calls both ways, streams, windows, limits, and the end */
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import t from 'tap';
+import { endOfTurn } from '../../../../../base/turn.ts';
 import { VirtualClock } from '../../../../../base/virtual-clock.ts';
 import { WINDOW_BYTES } from '../../../../../proto/wire/channel.ts';
 import { Frame } from '../../../../../proto/wire/frames.ts';
@@ -665,6 +666,8 @@ t.test('signs of life overtake what waits, but never inside a frame', async (t) 
   const socket = {
     writableLength: 0,
     writableNeedDrain: false,
+    cork: () => {},
+    uncork: () => {},
     write: (bytes: Buffer) => (written.push(`${bytes.length}`), !(socket.writableNeedDrain = true)),
   };
   const outbox = new Outbox(socket as unknown as ConstructorParameters<typeof Outbox>[0], new VirtualClock());
@@ -681,6 +684,43 @@ t.test('signs of life overtake what waits, but never inside a frame', async (t) 
   t.same(written, ['65536', '65536', '65536', '3392', '2', '10'], 'the ping stands before what had not begun');
   t.equal(outbox.bytes, 0);
 });
+
+t.test(
+  'what is sent within a turn leaves at its end, in one write, in its order; who asks how much waits hears of no more than the socket leaves',
+  async (t) => {
+    const written: string[] = [];
+    const socket = {
+      writableLength: 0,
+      writableNeedDrain: false,
+      cork: () => written.push('['),
+      uncork: () => written.push(']'),
+      write: (bytes: Buffer) => (written.push(`${bytes.length}`), true),
+    };
+    const outbox = new Outbox(socket as unknown as ConstructorParameters<typeof Outbox>[0], new VirtualClock());
+    outbox.send(Buffer.alloc(10));
+    outbox.send(Buffer.alloc(20));
+    t.same(written, []);
+    t.equal(outbox.bytes, 30);
+    await endOfTurn();
+    t.same(written, ['[', '10', '20', ']']);
+    t.equal(outbox.bytes, 0);
+    outbox.send(Buffer.alloc(30));
+    t.equal(outbox.isFilledTo(30), false, 'the socket takes it');
+    t.same(written.splice(0), ['[', '10', '20', ']', '30']);
+    outbox.send(Buffer.alloc(65_536));
+    t.same(written.splice(0), ['65536'], 'a large one does not wait');
+    outbox.send(Buffer.alloc(40));
+    outbox.clear();
+    await endOfTurn();
+    t.same(written, [], 'the connection has gone meanwhile');
+    socket.writableNeedDrain = true;
+    outbox.send(Buffer.alloc(50));
+    await endOfTurn();
+    t.same(written, [], 'the peer does not read');
+    t.equal(outbox.isFilledTo(50), true);
+    t.equal(outbox.isFilledTo(51), false);
+  },
+);
 
 t.test(
   'with a registry: a registration brings a ticket, dialling in announces the agent everywhere, and a closed channel takes it away at once',

@@ -306,6 +306,12 @@ t.test('bytes in crumbs are kept whole and in order, and cost about what they ho
   t.equal(crumbs.bytes, 100_000);
   t.ok(crumbs.count < 2_000, `${crumbs.count} pieces of 100000`);
   t.not(crumbs.take()?.buffer, chunk.buffer, 'and none keeps the chunk alive in which it came');
+  const behind = new Crumbs();
+  for (let i = 0; i < 100_000; i++) {
+    behind.add(Buffer.alloc(1_024 + (i & 1)));
+    if (i >= 3 && behind.take()?.length !== 1_024 + ((i - 3) & 1)) t.fail(`${i} is out of order`);
+  }
+  t.ok(behind.places < 200, `${behind.places} places for 3 pieces: a reader that is always behind costs no more`);
 });
 
 t.test('the number of a request of ours is known in every spelling of it, and nothing else is one', async (t) => {
