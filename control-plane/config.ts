@@ -35,6 +35,7 @@ import {
 } from '../proto/language/reader.ts';
 import { count, duration, isPlainMap, list, oneOf, size, text } from '../proto/language/shapes.ts';
 import type { Problem } from '../proto/language/types.ts';
+import { type IdentityConfig, identityShape } from './identity/config.ts';
 import { DEFAULT_MESSAGES, type MessagesConfig, messagesShape } from './messages/config.ts';
 
 export type Role = 'viewer' | 'operator';
@@ -73,6 +74,8 @@ export interface ControlPlaneConfig {
   /** Where providers may stand beside public addresses. */
   readonly addresses: AddressPolicy;
   readonly messages: MessagesConfig;
+  /** Issued identities; null = there are none. */
+  readonly identity: IdentityConfig | null;
   /** An export that is taken in when the stream had to be made anew. */
   readonly restore: string | null;
   readonly logLevel: LogLevel;
@@ -221,6 +224,12 @@ export const controlPlaneFields = {
     defaultsOf(addressesShape),
   ),
   messages: optional(messagesShape, 'Messages: what the streams hold, how long work waits, whom notices go to.', DEFAULT_MESSAGES),
+  identity: optional<IdentityConfig, null>(
+    identityShape,
+    'Tokens for agents and sidecars, and the word for other sidecars that an agent is at home at one (`reachctl identity`, `agent`, `sidecar`). Absent: none are issued, and sidecars know only the tokens of their own settings.',
+    null,
+    'none',
+  ),
   restore: optional(
     text('a file name'),
     'An export (`reachctl export`), relative to this file: its operators’ state is taken in by itself when the stream had to be made anew.',
@@ -256,6 +265,7 @@ const section: Shape<ControlPlaneConfig> = mapped(object('control_plane', contro
     pendingMax: read.pending,
     addresses: read.addresses,
     messages: read.messages,
+    identity: read.identity,
     restore: read.restore,
     logLevel: read.log.level,
   });

@@ -17,6 +17,9 @@ import { ApiPort } from './api/server.ts';
 import { RequestCounts } from './api/metrics.ts';
 import { readExport } from './api/state.ts';
 import type { ControlPlaneConfig } from './config.ts';
+import type { IdentityState } from './identity/book.ts';
+import type { IdentityConfig } from './identity/config.ts';
+import { type KeyRing, readKeyRing } from './identity/keys.ts';
 import { Leadership } from './leader.ts';
 import { readCredential } from './nats-credential.ts';
 import { Admission } from './push/admission.ts';
@@ -76,6 +79,9 @@ export class ControlPlane implements Plane {
   readonly #watchers = new Set<(event: RegistryEvent) => void>();
   readonly #random: Random;
   readonly #restoreFile: string | null;
+  readonly #keys: KeyRing | null;
+  /** What has been issued, should the stream lose it. */
+  readonly #identities = new Map<string, IdentityState>();
   #leadership: Leadership | null = null;
   #isFollowing = false;
   #isStopping = false;
@@ -111,6 +117,7 @@ export class ControlPlane implements Plane {
     this.#copy = new FollowerCopy(this.mirror, clock, config.leases);
     this.#prober = new Prober(config.addresses, clock);
     this.#admission = new Admission(config.addresses, clock);
+    this.#keys = config.identity === null ? null : keysOf(config.identity);
     const operators = new Operators(config.api.operators.map(({ name, role, token }) => ({ name, role, token: secretOf(token) })));
     const { credential } = config.nats;
     try {
@@ -308,6 +315,7 @@ export class ControlPlane implements Plane {
         { before, epoch },
         'THE STREAM WAS DELETED AND MADE ANEW: everything it held is gone. Sidecars register again by themselves; what operators had applied comes back with `reachctl import` of an export',
       );
+      this.#rememberIdentities();
       this.mirror.replace([], 0);
       this.#copy.drop();
       const wasLeading = this.leading !== null;
@@ -315,6 +323,14 @@ export class ControlPlane implements Plane {
       if (wasLeading) void this.#take();
     } else
       this.#logger.info({ epoch, new_stream: isNew }, isNew ? 'a new, empty configuration stream' : 'the configuration stream is there');
+  }
+
+  /** What was taken back must not count again because the stream is gone. */
+  #rememberIdentities(): void {
+    for (const tail of this.mirror.tails('ident.')) {
+      const state = this.mirror.state<IdentityState>(tail);
+      if (state !== null) this.#identities.set(tail, state);
+    }
   }
 
   /** Looks now and then whether the stream is still there and the same. */
@@ -363,6 +379,10 @@ export class ControlPlane implements Plane {
       pendingMax: this.#config.pendingMax,
       random: this.#random,
       messages: this.#config.messages,
+      identity:
+        this.#keys === null || this.#config.identity === null
+          ? null
+          : { config: this.#config.identity, keys: this.#keys, env: this.env, remembered: this.#identities },
       replicas: this.#config.nats.replicas,
       epoch: this.epoch,
       term: this.#leadership.term,
@@ -411,7 +431,7 @@ export class ControlPlane implements Plane {
     }
     const read = readExport(text);
     if (typeof read === 'string') return this.#logger.error({ file }, `nothing is restored: ${read}`);
-    const written = await leading.import(read.registrations, read.operators);
+    const written = await leading.import(read.registrations, read.operators, read.identities);
     if (written.ok) this.#logger.warn({ file, sidecars: read.registrations.length }, 'the stream was empty: restored from the export');
     else this.#logger.error({ file }, `nothing is restored: ${written.why}`);
   }
@@ -425,6 +445,14 @@ export class ControlPlane implements Plane {
   #happened(event: RegistryEvent): void {
     this.#logger.info({ event: event.kind, agent: event.agent, sidecar: event.sidecar, why: event.why }, event.words);
     for (const watcher of this.#watchers) watcher(event);
+  }
+}
+
+function keysOf(config: IdentityConfig): KeyRing {
+  try {
+    return readKeyRing(config);
+  } catch (error) {
+    throw new StartRefused([(error as Error).message]);
   }
 }
 

@@ -18,7 +18,7 @@ change with any problem in it changes nothing, and every problem is named with f
 * The file is YAML 1.2 or JSON, at most 4 MiB and 64 levels deep. Anchors, aliases, merge keys, tags, several documents,
   tabs as white space and duplicate keys are refused. So are the unquoted words that YAML tools disagree about (\`yes\`, \`no\`, \`on\`, \`off\`,
   \`y\`, \`n\`, \`010\`, \`1:30\`): write \`true\` or \`false\`, or quote them. Unknown keys are refused, never ignored.
-* **Durations** carry a unit: \`250ms\`, \`1.5s\`, \`2m\`, \`24h\`, \`7d\`; at most \`30d\`. A bare number is refused.
+* **Durations** carry a unit: \`250ms\`, \`1.5s\`, \`2m\`, \`24h\`, \`7d\`; at most \`30d\`, unless a setting says more. A bare number is refused.
 * **Ratios** are numbers from 0 to 1 (\`0.5\`) or percentages (\`"50%"\`). \`50\` is refused, not read as 50 %.
 * **Sizes** are bytes (\`65536\`) or carry a unit: \`64KB\` (1000), \`1MiB\` (1024).
 * **Versions** are quoted: \`"2.0.0"\`. Unquoted, \`2.0\` is a number and has lost its zeros.

@@ -40,6 +40,7 @@ import { count, duration, isPlainMap, list, number, oneOf, ratio, size, text } f
 import type { Problem, TableDocument } from '../proto/language/types.ts';
 import { agentsOnly } from '../proto/language/registration.ts';
 import { type ClaimSettings, claimsShape } from './claims-config.ts';
+import { type IdentityConfig, identityShape, type MeshTlsConfig, meshTlsShape } from './identity-config.ts';
 import { type MessageSettings, messagesShape } from './messages-config.ts';
 
 export interface CallerToken {
@@ -54,7 +55,7 @@ export interface SidecarConfig {
   /** Where agents call in. */
   readonly listen: Listen;
   /** The port for other sidecars; null = none. */
-  readonly mesh: { readonly listen: Listen; readonly token: SecretSource; readonly advertise: string | null } | null;
+  readonly mesh: MeshConfig | null;
   /** The port for agents that speak gRPC; null = none. */
   readonly grpc: GrpcConfig | null;
   /** Agents that dial in on the agents' port. */
@@ -70,6 +71,8 @@ export interface SidecarConfig {
   readonly stateDir: string | null;
   /** Unauthenticated local calls act as this agent; null = 401. */
   readonly anonymous: string | null;
+  /** Identities that the control plane issues; null = only the tokens above. */
+  readonly identity: IdentityConfig | null;
   /** Extra Host names, lower case, without port. */
   readonly allowedHosts: readonly string[];
   readonly limits: LimitSettings;
@@ -106,6 +109,15 @@ export interface ChannelSettings {
   readonly ticketTtlMs: number;
   readonly connections: number;
   readonly inFlight: number;
+}
+
+export interface MeshConfig {
+  readonly listen: Listen;
+  /** What the sidecars of one mesh share; null = they know one another by their certificates. */
+  readonly token: SecretSource | null;
+  readonly advertise: string | null;
+  /** null = in clear text. */
+  readonly tls: MeshTlsConfig | null;
 }
 
 export interface GrpcConfig {
@@ -391,7 +403,18 @@ const address: Shape<string> = mapped(
 
 const meshShape = object('map', {
   listen: optional(listen, 'Host and port for the other sidecars.', Object.freeze({ host: '127.0.0.1', port: 7701 }), '127.0.0.1:7701'),
-  token: required(secret, 'the token that the sidecars of one mesh share: {env: NAME}, {file: path}, or the text itself'),
+  token: optional<SecretSource, null>(
+    secret,
+    'The token that the sidecars of one mesh share: `{env: NAME}`, `{file: path}`, or the text itself. Needed without TLS; with it, sidecars know one another by their certificates.',
+    null,
+    'none',
+  ),
+  tls: optional<MeshTlsConfig | 'off', null>(
+    meshTlsShape,
+    'Certificate, key and authority, as `reachctl sidecar cert` writes them: mutual TLS between sidecars. Files that change are read again; connections that are open stay. `"off"`: clear text, which must be said where `identity` is set, since whoever can listen in then learns and can repeat everything.',
+    null,
+    'off, or required with `identity`',
+  ),
   advertise: optional(
     address,
     'The address at which the others reach this port, as the registry tells it to them. Needed when it listens on every address (0.0.0.0).',
@@ -455,6 +478,12 @@ export const sidecarFields = {
     'The registry that the table comes from; then contracts and providers in this file (or in `table`) are the agents that this sidecar registers. Absent: standalone, the table is the file.',
     null,
     'standalone',
+  ),
+  identity: optional<IdentityConfig, null>(
+    identityShape,
+    'Agents prove themselves by tokens that the control plane issues (`reachctl agent add`), and other sidecars by its word that their agents are at home there. Needs a registry. Absent: only `callers` count.',
+    null,
+    'none',
   ),
   anonymous: optional(
     agentId,
@@ -538,10 +567,14 @@ export const sidecarShape: Shape<{ readonly config: SidecarConfig; readonly tabl
     return place
       .at('mesh')
       .badKey(`advertise is missing: the mesh port listens on every address (${read.mesh.listen.host}), which tells the others nothing`);
+  if (read.identity !== null && read.registry === null)
+    return place.badKey('identity needs a registry: the keys that may have signed a token come from there');
+  const mesh = read.mesh === null ? null : meshOf(read.mesh, read.identity !== null, read.name, place.at('mesh'));
+  if (mesh === BAD) return BAD;
   const config: SidecarConfig = {
     name: read.name,
     listen: read.listen,
-    mesh: read.mesh,
+    mesh,
     grpc: read.grpc,
     channel: read.channel,
     region: read.locality.region,
@@ -551,6 +584,7 @@ export const sidecarShape: Shape<{ readonly config: SidecarConfig; readonly tabl
     registry: read.registry,
     stateDir: read.state_dir === 'none' ? null : read.state_dir,
     anonymous: read.anonymous,
+    identity: read.identity,
     allowedHosts: read.allowed_hosts,
     limits: {
       bodyBytes: read.limits.body,
@@ -573,6 +607,32 @@ export const sidecarShape: Shape<{ readonly config: SidecarConfig; readonly tabl
   };
   return { config: deepFreeze(config), tableFile: read.table };
 });
+
+interface MeshRead {
+  readonly listen: Listen;
+  readonly token: SecretSource | null;
+  readonly tls: MeshTlsConfig | 'off' | null;
+  readonly advertise: string | null;
+}
+
+function meshOf({ listen: at, token, tls, advertise }: MeshRead, hasIdentity: boolean, name: string, place: Place): MeshConfig | Bad {
+  if (tls === null && hasIdentity)
+    return place.badKey(
+      'tls is missing: with identity, sidecars prove themselves by certificates (reachctl sidecar cert). Write `tls: "off"` when the network between them is encrypted by other means',
+    );
+  const files = tls === 'off' ? null : tls;
+  if (files === null && token === null)
+    return place.badKey('token is missing: the token that the sidecars of one mesh share: {env: NAME}, {file: path}, or the text itself');
+  if (files !== null && !NATS_NAME.test(name))
+    return place
+      .at('tls')
+      .bad(`${quote(name)} cannot stand in a certificate: the name of the sidecar must be 1 to 63 of a-z, 0-9, _ and -`);
+  if (advertise !== null && advertise.startsWith('https:') !== (files !== null))
+    return place
+      .at('advertise')
+      .bad(files === null ? 'the mesh port speaks clear text: write http://, or set tls' : 'the mesh port speaks TLS: write https://');
+  return { listen: at, token: files === null ? token : null, advertise, tls: files };
+}
 
 const fileFields = { sidecar: required(sidecarShape, "the sidecar's own settings: at least {name: ...}"), ...tableFields };
 

@@ -14,7 +14,7 @@ import type { ProviderRecord } from '../proto/language/types.ts';
 import { Subjects } from '../proto/wire/subjects.ts';
 import { NatsLedger } from './ledger/nats-ledger.ts';
 import type { NatsCredential, RegistryConfig, SidecarConfig } from './config.ts';
-import { readSecret } from '../base/secret.ts';
+import { readSecret, type SecretSource } from '../base/secret.ts';
 import { FileTable, type TableReader } from './table/file.ts';
 import type { InstalledTable } from './table/installed.ts';
 import type { LastGood } from './table/last-good.ts';
@@ -113,6 +113,7 @@ export function joinRegistry(parts: JoinParts): Joined {
     staleAfterMs: registry.staleAfterMs,
     keepAt: config.stateDir === null ? null : resolve(folder, config.stateDir, config.name),
     version: packageVersion(),
+    token: config.identity === null ? null : tokenOf(config.identity.token),
     unreachable: remembering(
       (record) => unreachableBecause(record, parts.kinds, config.name) ?? parts.destinations.problemOf(record, config.name),
     ),
@@ -170,6 +171,17 @@ function credentialOf(credential: NatsCredential | null, folder: string): Pick<B
       }
       return known;
     },
+  };
+}
+
+/** Read anew each time; what cannot be read is none, which the control plane says. */
+function tokenOf(source: SecretSource | null): () => string {
+  return () => {
+    try {
+      return source === null ? '' : readSecret(source);
+    } catch {
+      return '';
+    }
   };
 }
 

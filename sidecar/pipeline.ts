@@ -16,7 +16,7 @@ import { identify, identifyPeer } from './identify/identify.ts';
 import { loops, pathWith } from './loops/loops.ts';
 import { name, targetOf } from './name/name.ts';
 import { overrides } from './overrides/overrides.ts';
-import { begin, bug, pause, reroute, settle } from './settle.ts';
+import { arrived, begin, bug, pause, reroute, settle } from './settle.ts';
 import { host } from './resolve/host.ts';
 import { resolve } from './resolve/resolve.ts';
 import { retry } from './retry/retry.ts';
@@ -27,7 +27,9 @@ import type { Version } from './table/snapshot.ts';
 export async function outbound(engine: Engine, call: Call): Promise<void> {
   begin(engine, call);
   try {
-    if (record(call, identify(engine.identities, call)) && record(call, name(call))) {
+    const isKnown = record(call, identify(engine.identities, call));
+    if (isKnown && engine.identities.arriving !== null) await arrived(engine, call);
+    if (isKnown && record(call, name(call))) {
       engine.underway.join(call);
       do await serve(engine, call);
       while (call.code !== 0 && record(call, fallback(call, targetOf)));

@@ -1,6 +1,7 @@
 /** The edges of a call's life that `pipeline.ts` would otherwise have to spell out twice: its start, its pauses, its end. */
 import { Code } from '../proto/wire/codes.ts';
 import { type Call, record } from './call/call.ts';
+import type { Principal } from './call/principal.ts';
 import { refusing, Verdict } from './call/verdict.ts';
 import type { Engine } from './engine.ts';
 import { targetOf } from './name/name.ts';
@@ -18,6 +19,14 @@ export function begin(engine: Engine, call: Call): void {
   call.table = engine.table.current();
   engine.observer.callStarted(call);
   engine.retryBudget.noteCall(call.startedAt);
+}
+
+/** An agent that has just shown itself for the first time: what it may call is on its way here. */
+export async function arrived(engine: Engine, call: Call): Promise<void> {
+  const arriving = engine.identities.arriving?.get((call.principal as Principal).agent);
+  if (arriving === undefined) return;
+  await arriving;
+  call.table = engine.table.current();
 }
 
 /** Accounts for the call once: now, or when its streamed body has ended. */

@@ -3,7 +3,7 @@ import { randomBytes, timingSafeEqual } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { dirname, isAbsolute, join, resolve } from 'node:path';
 import { type Clock, realClock } from '../base/clock.ts';
-import type { Log } from '../base/log.ts';
+import type { Log, Logger } from '../base/log.ts';
 import { type Random, systemRandom } from '../base/random.ts';
 import { readTable } from '../proto/language/document.ts';
 import { openSource } from '../proto/language/reader.ts';
@@ -22,6 +22,8 @@ import { readSidecarConfig, type SidecarConfig } from './config.ts';
 import type { LiveDelivery } from './deliver/live.ts';
 import { explain } from './explain.ts';
 import { Health } from './health/health.ts';
+import type { Credentials } from './identify/credentials.ts';
+import type { IdentityConfig, MeshTlsConfig } from './identity-config.ts';
 import type { Joined } from './join.ts';
 import { StaticTokens } from './identify/static-tokens.ts';
 import type { Inbox } from './inbox/inbox.ts';
@@ -39,6 +41,8 @@ import { ChannelHub } from './transports/channel-hub.ts';
 import { Destinations } from './transports/destinations.ts';
 import { registerTransports, Transports } from './transports/index.ts';
 import { LocalHub } from './transports/local-hub.ts';
+import type { HomeStatements } from './transports/mesh.ts';
+import type { MeshTls } from './transports/mesh-tls.ts';
 import { Presence } from './transports/presence.ts';
 import { withReachable } from './transports/reachable.ts';
 
@@ -113,8 +117,10 @@ export async function startSidecar(
   const table = new InstalledTable(clock, health, config);
   const observation = new Observation(clock, log.logger, config.log.access);
   health.onTransition = observation.breakerMoved;
-  const meshToken = config.mesh === null ? null : secretOf(config.mesh.token);
-  const adapters = registerTransports(meshToken);
+  const meshToken = config.mesh?.token == null ? null : secretOf(config.mesh.token);
+  const secure = config.mesh?.tls == null ? null : await meshTlsOf(file, config, config.mesh.tls, clock, log.logger);
+  const homes = config.identity === null ? null : homesOf(() => joined);
+  const adapters = registerTransports({ token: meshToken, secure, homes });
   const destinations = config.registry === null ? null : new Destinations(config.registry.addresses);
   const transports = new Transports(
     {
@@ -150,7 +156,9 @@ export async function startSidecar(
   };
   const callers = config.callers.map(({ agent, token }) => ({ agent, token: secretOf(token) }));
   const peers = meshToken === null ? [] : [{ name: 'mesh', token: meshToken }];
-  const identities = new StaticTokens(callers, peers, config.anonymous);
+  const tokens = new StaticTokens(callers, peers, config.anonymous);
+  const credentials = config.identity === null ? null : await credentialsOf(tokens, config, config.identity, clock, log.logger);
+  const identities = credentials ?? tokens;
 
   const lastGood = lastGoodOf(file, config);
   const read = withReachable(isInline ? inlineTable : besideTable(config), adapters, config.name);
@@ -200,6 +208,8 @@ export async function startSidecar(
   const channels = new AllChannels(front, dialledIn, log.logger);
   channels.onLife = (agentId) => joined?.client.announcer.beat(agentId);
   front.channels = channels;
+  front.security = credentials === null && secure === null ? null : { identity: credentials, certificate: secure };
+  if (credentials !== null && joined !== null) follow(credentials, joined, config, (agent) => front.takenBack(agent));
   const sending = {
     clock,
     random,
@@ -249,7 +259,7 @@ export async function startSidecar(
       grpc = port;
     }
     if (config.mesh !== null) {
-      mesh = await opened(meshPort(front, config.mesh.listen));
+      mesh = await opened(meshPort(front, config.mesh.listen, secure));
       ports.push(mesh);
     }
     if (inside === null || inside.opensHttp) http = await opened(httpPort(front, channels));
@@ -277,6 +287,8 @@ export async function startSidecar(
   } catch (error) {
     source?.stop();
     send.close();
+    credentials?.stop();
+    secure?.stop();
     await outbox.close();
     await inbox?.close();
     await Promise.all([...ports.map((port) => port.close(0)), grpc?.close(0), transports.close(), joined?.close()]);
@@ -285,11 +297,11 @@ export async function startSidecar(
   for (const port of ports) destinations?.own(port.address.port);
   if (grpc !== null) destinations?.own(grpc.address.port);
   joined?.serve((question) => answerAsk(front, question));
-  joined?.client.announce(config.mesh?.advertise ?? (mesh === null ? null : urlOf(mesh)));
+  joined?.client.announce(config.mesh?.advertise ?? (mesh === null ? null : urlOf(mesh, secure !== null)));
   return {
     config,
     url: http === null ? '' : urlOf(http),
-    meshUrl: mesh === null ? null : urlOf(mesh),
+    meshUrl: mesh === null ? null : urlOf(mesh, secure !== null),
     grpcAddress: grpc === null ? null : placeOf(grpc.address),
     front,
     served,
@@ -306,6 +318,8 @@ export async function startSidecar(
       await inbox?.close();
       await transports.close();
       await joined?.close();
+      credentials?.stop();
+      secure?.stop();
       log.flush();
     },
   };
@@ -325,6 +339,60 @@ function doorTo(joined: Joined, config: SidecarConfig): RegistryDoor {
       const given = Buffer.from(authorization);
       return expected !== null && given.length === expected.length && timingSafeEqual(given, expected);
     },
+  };
+}
+
+/** Loaded only where it is set: TLS costs memory. Its environment is that of the registry. */
+async function meshTlsOf(file: string, config: SidecarConfig, tls: MeshTlsConfig, clock: Clock, logger: Logger): Promise<MeshTls> {
+  const { MeshTls } = await import('./transports/mesh-tls.ts');
+  const folder = dirname(file);
+  const paths = { cert: resolve(folder, tls.cert), key: resolve(folder, tls.key), ca: resolve(folder, tls.ca) };
+  try {
+    return new MeshTls(config.registry?.env ?? DEFAULT_ENV, config.name, paths, tls.reloadMs, clock, logger);
+  } catch (error) {
+    throw new StartRefused([`sidecar.mesh.tls: ${(error as Error).message}`]);
+  }
+}
+
+const DEFAULT_ENV = 'default';
+
+async function credentialsOf(
+  tokens: StaticTokens,
+  { name, mesh }: SidecarConfig,
+  { mode }: IdentityConfig,
+  clock: Clock,
+  logger: Logger,
+): Promise<Credentials> {
+  const { Credentials } = await import('./identify/credentials.ts');
+  const credentials = new Credentials(tokens, { self: name, mode, hasPeerNames: mesh?.tls != null }, clock, logger);
+  credentials.start();
+  return credentials;
+}
+
+/** The statements that peers are shown; they come with the registry, which is joined after the adapters are made. */
+function homesOf(joined: () => Joined | null): HomeStatements {
+  const homes = (): HomeStatements | undefined => joined()?.client.identity?.homes;
+  return {
+    of: (agent) => homes()?.of(agent) ?? null,
+    arrived: (agent) => homes()?.arrived(agent) ?? Promise.resolve(),
+  };
+}
+
+/** What the registry pushes about identities takes effect, and it hears of those who show themselves here. */
+function follow(credentials: Credentials, { client }: Joined, config: SidecarConfig, onTakenBack: (agent: string) => void): void {
+  const { identity } = client;
+  if (identity === null) return;
+  identity.onTrust = (trust) => credentials.trust(trust);
+  credentials.trust(identity.trust);
+  credentials.onMet = (agent) => identity.newcomers.met(agent);
+  identity.newcomers.onChange = (arriving) => {
+    credentials.arriving = arriving;
+  };
+  const settled = new Set(config.callers.map(({ agent }) => agent));
+  credentials.onEnded = (agent) => {
+    client.announcer.forget(agent);
+    // One that has a token of the settings as well is still known here.
+    if (!settled.has(agent)) onTakenBack(agent);
   };
 }
 
@@ -418,8 +486,8 @@ function secretOf(source: Parameters<typeof readSecret>[0]): string {
   }
 }
 
-function urlOf(port: Port): string {
-  return `http://${placeOf(port.address)}`;
+function urlOf(port: Port, isSecure = false): string {
+  return `${isSecure ? 'https' : 'http'}://${placeOf(port.address)}`;
 }
 
 function placeOf({ host, port }: Port['address']): string {

@@ -1,5 +1,6 @@
 /** Every route of the API, in the order of the document; and the few that say how this replica is doing. */
 import { metricsText, type RequestCounts } from './metrics.ts';
+import { identityRoutes } from './identities.ts';
 import { openApi } from './openapi.ts';
 import { orderRoutes } from './orders.ts';
 import type { Plane } from './plane.ts';
@@ -21,6 +22,7 @@ export function allRoutes(plane: Plane & { readonly counts: RequestCounts }): re
     ...stateRoutes(plane),
     ...taskRoutes(plane),
     ...parkedRoutes(plane),
+    ...identityRoutes(plane),
     {
       method: 'GET',
       path: '/v1/leader',

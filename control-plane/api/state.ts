@@ -1,5 +1,6 @@
 /** The whole of what is known as one document, out and in again; what is happening, as it happens; what operators did. */
 import { REGISTRY_WIRE, type RegistrationState } from '../../proto/wire/registry.ts';
+import { type IdentityState, readIdentity } from '../identity/book.ts';
 import { noCanary, noPolicies, noProviderSettings, type OperatorsState } from '../registry/operators.ts';
 import { readRegistration } from '../registry/requests.ts';
 import type { Leading } from '../push/leading.ts';
@@ -21,6 +22,8 @@ export interface ExportDocument {
   readonly lastSeq: number;
   readonly registrations: readonly RegistrationState[];
   readonly operators: OperatorsState;
+  /** To whom tokens were issued and what was taken back; no token itself. */
+  readonly identities: readonly IdentityState[];
   /** Oldest first. */
   readonly history: readonly PolicyEntry[];
 }
@@ -96,6 +99,7 @@ async function exported(plane: Plane): Promise<Reply> {
     lastSeq: plane.mirror.lastSeq,
     registrations: registry.sidecarNames().map((name) => registry.registration(name)),
     operators: registry.operators(),
+    identities: plane.mirror.tails('ident.').flatMap((tail) => plane.mirror.state<IdentityState>(tail) ?? []),
     history,
   };
   return json(document);
@@ -117,6 +121,8 @@ export function readExport(text: string): ExportDocument | string {
   if (!Array.isArray(document.registrations)) return 'registrations must be a list of what sidecars registered';
   const registrations = readRegistrations(document.registrations);
   if (typeof registrations === 'string') return registrations;
+  const identities = readIdentities(document.identities ?? []);
+  if (identities === null) return 'identities must be a list of what was issued';
   const { operators } = document;
   if (typeof operators !== 'object' || operators === null) return 'operators is missing';
   return {
@@ -132,8 +138,15 @@ export function readExport(text: string): ExportDocument | string {
       providers: { ...noProviderSettings(''), ...operators.providers },
       canary: { ...noCanary(''), ...operators.canary },
     },
+    identities,
     history: Array.isArray(document.history) ? document.history : [],
   };
+}
+
+function readIdentities(list: unknown): readonly IdentityState[] | null {
+  if (!Array.isArray(list)) return null;
+  const read = list.map(readIdentity);
+  return read.includes(null) ? null : (read as readonly IdentityState[]);
 }
 
 /** All of them, or what is wrong: an export that somebody has spoiled is not taken in by halves. */
@@ -163,7 +176,7 @@ async function imported(plane: Plane, asked: Asked): Promise<Reply> {
   const leading = plane.leading as Leading;
   const kept = await plane.journal.versions();
   const before = { sidecars: leading.registry.sidecarNames().length, version: leading.registry.operators().policies.active?.version ?? 0 };
-  const written = await leading.inTime(leading.import(document.registrations, document.operators));
+  const written = await leading.inTime(leading.import(document.registrations, document.operators, document.identities));
   if (!written.ok) return invalid(`nothing was taken in: ${written.why}`);
   const known = new Set('failed' in kept ? [] : kept.map(({ version }) => version));
   for (const entry of document.history) if (!known.has(entry.version)) await plane.journal.policies(entry);

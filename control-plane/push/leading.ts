@@ -10,6 +10,8 @@ import type { Bus } from '../../base/nats.ts';
 import type { Random } from '../../base/random.ts';
 import type { CapabilityState, RegistrationState } from '../../proto/wire/registry.ts';
 import type { Subjects } from '../../proto/wire/subjects.ts';
+import type { IdentityState } from '../identity/book.ts';
+import { IdentityDesk, type IdentityParts } from '../identity/desk.ts';
 import type { MessagesConfig } from '../messages/config.ts';
 import { Messages } from '../messages/messages.ts';
 import { type Change, isQuiet, type OperatorsPart, type RegistryEvent } from '../registry/change.ts';
@@ -42,6 +44,8 @@ export interface LeadingParts {
   readonly pendingMax: number;
   readonly random: Random;
   readonly messages: MessagesConfig;
+  /** Issued identities; absent = there are none. */
+  readonly identity?: Pick<IdentityParts, 'config' | 'keys' | 'env' | 'remembered'> | null;
   /** Copies of every stream. */
   readonly replicas: number;
   readonly epoch: string;
@@ -81,6 +85,8 @@ export class Leading {
   registry: Registry;
   readonly writer: Writer;
   readonly messages: Messages;
+  /** null = no identities are issued. */
+  readonly identity: IdentityDesk | null;
   readonly epoch: string;
   readonly term: number;
   readonly sinceMs: number;
@@ -160,6 +166,20 @@ export class Leading {
       latest: this.#latest,
       isHeld: () => this.#shrink.held !== null,
     });
+    this.identity =
+      parts.identity == null
+        ? null
+        : new IdentityDesk({
+            ...parts.identity,
+            bus: parts.inbound ?? parts.bus,
+            subjects: parts.subjects,
+            clock: parts.clock,
+            logger: parts.logger,
+            epoch: parts.epoch,
+            mirror: parts.mirror,
+            registry: () => this.registry,
+            write: (messages) => this.inTime(this.writer.write(messages)),
+          });
     this.#sweepAgain();
     this.#beaconAgain();
   }
@@ -281,7 +301,11 @@ export class Leading {
    * Takes in what an export holds: sidecars that are not registered here, and the operators' state in place of the one
    * there is. A sentence when it cannot be read; nothing is changed then.
    */
-  async import(registrations: readonly RegistrationState[], operators: OperatorsState): Promise<Written> {
+  async import(
+    registrations: readonly RegistrationState[],
+    operators: OperatorsState,
+    identities: readonly IdentityState[] = [],
+  ): Promise<Written> {
     const { clock, leases } = this.#parts;
     const present = new Set(this.registry.sidecarNames());
     const added = registrations.filter(({ hello }) => !present.has(hello.sidecar)).map((each) => ({ ...each, epoch: this.epoch }));
@@ -304,6 +328,7 @@ export class Leading {
       capabilities: [],
       scopes: [],
     });
+    if (identities.length > 0) void this.identity?.takeIn(identities);
     return this.writer.write([...inputs, ...this.#everything()]);
   }
 
@@ -312,6 +337,7 @@ export class Leading {
     this.#ended = true;
     this.#door.close();
     this.messages.end();
+    this.identity?.end();
     for (const timer of [this.#sweep, this.#beat, this.#soon, this.#recovery]) timer?.cancel();
     this.writer.close(why);
   }

@@ -29,7 +29,7 @@ import { Reception } from './reception.ts';
 import { RegistryState } from './state.ts';
 import { capabilityViews, providerViews, sidecarViews } from './view.ts';
 import { ruleWorldOf } from './world.ts';
-import { homesOf, isHostedAt, type Presence, presenceOf, type Worker, workersOf } from './workers.ts';
+import { homeJudge, homesOf, isHostedAt, type Presence, presenceOf, type Worker, workersOf } from './workers.ts';
 import type { CapabilityView, ProviderView, RolloutView, SidecarView } from './views.ts';
 
 export interface Leases {
@@ -255,6 +255,11 @@ export class Registry {
   /** Sidecars at which an agent is at home, the hosting one first. */
   homesOf(agent: string): string[] {
     return homesOf(this.#state, agent);
+  }
+
+  /** Of a sidecar's process that has said hello: why an agent is not at home there, null = it is. Null = it has not. */
+  homeJudge(sidecar: string, instance: string): ((agent: string) => string | null) | null {
+    return homeJudge(this.#state, sidecar, instance);
   }
 
   /** Whether a sidecar may ask about an agent. */

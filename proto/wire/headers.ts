@@ -36,6 +36,8 @@ export const Header = {
   path: 'reach-path',
   /** Between sidecars only. */
   caller: 'reach-caller',
+  /** The control plane's word that the caller is at home at the sidecar that sends this. */
+  home: 'reach-home',
   provider: 'reach-provider',
   wire: 'reach-wire',
   started: 'reach-started',

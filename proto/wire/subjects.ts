@@ -63,7 +63,7 @@ export class Subjects {
     return `${this.#root}.beacon`;
   }
   /** Requests of sidecars to the leader. */
-  ctl(verb: 'hello' | 'register' | 'leave' | 'pool' | 'task'): string {
+  ctl(verb: 'hello' | 'register' | 'leave' | 'pool' | 'task' | 'home'): string {
     return `${this.#root}.ctl.${verb}`;
   }
   heartbeat(sidecar: string): string {
@@ -142,6 +142,10 @@ export const Tail = {
   /** Rules for messages, in force. */
   rules: 'rules',
   pool: (id: string): string => `pool.${token(id)}`,
+  /** Keys whose signatures count, and what has been taken back. */
+  trust: 'trust',
+  /** What has been issued to one agent or sidecar. */
+  identity: (kind: 'agent' | 'sidecar', name: string): string => `ident.${kind}.${kind === 'agent' ? agentTokens(name) : token(name)}`,
   /** On which pools a sidecar's agents work. */
   work: (sidecar: string): string => `work.${token(sidecar)}`,
 } as const;

@@ -32,6 +32,9 @@ async function submit(front: Front, read: Submission | string): Promise<Submitte
   if (typeof read === 'string') return refusedText(Code.invalid_request, read);
   if (front.send === null) return refusedText(Code.delivery_unavailable, NO_MESSAGES);
   try {
+    // The first word of an agent that is new here: what it may send to is on its way.
+    const arriving = front.engine.identities.arriving?.get(read.principal.agent);
+    if (arriving !== undefined) await arriving;
     return await front.send.submit(read);
   } catch (error) {
     front.observation.fault(error);

@@ -55,6 +55,25 @@ export interface ChannelDoor {
   offer(agentId: string, request: IncomingMessage): { readonly url: string; readonly ticket: string; readonly expires_in_ms: number };
 }
 
+/** What health and metrics say of identities. */
+export interface SecurityView {
+  readonly identity: {
+    readonly mode: 'enforce' | 'audit';
+    readonly trustedKeys: number;
+    readonly counts: {
+      readonly verified: number;
+      readonly refused: number;
+      readonly homesRefused: number;
+      readonly audited: number;
+    };
+  } | null;
+  readonly certificate: {
+    /** Seconds since 1970. */
+    readonly endsAtSec: number;
+    readonly trouble: string;
+  } | null;
+}
+
 export class Front {
   readonly engine: Engine;
   readonly table: TableView;
@@ -70,6 +89,10 @@ export class Front {
   inbox: InboxDoor | null = null;
   /** Tasks in the hands of agents here; null = standalone: none are handed out. */
   work: WorkDoor | null = null;
+  /** Issued identities and mutual TLS, to be seen; null = there are none. Set by the composition root. */
+  security: SecurityView | null = null;
+  /** Told of an agent whose credentials have been taken back, or have run out: whatever is open for it ends. */
+  readonly onTakenBack = new Set<(agent: string) => void>();
   /** Requests that only wait for something to happen: they are answered as it stands when the process is about to stop. */
   readonly waiting = new Set<{ cancel(): void }>();
   #draining = false;
@@ -80,6 +103,10 @@ export class Front {
     this.observation = observation;
     this.pipeline = pipeline;
     this.registry = registry;
+  }
+
+  takenBack(agent: string): void {
+    for (const hears of this.onTakenBack) hears(agent);
   }
 
   /** No new calls are taken: the process is about to stop. */

@@ -46,12 +46,17 @@ export interface MeshNames {
 export class MeshGuard {
   readonly #names: ReadonlySet<string>;
   readonly #table: MeshNames;
+  readonly #isProved: boolean;
   #listed: { readonly of: readonly SidecarAddress[]; readonly names: ReadonlySet<string> } = { of: [], names: new Set() };
 
-  /** @param extraNames further host names, lower case, without port. */
-  constructor(extraNames: readonly string[], table: MeshNames) {
+  /**
+   * @param extraNames further host names, lower case, without port.
+   * @param isProved TLS has proved who is there, and there is no other credential.
+   */
+  constructor(extraNames: readonly string[], table: MeshNames, isProved = false) {
     this.#names = new Set(['localhost', ...extraNames]);
     this.#table = table;
+    this.#isProved = isProved;
   }
 
   /** Null = it may go on to routing. */
@@ -62,7 +67,7 @@ export class MeshGuard {
     if ((request.url as string).charCodeAt(0) !== 0x2f) return BAD_TARGET;
     if (headers.origin !== undefined || headers['sec-fetch-site'] !== undefined) return BROWSER;
     if (!this.#isOurs(headers.host)) return BAD_PEER_HOST;
-    if (headers.authorization === undefined && isSimplePost(request)) return SIMPLE_POST;
+    if (!this.#isProved && headers.authorization === undefined && isSimplePost(request)) return SIMPLE_POST;
     return null;
   }
 

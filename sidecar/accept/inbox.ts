@@ -115,6 +115,14 @@ class Events implements InboxReader, Stoppable {
   /** `clock.now()` since when nothing is taken; 0 = it is. */
   #blockedAt = 0;
   #isOver = false;
+  #agent = '';
+
+  /** Its credential counts no more: what comes for it from now on is not for whoever reads here. */
+  readonly #takenBack = (agent: string): void => {
+    if (agent !== this.#agent || this.#isOver) return;
+    if (this.#response.headersSent) this.#response.write('event: end\ndata: {"why":"unauthenticated"}\n\n');
+    this.#over();
+  };
 
   constructor(front: Front, request: IncomingMessage, response: ServerResponse) {
     this.#front = front;
@@ -125,10 +133,13 @@ class Events implements InboxReader, Stoppable {
   async open({ inbox, agent }: Asked, from: number | null): Promise<void> {
     const line = lineOf(this.#request.socket);
     line.add(this);
+    this.#agent = agent;
+    this.#front.onTakenBack.add(this.#takenBack);
     const response = this.#response;
     const came = await inbox.follow(agent, from, this);
     if (this.#isOver || !came.ok || response.destroyed) {
       line.remove(this);
+      this.#front.onTakenBack.delete(this.#takenBack);
       if (came.ok) came.close();
       else if (!response.destroyed) refuseInbox(response, came);
       return;
@@ -167,6 +178,7 @@ class Events implements InboxReader, Stoppable {
 
   #over(): void {
     this.#isOver = true;
+    this.#front.onTakenBack.delete(this.#takenBack);
     this.#timer?.cancel();
     this.#following?.close();
     lineOf(this.#request.socket).remove(this);

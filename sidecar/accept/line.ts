@@ -4,6 +4,7 @@
  * that was read to its end. One listener a connection, none a call.
  */
 import type { Socket } from 'node:net';
+import type { PeerCertificate } from '../call/peer.ts';
 
 /** A call, or a streamed answer. */
 export interface Stoppable {
@@ -23,6 +24,8 @@ export class Line {
   #open = 0;
   /** A request on this connection was refused for its framing: what follows on it is not to be believed. */
   doomed = false;
+  /** Who is at the other end, as TLS has proved; null = it has not. */
+  peer: PeerCertificate | null = null;
 
   get isIdle(): boolean {
     return this.#one === null && (this.#more === null || this.#more.size === 0);

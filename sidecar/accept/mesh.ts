@@ -22,16 +22,17 @@ import { type Line, lineOf } from './line.ts';
 import { json } from './pages.ts';
 import { climbs } from './proxy-guard.ts';
 import { callFrom, targetAfter } from './request.ts';
-import { Port } from './server.ts';
+import { Port, type SecureDoor } from './server.ts';
 import { pour } from './stream.ts';
 
 const STARTING_MS = 1_000;
 
-export function meshPort(front: Front, listen: Listen): Port {
+/** @param tls null = in clear text. */
+export function meshPort(front: Front, listen: Listen, tls: SecureDoor | null = null): Port {
   const { allowedHosts, mesh } = front.engine.config;
   const advertised = mesh?.advertise == null ? [] : [new URL(mesh.advertise).hostname];
-  const guard = new MeshGuard([...allowedHosts, ...advertised], new NamesInForce(front));
-  const port = new Port(front, { listen, guard: (request) => guard.check(request) });
+  const guard = new MeshGuard([...allowedHosts, ...advertised], new NamesInForce(front), tls !== null);
+  const port = new Port(front, { listen, guard: (request) => guard.check(request), ...(tls === null ? {} : { tls }) });
   port.app.post(`${MESH_PATH}*`, (request: FastifyRequest, reply: FastifyReply) => {
     reply.hijack();
     void receive(front, request.raw, reply.raw, targetAfter(request.raw.url as string, MESH_PATH) ?? '', request.body);
@@ -86,15 +87,26 @@ async function receive(front: Front, request: IncomingMessage, response: ServerR
     );
     return;
   }
+  const identity = front.security?.identity ?? null;
+  if (identity !== null && identity.mode === 'enforce' && identity.trustedKeys === 0) {
+    notStarted(
+      response,
+      Code.none_healthy,
+      "the provider's sidecar has not been given the keys yet by which it knows who calls",
+      STARTING_MS,
+    );
+    return;
+  }
   const call = callFrom(front, request, 'mesh', capability, body, headers[Header.stream] === '1');
   const http = httpAskIn(request);
   if (typeof http === 'string') {
     notStarted(response, Code.invalid_request, http, 0);
     return;
   }
-  call.http = http;
-  call.lateMs = lateMsIn(headers[Header.lateMs]);
   const line = lineOf(request.socket);
+  call.http = http;
+  call.peer = line.peer;
+  call.lateMs = lateMsIn(headers[Header.lateMs]);
   line.add(call);
   try {
     await front.pipeline.inbound(front.engine, call, provider, version);

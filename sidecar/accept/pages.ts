@@ -120,7 +120,35 @@ export function healthOf(front: Front): object {
     // The one flag for machines: whether a change could be missing here.
     config_stale: table.staleBecause !== '' || !table.ready,
     registry: front.registry?.client.status() ?? null,
+    ...securityOf(front),
     calls: { started: observation.started(), ended: observation.ended(), in_flight: observation.inFlight() },
+  };
+}
+
+function securityOf({ security }: Front): object {
+  if (security === null) return {};
+  const { identity, certificate } = security;
+  return {
+    security: {
+      identity:
+        identity === null
+          ? null
+          : {
+              mode: identity.mode,
+              trusted_keys: identity.trustedKeys,
+              verified: identity.counts.verified,
+              refused: identity.counts.refused,
+              homes_refused: identity.counts.homesRefused,
+              audited: identity.counts.audited,
+            },
+      mesh_certificate:
+        certificate === null
+          ? null
+          : {
+              ends_at: new Date(certificate.endsAtSec * 1_000).toISOString(),
+              trouble: certificate.trouble === '' ? null : certificate.trouble,
+            },
+    },
   };
 }
 
@@ -150,6 +178,7 @@ export async function metrics(front: Front, response: ServerResponse): Promise<v
       work: front.work,
       rules: front.registry?.client.ruling ?? null,
       registry: front.registry?.client.status() ?? null,
+      security: front.security,
       breakers: view.cells(),
       providers: view.providers(),
       isKnown: (agentId) => view.known(agentId) !== null,

@@ -3,11 +3,12 @@
  * every path; bodies come as Buffers; errors of the protocol become problem documents; connections know what is under way
  * on them; closing lets what is under way finish. Which routes there are is decided in `http.ts` and `mesh.ts`.
  */
-import { createServer, type IncomingMessage, type RequestListener, type Server, type ServerResponse } from 'node:http';
+import { createServer, type IncomingMessage, type RequestListener, type Server, type ServerOptions, type ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import { type FastifyError, type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from 'fastify';
 import type { Timer } from '../../base/clock.ts';
 import { Code, codeEntry } from '../../proto/wire/codes.ts';
+import type { PeerCertificate } from '../call/peer.ts';
 import { plainProblem } from '../call/result.ts';
 import type { Listen } from '../../proto/language/process-shapes.ts';
 import { PROBLEM_TYPE, refuse } from './answer.ts';
@@ -41,8 +42,16 @@ export interface PortOptions {
   readonly guard: (request: IncomingMessage) => Refusal | null;
   /** Takes connections that become WebSockets; absent = none do, and the offer of another protocol is passed over. */
   readonly upgrades?: UpgradeDoor;
+  /** Encrypts the port, and says who is at the other end; absent = clear text. */
+  readonly tls?: SecureDoor;
   /** Takes requests to a proxy, which the guard has let pass; absent = there are none. */
   readonly proxy?: ProxyDoor;
+}
+
+export interface SecureDoor {
+  server(options: ServerOptions, handler: RequestListener): Server;
+  /** Null = nobody who has any business here. */
+  peerOf(socket: Socket): PeerCertificate | null;
 }
 
 export interface ProxyDoor {
@@ -69,6 +78,7 @@ export class Port {
   readonly #front: Front;
   readonly #listen: Listen;
   readonly #upgrades: UpgradeDoor | null;
+  readonly #tls: SecureDoor | null;
   #address: { readonly host: string; readonly port: number };
   #whenEmpty: (() => void) | null = null;
   #hasToldOfHttp2 = false;
@@ -96,7 +106,9 @@ export class Port {
     } as Parameters<typeof fastify>[0]) as unknown as FastifyInstance;
     this.#server = made as unknown as Server;
     this.#server.maxConnections = limits.connections;
-    this.#server.on('connection', (socket: Socket) => this.#opened(socket));
+    this.#tls = options.tls ?? null;
+    // Of an encrypted port, a connection is one whose other end has proved who it is.
+    this.#server.on(options.tls === undefined ? 'connection' : 'secureConnection', (socket: Socket) => this.#opened(socket));
     this.app.addHook('onRoute', (route) => {
       for (const method of [route.method].flat()) this.routes.push(`${method} ${route.url}`);
     });
@@ -161,7 +173,14 @@ export class Port {
   #opened(socket: Socket): void {
     // Given back to be read again, see `upgrade.ts`.
     if (this.#sockets.has(socket)) return;
+    const peer = this.#tls?.peerOf(socket) ?? null;
+    if (this.#tls !== null && peer === null) {
+      this.#front.observation.metrics.requestRefused('tls');
+      socket.destroy();
+      return;
+    }
     openLine(socket);
+    lineOf(socket).peer = peer;
     this.#sockets.add(socket);
     socket.once('close', () => {
       this.#sockets.delete(socket);
@@ -210,6 +229,12 @@ export class Port {
 
   /** The parser gave up: nothing on this connection can be believed any more. */
   #garbled(error: NodeJS.ErrnoException, socket: Socket): void {
+    if (this.#tls !== null && !this.#sockets.has(socket)) {
+      // It has not proved who it is; there is nobody to say so to.
+      this.#front.observation.metrics.requestRefused('tls');
+      socket.destroy();
+      return;
+    }
     const line = lineOf(socket);
     if (error.code === 'ECONNRESET' || !socket.writable || line.doomed || !line.isIdle) {
       socket.destroy();
@@ -289,7 +314,7 @@ function methodsAt(routes: readonly string[], path: string): string[] {
 const TOO_FAR_AHEAD = 'too many requests were sent on this connection ahead of their answers: wait for some';
 const REASONS: Readonly<Record<number, string>> = { 400: 'Bad Request', 408: 'Request Timeout', 431: 'Request Header Fields Too Large' };
 
-function serverFor(handler: RequestListener, { guard, proxy, upgrades }: PortOptions, headerBytes: number, front: Front): Server {
+function serverFor(handler: RequestListener, { guard, proxy, upgrades, tls }: PortOptions, headerBytes: number, front: Front): Server {
   const options = {
     maxHeaderSize: headerBytes,
     keepAliveTimeout: KEEP_ALIVE_MS,
@@ -300,7 +325,8 @@ function serverFor(handler: RequestListener, { guard, proxy, upgrades }: PortOpt
     // Two `Host` or `Authorization` headers become one value that is nobody's, instead of the first one winning.
     joinDuplicateHeaders: true,
   };
-  const server = createServer(options, (request: IncomingMessage, response: ServerResponse) => {
+  const make = tls === undefined ? createServer : tls.server.bind(tls);
+  const server = make(options, (request: IncomingMessage, response: ServerResponse) => {
     const line = lineOf(request.socket);
     if (line.doomed) return;
     response.on('close', answered);

@@ -8,6 +8,7 @@ import type { Code } from '../../proto/wire/codes.ts';
 import type { Execution, FallbackStep, Override } from '../../proto/language/types.ts';
 import type { Candidate, Capability, Snapshot, Version } from '../table/snapshot.ts';
 import type { Attempt } from './attempt-record.ts';
+import type { PeerCertificate } from './peer.ts';
 import type { Principal } from './principal.ts';
 import { Trace } from './trace.ts';
 import type { Verdict } from './verdict.ts';
@@ -73,6 +74,8 @@ export class Call {
   readonly clock: Clock;
   /** Set by ways in that intercept HTTP; null for all others. */
   http: HttpAsk | null = null;
+  /** Who is at the other end of a mesh connection with TLS; null = the way in does not know. */
+  peer: PeerCertificate | null = null;
   /** 32 hex digits. */
   traceId = '';
   /** 16 hex digits: the caller's span, '' when the trace starts here. */

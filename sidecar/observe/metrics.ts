@@ -37,10 +37,24 @@ export interface ScrapeSources {
   readonly rules?: RulesReading | null;
   /** null = standalone. */
   readonly registry?: RegistryReading | null;
+  /** Issued identities and mutual TLS; absent = there are none. */
+  readonly security?: SecurityReading | null;
   readonly breakers: Iterable<{ readonly agentId: string; readonly capability: string; readonly stateName: BreakerStateName }>;
   readonly providers: Iterable<{ readonly agentId: string; readonly inFlight: number; readonly ejectedUntil: number }>;
   /** Whether the table names a provider, or calls to it are under way. Absent: whoever was counted is shown for ever. */
   readonly isKnown?: (agentId: string) => boolean;
+}
+
+export interface SecurityReading {
+  readonly identity: { readonly trustedKeys: number; readonly counts: IdentityCounts } | null;
+  readonly certificate: { readonly endsAtSec: number } | null;
+}
+
+interface IdentityCounts {
+  readonly verified: number;
+  readonly refused: number;
+  readonly homesRefused: number;
+  readonly audited: number;
 }
 
 export interface WorkReading {
@@ -209,6 +223,19 @@ export class Metrics {
   readonly #ownAgents = this.#reading('gauge', 'reach_registered_agents', 'Agents that this sidecar registers, by what became of it.', [
     'state',
   ]);
+  readonly #identity = this.#reading(
+    'counter',
+    'reach_identity_events_total',
+    'Tokens and statements that were verified or refused, calls of peers that were not believed, and those let in all the same (identity.mode: audit).',
+    ['event'],
+  );
+  readonly #trustedKeys = this.#reading('gauge', 'reach_identity_trusted_keys', 'Keys whose signatures count here.', []);
+  readonly #certificate = this.#reading(
+    'gauge',
+    'reach_mesh_certificate_end_timestamp_seconds',
+    "When this sidecar's certificate ends, seconds since 1970.",
+    [],
+  );
   readonly #messagesInHand = this.#reading(
     'gauge',
     'reach_messages_in_hand',
@@ -325,6 +352,7 @@ export class Metrics {
     this.#channelsServing.set(sources.channels?.serving ?? 0);
     this.#channelBytes.set(sources.channels?.waitingBytes ?? 0);
     if (sources.registry != null) this.#readRegistry(sources.registry);
+    if (sources.security != null) this.#readSecurity(sources.security);
     if (sources.work != null) this.#readWork(sources.work);
     if (sources.rules != null) this.#readRules(sources.rules);
     const { user, system } = process.cpuUsage();
@@ -343,6 +371,17 @@ export class Metrics {
       byNone -= count;
     }
     this.#ruled.set(byNone, '');
+  }
+
+  #readSecurity({ identity, certificate }: SecurityReading): void {
+    if (certificate !== null) this.#certificate.set(certificate.endsAtSec);
+    if (identity === null) return;
+    const { verified, refused, homesRefused, audited } = identity.counts;
+    this.#trustedKeys.set(identity.trustedKeys);
+    this.#identity.set(verified, 'verified');
+    this.#identity.set(refused, 'refused');
+    this.#identity.set(homesRefused, 'home_refused');
+    this.#identity.set(audited, 'audited');
   }
 
   #readWork(work: WorkReading): void {

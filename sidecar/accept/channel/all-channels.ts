@@ -56,6 +56,7 @@ export class AllChannels implements Channels, ChannelDoor {
     this.maxMessageBytes = config.limits.bodyBytes + ENVELOPE_BYTES;
     this.hardBytes = config.channel.sendBufferBytes + LARGEST_AHEAD * config.limits.bodyBytes;
     this.#log = log;
+    front.onTakenBack.add((agent) => this.#takenBack(agent));
   }
 
   get size(): number {
@@ -118,6 +119,15 @@ export class AllChannels implements Channels, ChannelDoor {
     this.#looking?.cancel();
     this.#looking = null;
     this.#whenEmpty?.();
+  }
+
+  /** Its credential counts no more: it comes back with another one, or not at all. */
+  #takenBack(agent: string): void {
+    this.tickets.forgetOf(agent);
+    if (!this.#perAgent.has(agent)) return;
+    for (const connection of this.#connections)
+      if (connection.agentId === agent)
+        connection.end({ code: ChannelClose.unauthenticated, words: 'its credential has been taken back, or has run out' });
   }
 
   /** Tells every agent, lets what is under way end within the grace, and ends what is left. Resolves when none is left. */

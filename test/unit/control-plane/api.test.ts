@@ -307,6 +307,7 @@ t.test('settings: every default is stated here, and every slip has its place', a
       stickyGraceMs: 30_000,
       notices: null,
     },
+    identity: null,
     restore: null,
     logLevel: 'info',
   });

@@ -27,6 +27,7 @@ t.test('every default of the sidecar is stated here', async (t) => {
     listen: { host: '127.0.0.1', port: 7700 },
     mesh: null,
     grpc: null,
+    identity: null,
     channel: {
       heartbeatMs: 45_000,
       offlineAfterMs: 135_000,
