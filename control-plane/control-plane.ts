@@ -201,6 +201,9 @@ export class ControlPlane implements Plane {
     this.#bus.onState(({ connected }) => {
       if (connected) void this.#arrive();
     });
+    this.#inbound.onState(({ connected }) => {
+      if (connected) this.fleet.hearsAgain(this.clock.now());
+    });
     if (this.#bus.connected) void this.#arrive();
     this.#watchAgain();
   }

@@ -32,6 +32,7 @@ import { Messages } from './send/messages.ts';
 import { NO_OUTBOX, type Outbox } from './send/outbox-door.ts';
 import { Promiseless } from './send/promiseless.ts';
 import { FileTable, type TableReader, wordsOfProblem } from './table/file.ts';
+import { mayWriteTo } from './table/inbox-of.ts';
 import { InstalledTable } from './table/installed.ts';
 import { LastGood } from './table/last-good.ts';
 import { ServedTable } from './table/served.ts';
@@ -209,7 +210,10 @@ export async function startSidecar(
     call: (call: Call) => outbound(engine, call),
     warn: (words: string) => log.logger.warn(words),
   };
-  const outbox = joined === null ? NO_OUTBOX : await outboxOf(joined, file, config, { clock, random, warn: sending.warn });
+  // Messages that were accepted before this start may turn out to be unsendable before there is anybody to hear of it.
+  let unsendable = (_data: Buffer, _why: string): void => undefined;
+  const never = (data: Buffer, why: string): void => unsendable(data, why);
+  const outbox = joined === null ? NO_OUTBOX : await outboxOf(joined, file, config, { clock, random, warn: sending.warn, never });
   const send =
     joined === null
       ? new Promiseless(sending)
@@ -220,6 +224,7 @@ export async function startSidecar(
           onDecided: (subject, rule) => joined.client.ruling.decided(subject, rule),
           outbox: () => outbox,
         });
+  if (send instanceof Messages) unsendable = (data, why) => send.unsendable(data, why);
   front.send = send;
   let inbox: Inbox | null = null;
   if (joined !== null && send instanceof Messages) {
@@ -232,6 +237,8 @@ export async function startSidecar(
       sidecar: config.name,
       settings: config.messages.inbox,
       noted: (event, body, agent) => send.noted(event, body, agent),
+      isLetIn: ({ source }, agent) => mayWriteTo(table.current(), source, agent),
+      arrived: (message, agent, isLetIn) => send.arrived(message, agent, isLetIn),
     });
     inbox.start();
     front.inbox = inbox;
@@ -337,7 +344,12 @@ async function outboxOf(
   joined: Joined,
   file: string,
   config: SidecarConfig,
-  own: { readonly clock: Clock; readonly random: Random; readonly warn: (words: string) => void },
+  own: {
+    readonly clock: Clock;
+    readonly random: Random;
+    readonly warn: (words: string) => void;
+    readonly never: (data: Buffer, why: string) => void;
+  },
 ): Promise<Outbox> {
   if (config.stateDir === null) return NO_OUTBOX;
   const [{ DiskOutbox }, { StreamPublisher }] = await Promise.all([import('./send/outbox.ts'), import('../base/stream-publisher.ts')]);

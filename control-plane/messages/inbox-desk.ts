@@ -128,7 +128,7 @@ export class InboxDesk {
       const homes = registry().homesOf(agent);
       const to = homes[0];
       if (to === undefined || homes.includes(home)) continue;
-      const moved = await this.#move(subject, home, agent, to);
+      const moved = await this.#move(subject, agent, to);
       if (moved === null) continue;
       this.#settled.set(subject, count - moved);
       if (moved > 0)
@@ -137,14 +137,12 @@ export class InboxDesk {
   }
 
   /** How many were moved; null when it was interrupted, and is to be looked at again. */
-  async #move(subject: string, home: string, agent: string, to: string): Promise<number | null> {
+  async #move(subject: string, agent: string, to: string): Promise<number | null> {
     const { bus, subjects } = this.#parts;
-    const facts = await bus.consumer(INBOX_STREAM, Consumer.inbox(home));
-    if (facts !== null && 'failed' in facts) return null;
     const floor = await this.#floorOf(agent);
     if (floor === null) return null;
-    // What other agents have not acknowledged holds the consumer's floor down; the agent's own says more.
-    let from = Math.max(facts?.ackFloorSeq ?? 0, floor) + 1;
+    // Only the agent's own word counts: of one that is away its home lets the server forget what would be too much to hold.
+    let from = floor + 1;
     let moved = 0;
     for (;;) {
       const page = await bus.history(INBOX_STREAM, subject, MOVE_PAGE, from);

@@ -19,6 +19,7 @@ import { type RunOptions, Serving } from './serve/serving.ts';
 import { untilSignal } from './serve/signals.ts';
 import { ReachStream } from './stream.ts';
 import { Task, taskIn } from './task.ts';
+import { type DoneOptions, extend, tellDone } from './work.ts';
 
 export class Reach {
   readonly #settings: Settings;
@@ -70,6 +71,19 @@ export class Reach {
   /** A task that was sent before, by its id. Nothing is asked yet. */
   task<T = unknown>(id: string): Task<T> {
     return new Task<T>(this.#http, id, null);
+  }
+
+  /**
+   * How work ended that this agent has taken with 202 (`context.status = 202`) and gone on with. The id is the context's
+   * `taskId`. Rejects with a ReachError when it is not taken, or could not be stored yet (then say it again).
+   */
+  done(taskId: string, result?: unknown, options: DoneOptions = {}): Promise<void> {
+    return tellDone(this.#http, taskId, result, options);
+  }
+
+  /** This agent is still at work on a task: its time begins anew. Settles with the milliseconds that it has now. */
+  extend(taskId: string): Promise<number> {
+    return extend(this.#http, taskId);
   }
 
   /** What waits for this agent, and what comes: read it with `for await`. One reader an agent. */

@@ -6,10 +6,11 @@ import { Header } from '../../proto/wire/headers.ts';
 import type { Principal } from '../call/principal.ts';
 import { NO_BODY } from '../call/reply.ts';
 import { plainProblem } from '../call/result.ts';
-import type { Rate, SendDoor, Submission, Submitted } from '../send/door.ts';
+import type { SendDoor, Submission, Submitted } from '../send/door.ts';
 import { JSON_TYPE, PROBLEM_TYPE, refuse, retryAfterSeconds } from './answer.ts';
 import type { Front } from './front.ts';
 import { messageFrom } from './message-text.ts';
+import { pushRate } from './rate-headers.ts';
 import { submissionFrom } from './submission.ts';
 import { acceptedOf } from './submitted.ts';
 
@@ -18,7 +19,7 @@ const NO_MESSAGES = 'this sidecar takes no messages';
 
 /** What is refused before there was a submission. */
 export function refusedText(code: Code, detail: string): Extract<Submitted, { ok: false }> {
-  return { ok: false, code, detail, retryAfterMs: 0, rate: null };
+  return { ok: false, code, detail, retryAfterMs: 0, ambiguous: false, rate: null };
 }
 
 /** Submits, whatever the way in; never rejects. @param read the submission, or the words of what is wrong with it. */
@@ -73,23 +74,11 @@ function answer(front: Front, response: ServerResponse, principal: Principal, ca
     return;
   }
   const { http } = codeEntry(came.code);
-  const problem = plainProblem(came.code, http, came.detail);
+  const problem = plainProblem(came.code, http, came.detail, came.retryAfterMs, came.ambiguous);
   const head = ['content-type', PROBLEM_TYPE, 'content-length', String(Buffer.byteLength(problem))];
   if (came.retryAfterMs > 0)
     head.push('retry-after', retryAfterSeconds(came.retryAfterMs), Header.retryAfterMs, String(Math.ceil(came.retryAfterMs)));
   if (came.rate !== null) pushRate(head, came.rate);
   response.writeHead(http, head);
   response.end(problem);
-}
-
-/** Limit, what is left of it, and in how many seconds it is whole again. */
-function pushRate(head: string[], { limit, remaining, resetMs }: Rate): void {
-  head.push(
-    'ratelimit-limit',
-    String(limit),
-    'ratelimit-remaining',
-    String(remaining),
-    'ratelimit-reset',
-    String(Math.ceil(resetMs / 1_000)),
-  );
 }

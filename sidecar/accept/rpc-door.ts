@@ -30,7 +30,9 @@ export class Door {
   readonly front: Front;
   readonly request: IncomingMessage;
   readonly #raw: boolean;
-  /** Why the last notification was not accepted; null = it was. Over HTTP a lone one can be told by status, without an answer. */
+  /** Notifications that were not accepted. Over HTTP that can be told beside the answers. */
+  refusedCount = 0;
+  /** Why the last of them was not; null = all were. */
   refusal: Extract<Submitted, { ok: false }> | null = null;
 
   constructor(front: Front, request: IncomingMessage, raw: boolean) {
@@ -79,7 +81,9 @@ export class Door {
   async #submit(read: (principal: Principal) => Submission | string): Promise<void> {
     const principal = this.front.engine.identities.caller(this.request.headers.authorization);
     const came = principal === null ? refusedText(Code.unauthenticated, NO_CREDENTIAL) : await submitted(this.front, read(principal));
-    this.refusal = came.ok ? null : came;
+    if (came.ok) return;
+    this.refusedCount++;
+    this.refusal = came;
   }
 
   async #cast(id: RpcId, params: Buffer | null): Promise<JsonBytes> {

@@ -61,6 +61,14 @@ export class Ends {
     return await this.finish(task, 'dead_lettered', Code.dead_lettered, report.detail, report, 'attempts_exhausted');
   }
 
+  /** Every worker that had it died with it, and so would the next one: that it was tried is known from its claim alone. */
+  async exhausted(task: InHand): Promise<number> {
+    const detail = `it was handed over ${task.tries} times, and the last worker vanished with it`;
+    task.hadBy = '';
+    if (!(await this.#keep(task, 'dead', Code.dead_lettered, 'attempts_exhausted', detail))) return await this.#notStored(task);
+    return await this.finish(task, 'dead_lettered', Code.dead_lettered, detail, null, 'attempts_exhausted');
+  }
+
   /** @param isOwn this task is the one that nobody knows about; else one of the same key is */
   async inDoubt(task: InHand, detail: string, isOwn: boolean): Promise<number> {
     if (!(await doubt(task, detail))) return this.dropped(task);
@@ -73,8 +81,8 @@ export class Ends {
     const isAnswer = report !== null && (state === 'done' || state === 'failed');
     const body = isAnswer ? report.body : NO_BODY;
     const { agentId } = task.seat.slots;
-    const had = task.tries > 0;
-    const by = had ? agentId : '';
+    const had = task.tries > 0 && task.hadBy === null;
+    const by = had ? agentId : (task.hadBy ?? '');
     const version = had ? task.seat.candidate.version.text : '';
     return await this.#end(
       task,

@@ -28,10 +28,21 @@ export function callFor(envelope: Envelope, payload: Buffer, via: string, leftMs
   if (envelope.path.length !== 0) headers[Header.path] = envelope.path.join(', ');
   const call = new Call('message', envelope.capability, headers, payload, envelope.content_type, false, clock);
   call.principal = new Principal(envelope.source, via);
+  call.about = aboutOf(envelope);
   call.attemptMs = envelope.timeout_ms;
   call.totalMs = leftMs ?? envelope.timeout_ms + SLACK_MS;
   readTraceContext(call, envelope.traceparent, envelope.tracestate === '' ? undefined : envelope.tracestate, random);
   return call;
+}
+
+/** What an agent has to know of a message beside its payload: by its id it is extended and ended, and the rest is the sender's word. */
+function aboutOf({ task_id: taskId, message_type: messageType, in_reply_to: inReplyTo, tags, lane }: Envelope): readonly string[] {
+  const about = [Header.taskId, taskId, Header.messageType, messageType, Header.priority, lane];
+  if (inReplyTo !== null) about.push(Header.inReplyTo, inReplyTo);
+  let said = '';
+  for (const name in tags) said += `${said === '' ? '' : ','}${name}=${tags[name] as string}`;
+  if (said !== '') about.push(Header.tags, said);
+  return about;
 }
 
 /** As the contract stage will find it. */

@@ -33,6 +33,8 @@ export class InHand {
   wake: (() => void) | null = null;
   /** Hand-overs so far. */
   tries = 0;
+  /** Who had it last, where that is not the agent that it was taken for; '' = nobody knows. */
+  hadBy: string | null = null;
   /** `clock.now()` of the hand-over; -1 = not handed over yet. */
   handedAt = -1;
   /** Wall clock when the agent is known to have it; 0 = not known. */

@@ -1,6 +1,7 @@
 /**
  * What is told of a task, and what is kept of it: final states with their result go to the sender's inbox and are durable before
- * anything is acknowledged, the others are only news; what needs a person goes to the kept messages. A stream that does
+ * anything is acknowledged. The others go there too, without anybody's waiting for it, and to the sender's home at once, where the
+ * task may be watched. What needs a person goes to the kept messages. A stream that does
  * not answer is asked again for as long as a fail-over takes: the message id makes the repeat harmless.
  */
 import type { Clock } from '../../base/clock.ts';
@@ -44,6 +45,7 @@ export interface Told {
 export type Stored = 'stored' | 'too_large' | 'not_stored';
 
 const NEWLINE = 0x0a;
+const NOT_WAITED_FOR = (): void => undefined;
 /** Headers of a stored message, at most. */
 const HEADER_BYTES = 512;
 const FIRST_PAUSE_MS = 250;
@@ -73,7 +75,7 @@ export class Results {
    */
   async final(envelope: Envelope, told: Told, body: Buffer, seq: number): Promise<Stored> {
     if (envelope.reply_to === null) {
-      this.note(envelope, told);
+      this.#tellHome(envelope, this.#event(envelope, told));
       return 'stored';
     }
     const data = joined(this.#event(envelope, told), body);
@@ -83,9 +85,18 @@ export class Results {
     return (await this.#store(subject, data, id, INBOX_STREAM)) ? 'stored' : 'not_stored';
   }
 
-  /** A state that is not final: may be lost, is never waited for. */
+  /** A state that is not final: may be lost with this process or its connection, and is never waited for. */
   note(envelope: Envelope, told: Told): void {
-    this.#post.publish(this.#subjects.note(envelope.home), Buffer.from(this.#event(envelope, told), 'utf8'));
+    const event = this.#event(envelope, told);
+    this.#tellHome(envelope, event);
+    if (envelope.reply_to === null) return;
+    const subject = this.#subjects.inbox(envelope.home, envelope.reply_to);
+    const msgId = `${envelope.task_id}.${told.state}.${told.attempts}.${told.by}`;
+    this.#appender.send(subject, Buffer.from(`${event}\n`, 'utf8'), { msgId, stream: INBOX_STREAM }, NOT_WAITED_FOR);
+  }
+
+  #tellHome(envelope: Envelope, event: string): void {
+    this.#post.publish(this.#subjects.note(envelope.home), Buffer.from(event, 'utf8'));
   }
 
   /** @param message as it stood in the queue */

@@ -104,6 +104,8 @@ export class Tasks {
     const { clock, queue, engine, settings } = this.#parts;
     const { envelope, delivery, seat } = task;
     const now = clock.now();
+    // It waited here while this process stood still, or was cut off: others have it by now.
+    if (this.watch.isLost(task, now)) return this.ends.dropped(task);
     this.#time.seen(delivery.storedAtMs, now);
     this.#parts.noteServerTime(delivery.storedAtMs);
     if (this.#time.isDue(now)) {
@@ -155,15 +157,16 @@ export class Tasks {
         const { claim } = claimed;
         task.claim = claim;
         task.isRecorded = true;
-        // Driven again after it was kept as dead: the count goes on in the record, its tries are new.
-        task.tries = ((claim.tries - 1) % settings.maxTries) + 1;
+        task.tries = Math.min(claim.tries, settings.maxTries);
         // What nobody else will start goes on: the ledger says at its end whether it is taken.
         claim.onLost = (by) => {
           if (by === 'fenced' || task.execution !== 'once') stopTask(task, 'lost');
         };
-        if (task.stoppedBy === 'no') return null;
-        await release(task, false);
-        return 0;
+        if (task.stoppedBy !== 'no') {
+          await release(task, false);
+          return 0;
+        }
+        return claim.tries > settings.maxTries ? await this.ends.exhausted(task) : null;
       }
       case 'done':
         return await this.ends.replay(task, claimed.result);
@@ -178,6 +181,7 @@ export class Tasks {
         return pauseWhenBusy(claimed.againInMs, random.next(), settings);
       case 'in_doubt':
         task.tries = claimed.tries;
+        task.hadBy = claimed.worker;
         return await this.ends.inDoubt(
           task,
           `${claimed.worker === '' ? 'its worker' : claimed.worker} vanished after it got the task`,

@@ -9,7 +9,7 @@ import type { Logger } from '../../base/log.ts';
 import type { Bus } from '../../base/nats.ts';
 import type { Delivery } from '../../base/puller.ts';
 import { ack } from '../../base/puller.ts';
-import type { TaskEvent } from '../../proto/wire/messages.ts';
+import type { InboxMessage, TaskEvent } from '../../proto/wire/messages.ts';
 import type { Subjects } from '../../proto/wire/subjects.ts';
 import type { InboxSettings } from '../messages-config.ts';
 import { Box } from './box.ts';
@@ -32,6 +32,10 @@ export interface InboxParts {
   readonly settings: InboxSettings;
   /** A final state, with the result's bytes. It may be told more than once. */
   noted(event: TaskEvent, body: Buffer | null, agent: string): void;
+  /** Whether a message may be in this agent's inbox: anybody who may write to the stream has put it there. */
+  isLetIn(message: InboxMessage, agent: string): boolean;
+  /** A message is there, or was not let in; whoever sent it wants to know. It may be told more than once. */
+  arrived(message: InboxMessage, agent: string, isLetIn: boolean): void;
 }
 
 const SWEEP_MS = 1_000;
@@ -70,10 +74,15 @@ export class Inbox implements InboxDoor {
       log,
       sidecar,
       take: (delivery, isNew) => this.#take(delivery, isNew),
+      atMost: (most) => this.#unacknowledged.within(most),
       missed: () => this.#missed(),
       restarted: () => this.#restarted(),
     });
-    this.#positions = new Positions(this.#pump, new History({ bus, subjects, clock, sidecar }), this.#floors);
+    this.#positions = new Positions(
+      this.#pump,
+      new History({ bus, subjects, clock, sidecar, isLetIn: (message, agent) => parts.isLetIn(message, agent) }),
+      this.#floors,
+    );
   }
 
   /** Bytes in memory. */
@@ -170,15 +179,28 @@ export class Inbox implements InboxDoor {
       ack(bus, delivery);
       return;
     }
+    const { head } = read;
+    if (head.kind === 'message') {
+      const isLetIn = this.#parts.isLetIn(head, agent);
+      if (isNew) this.#parts.arrived(head, agent, isLetIn);
+      if (!isLetIn) {
+        this.#parts.log.warn(
+          { seq, agent, source: head.source },
+          'a message is not let into an inbox: its sender may ask the agent for nothing',
+        );
+        ack(bus, delivery);
+        return;
+      }
+    }
     const box = this.#boxOf(agent);
     const now = clock.now();
     const isHeld = seq > box.floor;
     if (isHeld && !this.#unacknowledged.add(box, seq, delivery.ackSubject, now)) return;
     if (!isHeld) ack(bus, delivery);
     if (isNew) this.#append(box, new Entry(seq, read, now));
-    if (read.head.kind === 'state') {
+    if (head.kind === 'state') {
       const at = read.headBytes + 1;
-      this.#parts.noted(read.head, at < read.data.length ? read.data.subarray(at) : null, agent);
+      this.#parts.noted(head, at < read.data.length ? read.data.subarray(at) : null, agent);
     }
     if (isNew) box.tell();
   }

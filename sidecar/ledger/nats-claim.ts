@@ -7,7 +7,7 @@
 import type { Clock } from '../../base/clock.ts';
 import type { Appended } from '../../base/pub-ack.ts';
 import type { Claim, KeptResult, LostBy } from './ledger.ts';
-import { ClaimRecord, type ClaimState, fitted } from './record.ts';
+import { bare, ClaimRecord, type ClaimState, fitted } from './record.ts';
 
 /** What a claim needs of its ledger. */
 export interface Store {
@@ -82,9 +82,9 @@ export class NatsClaim implements Claim, Held {
   async done(result: KeptResult): Promise<'stored' | 'too_large' | 'fenced' | 'unreachable'> {
     let kept = fitted(result, this.#store.maxResultBytes);
     let written = await this.#settle({ state: 'done', tries: this.tries, result: kept, detail: '' });
-    if (written === 'full' && kept.body.length > 0) {
-      // No room for the bytes: that the work is done is what must not be lost.
-      kept = fitted(result, 0);
+    if (written === 'full') {
+      // No room for the bytes: that the work is done is what must not be lost, and for that the claim has kept room.
+      kept = bare(result);
       written = await this.#settle({ state: 'done', tries: this.tries, result: kept, detail: '' });
     }
     if (written === 'full') return 'unreachable';
@@ -102,7 +102,9 @@ export class NatsClaim implements Claim, Held {
   }
 
   async unknown(detail: string): Promise<boolean> {
-    return (await this.#settle({ state: 'unknown', tries: this.tries, result: null, detail })) === 'stored';
+    let written = await this.#settle({ state: 'unknown', tries: this.tries, result: null, detail });
+    if (written === 'full') written = await this.#settle({ state: 'unknown', tries: this.tries, result: null, detail: '' });
+    return written === 'stored';
   }
 
   abandon(): void {

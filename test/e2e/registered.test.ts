@@ -10,6 +10,8 @@ import { NatsServer } from '../support/nats.ts';
 import { repoFile } from '../support/paths.ts';
 import { waitUntil } from '../support/settle.ts';
 import { freePort, type Program, startNode, startProgram } from '../support/sockets.ts';
+import { stepsOf } from '../support/tour.ts';
+import { typed, Walk } from '../support/walk.ts';
 
 /** Two dozen processes in all, on a machine that may be busy. */
 t.setTimeout(150_000);
@@ -48,6 +50,10 @@ class Tour {
 
   port(inReadme: (typeof PORTS)[number]): number {
     return this.#ports.get(inReadme) as number;
+  }
+
+  get ports(): ReadonlyMap<string, number> {
+    return this.#ports;
   }
 
   /** With the ports of this run in place of those of the README. */
@@ -193,11 +199,22 @@ t.test('the page of the README about the control plane', async (t) => {
 
   await t.test('both are back: everything is current again', async (t) => {
     await tour.nats.restart();
-    tour.start(t, 'control-plane/main.ts', 'control-plane.yaml');
+    tour.start(whole, 'control-plane/main.ts', 'control-plane.yaml');
     await tour.everywhere();
-    t.match(await tour.ask('7720', '/v1/health'), { body: { status: 'ok', table: { source: 'registry', stale_because: null } } });
+    await waitUntil('the next beacon', async () => (await tour.ask('7720', '/v1/health')).body['status'] === 'ok', 5_000);
+    t.match(await tour.ask('7720', '/v1/health'), { body: { table: { source: 'registry', stale_because: null } } });
     const explained = await tour.reachctl('explain', 'demo.text.greet', '--sidecar', 'caller', '--as', 'demo.me.1');
     t.match(explained.stdout, /^demo\.greeter\.a +1\.0\.0 +left out +draining$/m, 'what the operators said has outlived it');
+  });
+
+  await t.test('the page about messages, line by line', async (t) => {
+    const walk = Walk.make(t, tour.ports, { REACH_SERVER: `http://127.0.0.1:${tour.port('7800')}`, REACH_TOKEN: TOKEN });
+    for (const step of stepsOf(README, 'A tour of five minutes'))
+      if (step.kind === 'command' && step.command.startsWith('reach() {')) walk.keep(step.command);
+    for (const step of stepsOf(README, 'Messages')) {
+      if (step.kind === 'file') walk.write(step.name, step.text);
+      else if (step.kind === 'command') await typed(t, walk, step);
+    }
   });
 });
 
@@ -216,6 +233,11 @@ t.test('`make dev` starts the team with its control plane, what it prints works,
   t.match(await answer.json(), { code: 0, version: '2.0.0', provider: /^crm\.order\.(a1|b1)$/, data: { order: '1042', state: 'waiting' } });
   const order = await fetch(`${url}/v1/invoke/shop.order.get`, { method: 'POST', headers, body: '{"orderId":"o-1042"}' });
   t.match(await order.json(), { code: 0, provider: 'shop.order.g1', data: { orderId: 'o-1042' } }, "the shop's systems are there too");
+  const [, payload, castUrl] = (await dev.said(/-d '(\{\S+\})' '(http:\S+\/v1\/cast\/\S+)'/)) as unknown as [string, string, string];
+  const cast = await fetch(castUrl, { method: 'POST', headers, body: payload });
+  t.match({ status: cast.status, body: await cast.json() }, { status: 202, body: { durable: 'stream', capability: 'nlp.reply.write' } });
+  const inbox = await fetch(`${url}/v1/inbox?wait=10s`, { headers });
+  t.match(await inbox.json(), { entries: [{ capability: 'nlp.reply.write', state: 'done', by: 'nlp.writer.g1' }] });
   const reachctl = async (...args: readonly string[]): Promise<{ code: number | null; stdout: string }> => {
     const ran = startProgram('control-plane/cli/main.ts', args, { env: { REACH_SERVER: server, REACH_TOKEN: operator } });
     const { code } = await ran.ended(20_000);

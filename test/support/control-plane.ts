@@ -1,5 +1,5 @@
 /** A control plane on a real nats-server, and sidecars as it sees them: just enough to talk to it. */
-import { realClock } from '../../base/clock.ts';
+import { type Clock, realClock } from '../../base/clock.ts';
 import { createLog } from '../../base/log.ts';
 import type { Bus } from '../../base/nats.ts';
 import { readControlPlaneConfig } from '../../control-plane/config.ts';
@@ -48,6 +48,8 @@ ${more}`;
 export class Plane {
   readonly control: ControlPlane;
   readonly lines: Readonly<Record<string, unknown>>[];
+  /** The wall clock of this replica's machine is so far ahead. */
+  wallAheadMs = 0;
 
   static async start(t: Teardown, nats: NatsServer, name = 'cp-1', more = ''): Promise<Plane> {
     const plane = new Plane(settingsText(name, nats.url, more));
@@ -63,7 +65,12 @@ export class Plane {
     this.lines = lines;
     const to = { write: (line: string) => void lines.push(JSON.parse(line) as Record<string, unknown>) };
     const log = createLog({ level: 'debug', to, service: reading.config.name });
-    this.control = new ControlPlane(reading.config, log, '0.0.0', reading.config.restore);
+    const clock: Clock = {
+      now: () => realClock.now(),
+      wallMs: () => realClock.wallMs() + this.wallAheadMs,
+      after: (delayMs, fire) => realClock.after(delayMs, fire),
+    };
+    this.control = new ControlPlane(reading.config, log, '0.0.0', reading.config.restore, clock);
   }
 
   get url(): string {

@@ -2,7 +2,7 @@
 import { createLog } from '../../base/log.ts';
 import { SeededRandom } from '../../base/random.ts';
 import { encodeEnvelope, type Envelope, type Lane, MESSAGE_WIRE } from '../../proto/wire/envelope.ts';
-import { Consumer, type KeptEntry, type Pool, type TaskEvent, type WorkPool, type WorkState } from '../../proto/wire/messages.ts';
+import { Consumer, FINAL_STATES, type KeptEntry, type Pool, type TaskEvent, type WorkPool, type WorkState } from '../../proto/wire/messages.ts';
 import { poolId } from '../../proto/wire/pool.ts';
 import { Subjects } from '../../proto/wire/subjects.ts';
 import { Deliver } from '../../sidecar/deliver/deliver.ts';
@@ -53,6 +53,8 @@ export class DeliverRig {
   readonly queue: VirtualQueue;
   readonly ledger: FakeLedger;
   readonly deliver: Deliver;
+  /** Events in the inbox that are not final. */
+  readonly passing: TaskEvent[] = [];
   /** Final events, in the order in which they were stored. */
   readonly events: { event: TaskEvent; body: string; subject: string }[] = [];
   readonly notes: TaskEvent[] = [];
@@ -209,7 +211,8 @@ export class DeliverRig {
     if (subject.startsWith('ar.test.kept.')) {
       this.kept.push({ entry: head as unknown as KeptEntry, message: data.subarray(newline + 1), subject });
       this.order.push(`kept ${head.task_id}`);
-    } else {
+    } else if (!FINAL_STATES.has(head.state)) this.passing.push(head);
+    else {
       this.events.push({ event: head, body: data.toString('utf8', newline + 1), subject });
       this.order.push(`event ${head.task_id} ${head.state}`);
     }

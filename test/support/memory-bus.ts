@@ -391,6 +391,7 @@ function consumerFactsOf(stream: Stream, spec: ConsumerSpec): ConsumerFacts {
     deliveredConsumerSeq: 0,
     deliveredAtMs: 0,
     ackWaitNs: spec.ackWaitMs * 1_000_000,
+    maxAckPending: spec.maxAckPending,
     created: stream.created,
   };
 }
@@ -403,6 +404,9 @@ function factsOf(stream: Stream): StreamFacts {
     bytes: stream.messages.reduce((sum, { data }) => sum + data.length, 0),
     firstSeq: stream.messages[0]?.seq ?? 0,
     lastSeq: stream.lastSeq,
+    lastAtMs: stream.messages.at(-1)?.timestampMs ?? 0,
+    maxMessages: stream.spec.maxMsgs ?? -1,
+    maxBytes: stream.spec.maxBytes ?? -1,
     consumers: 0,
     created: stream.created,
     subjects,

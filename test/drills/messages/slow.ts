@@ -3,7 +3,8 @@
  * one gets no more than it has slots for, and half of all messages do not notice that it is there.
  */
 import { quantile } from '../../bench/figures.ts';
-import { runDrill, type Told } from './drill.ts';
+import { runDrill } from './drill.ts';
+import type { Told } from './plan.ts';
 
 const WORK_MS = 10;
 const SLOWER = 100;
@@ -28,6 +29,7 @@ await runDrill({
   team: { workMs: WORK_MS },
   workers: 3,
   senders: 2,
+  readsInboxes: true,
   submit: { ratePerSec: 200, count: 4_000 },
   faults: async (stage) => {
     const [victim] = stage.workers;
@@ -35,6 +37,7 @@ await runDrill({
     await stage.team.slowDown(victim, WORK_MS * (SLOWER - 1));
     stage.say(`agent ${victim.agentId} is slow from now on`);
   },
+  demands: () => ({ least: 2_000 }),
   expects: (told) => {
     const share = slowShare(told);
     const p50Ms = quantile(tookMs(told), 0.5);

@@ -30,6 +30,9 @@ import {
 import { partitionOf, poolId } from '../../../proto/wire/pool.ts';
 import { CONFIG_STREAM, INBOX_STREAM, KEPT_STREAM, LEDGER_STREAM, Subjects, Tail, TASK_STREAM } from '../../../proto/wire/subjects.ts';
 import { ENV, FakeSidecar, OPERATOR, Plane, VIEWER } from '../../support/control-plane.ts';
+import { systemRandom } from '../../../base/random.ts';
+import type { ClaimAsk } from '../../../sidecar/ledger/ledger.ts';
+import { NatsLedger } from '../../../sidecar/ledger/nats-ledger.ts';
 import { NatsServer } from '../../support/nats.ts';
 import { providerOf } from '../../support/route-table.ts';
 import { waitUntil } from '../../support/settle.ts';
@@ -625,6 +628,95 @@ t.test('inboxes', async (t) => {
   });
 });
 
+t.test('what became of a task is found however much lies before it: a look that is not through says where it goes on', async (t) => {
+  const world = await World.start(t);
+  const agent = 'crm.order.a';
+  const sidecar = await FakeSidecar.join(world.nats, 'old', { [agent]: [`${ORDER}@2.0.0`] });
+  await sidecar.hello();
+  t.match(await world.usePool(poolOf()), { ok: true });
+  const asker = await world.nats.connect({ inboxPrefix: '_INBOX.old' });
+  const ask = async (question: object): Promise<TaskAnswer> => {
+    const reply = await asker.request(
+      subjects.ctl('task'),
+      json({ wire: MESSAGE_WIRE, sidecar: 'old', agent, what: 'status', ...question }),
+      8_000,
+    );
+    if (reply.kind !== 'ok') throw new Error(reply.kind);
+    return JSON.parse(reply.message.data.toString('utf8')) as TaskAnswer;
+  };
+  const look = async (task: string): Promise<{ answer: TaskAnswer; asks: number }> => {
+    let answer = await ask({ task_id: task });
+    let asks = 1;
+    for (; answer.ok && answer.what === 'status' && answer.more !== undefined && asks < 40; asks++)
+      answer = await ask({ task_id: task, from: answer.more });
+    return { answer, asks };
+  };
+  const final = (task: string): Buffer =>
+    Buffer.from(
+      `${JSON.stringify({ wire: MESSAGE_WIRE, kind: 'state', task_id: task, power_id: `k:${task}`, state: 'done', capability: ORDER })}\nyes`,
+    );
+  const MANY = 2_200;
+  for (let i = 0; i < MANY; i += 100)
+    await Promise.all(Array.from({ length: 100 }, () => world.append(subjects.inbox('old', agent), final('filler01'))));
+  await world.append(subjects.inbox('old', agent), final('late0001'));
+  const waiting = (task: string): Buffer => encodeEnvelope(envelopeOf({ task_id: task, source: agent, home: 'old' }), Buffer.from('x'));
+  for (let i = 0; i < MANY; i += 100)
+    await Promise.all(Array.from({ length: 100 }, () => world.append(subjects.task(poolOf().id, 'low', 0, 'old'), waiting('filler02'))));
+  await world.append(subjects.task(poolOf().id, 'low', 0, 'old'), waiting('waits001'));
+
+  const late = await look('late0001');
+  t.ok(late.asks > 1, 'not in one go');
+  t.match(late.answer, {
+    ok: true,
+    found: { state: 'done', event: { task_id: 'late0001' }, result: Buffer.from('yes').toString('base64') },
+  });
+  t.match((await look('waits001')).answer, { ok: true, found: { state: 'waiting' } });
+  const nowhere = await look('nowhere2');
+  t.match(nowhere.answer, { ok: true, found: null });
+  t.notOk('more' in nowhere.answer, 'everything was looked at');
+  t.match(await ask({ task_id: 'late0001', from: { inbox: 'x', queue: -1 } }), { ok: false, code: 4003 });
+});
+
+t.test('an agent that moves house finds there also what its old home had acknowledged to the server in its stead', async (t) => {
+  const world = await World.start(t);
+  const { bus } = world;
+  const agent = 'crm.order.a';
+  const old = await FakeSidecar.join(world.nats, 'old', { [agent]: [`${ORDER}@2.0.0`] });
+  old.callers = [];
+  await old.hello();
+  await eventually(
+    'a consumer for its inboxes',
+    () => world.consumers(INBOX_STREAM),
+    (names) => names.includes('inbox_old'),
+  );
+  for (let i = 0; i < 5; i++)
+    await world.append(subjects.inbox('old', agent), Buffer.from(`{"wire":1,"kind":"state","task_id":"task000${i}"}\n`));
+  // Of an agent that is away a sidecar holds so many only; the others it lets the server forget. The agent has had the first one.
+  const puller = new Puller(bus, realClock, { stream: INBOX_STREAM, consumer: 'inbox_old', onMessage: (delivery) => ack(bus, delivery) });
+  t.teardown(() => puller.close());
+  puller.request(4);
+  await eventually(
+    'acknowledged to the server',
+    () => bus.consumer(INBOX_STREAM, 'inbox_old'),
+    (facts) => facts !== null && 'ackFloorSeq' in facts && facts.ackFloorSeq === 4,
+  );
+  await world.append(subjects.idem(floorKey(agent)), json({ wire: MESSAGE_WIRE, kind: 'floor', agent, seq: 1 }));
+  await old.leave(agent);
+  const young = await FakeSidecar.join(world.nats, 'young', { [agent]: [`${ORDER}@2.0.0`] });
+  await young.hello();
+  const moved = await eventually(
+    'moved',
+    () => bus.history(INBOX_STREAM, subjects.inbox('young', agent)),
+    (found) => !('failed' in found) && found.length >= 4,
+  );
+  t.same('failed' in moved ? [] : moved.map(({ data }) => /"task_id":"(\w+)"/.exec(data.toString('utf8'))?.[1]), [
+    'task0001',
+    'task0002',
+    'task0003',
+    'task0004',
+  ]);
+});
+
 t.test('what is kept for people', async (t) => {
   const world = await World.start(t);
   const { bus, plane } = world;
@@ -720,6 +812,64 @@ t.test('what is kept for people', async (t) => {
       'failed' in told ? '' : told.map(({ data }) => data.toString('utf8')).join(),
       /"review02".*"state":"cancelled".*dropped by ada/,
     );
+  });
+
+  await t.test('dropped, and nobody wanted the result: its home is told all the same, for whoever asks there', async (t) => {
+    const heard: TaskEvent[] = [];
+    const hearing = bus.subscribe(subjects.note('front'), ({ data }) => void heard.push(JSON.parse(data.toString('utf8')) as TaskEvent));
+    t.teardown(() => hearing.close());
+    await world.keep('review', envelopeOf({ task_id: 'review03', reply_to: null }), 'look', { rule: 'r' });
+    t.equal((await order('review03', 'drop')).status, 200);
+    await waitUntil('its home hears', () => heard.some(({ task_id, state }) => task_id === 'review03' && state === 'cancelled'));
+  });
+
+  await t.test('two leaders, for a moment: what one has begun to do the other can only do as well', async (t) => {
+    const kept = await world.keep('review', envelopeOf({ task_id: 'review04' }), 'look', { rule: 'r' });
+    // The leader before this one stood still in the midst of releasing it.
+    const order04 = { wire: MESSAGE_WIRE, task_id: 'review04', entry: kept, verb: 'release', target: '', who: 'bob' };
+    await world.append(subjects.order('review04'), json(order04));
+    t.match((await order('review04', 'drop')).body, { status: 409, detail: /bob has begun to release it/ });
+    t.match((await order('review04', 'reroute', { capability: REFUND })).body, { status: 409, detail: /bob has begun to release it/ });
+    const before = (await world.queued(poolOf())).length;
+    t.equal((await order('review04', 'release')).status, 200, 'the same is carried to its end');
+    t.equal((await world.queued(poolOf())).length, before + 1);
+    t.equal(await bus.lastAtLeader(KEPT_STREAM, subjects.order('review04')), null, 'nothing is left of it');
+    t.notMatch(JSON.stringify((await plane.ask('/v1/tasks/kept')).body), /review04/);
+    // An order that failed before anything was changed binds nobody.
+    await world.keep('review', envelopeOf({ task_id: 'review05', pool: `p${'b'.repeat(20)}` }), 'look', { rule: 'r' });
+    t.equal((await order('review05', 'release')).status, 409);
+    t.equal((await order('review05', 'drop')).status, 200);
+    t.equal(await bus.lastAtLeader(KEPT_STREAM, subjects.order('review05')), null);
+  });
+
+  await t.test('two people at once: one does it, the other is told', async (t) => {
+    for (const [i, verbs] of [
+      ['release', 'drop'],
+      ['drop', 'release'],
+      ['release', 'release'],
+      ['drop', 'drop'],
+    ].entries()) {
+      const task = `racing0${i}`;
+      await world.keep('review', envelopeOf({ task_id: task }), 'look', { rule: 'r' });
+      const both = await Promise.all(verbs.map((verb) => order(task, verb)));
+      t.same(both.map(({ status }) => status).sort(), [200, 409], verbs.join(' and '));
+      const won = verbs[both.findIndex(({ status }) => status === 200)];
+      const isQueued = (await world.queued(poolOf())).some(({ envelope }) => envelope.task_id === task);
+      t.equal(isQueued, won === 'release');
+      const told = await bus.history(INBOX_STREAM, subjects.inbox('front', 'crm.front.x'));
+      t.equal('failed' in told ? true : told.some(({ data }) => data.includes(task)), won === 'drop');
+    }
+  });
+
+  await t.test('a lease is judged by the server’s time, however the clock here stands', async (t) => {
+    const id = subjects.idem(ledgerKey('crm.front.x', ORDER, 'dead0009'));
+    await world.keep('dead', envelopeOf({ task_id: 'dead0009' }), 'x');
+    await world.append(id, Buffer.from('{"wire":1,"state":"executing","lease_ms":15000}\n'));
+    plane.wallAheadMs = 60_000;
+    t.teardown(() => (plane.wallAheadMs = 0));
+    t.match((await order('dead0009', 'release')).body, { status: 409, detail: /somebody works on this key/ });
+    plane.wallAheadMs = 0;
+    t.equal((await order('dead0009', 'drop')).status, 200);
   });
 
   await t.test('many at once, but none that is in doubt', async (t) => {
@@ -823,6 +973,95 @@ t.test('what is parked can be sent elsewhere or dropped, as long as nobody works
     (agents) => agents.includes('crm.order.old'),
   );
   t.match(await order('drop', {}), { status: 409, body: { detail: /1 agents work on this pool/ } });
+});
+
+t.test('a parked task that a person moves is not begun by a worker that comes in that moment', async (t) => {
+  const world = await World.start(t);
+  const { plane, bus } = world;
+  const pool = poolOf({ version: '1.0.0' });
+  t.match(await world.usePool(pool), { ok: true });
+  const sidecar = await FakeSidecar.join(world.nats, 'order-a', { 'crm.order.a': [`${ORDER}@2.0.0`] });
+  await sidecar.hello();
+  await eventually(
+    'it is known',
+    async () => (await plane.ask('/v1/capabilities')).body,
+    (body) => JSON.stringify(body).includes('2.0.0'),
+  );
+  const park = (task: string, more: Partial<Envelope> = {}): Promise<number> =>
+    world.append(
+      subjects.task(pool.id, 'high', 0, 'front'),
+      encodeEnvelope(envelopeOf({ task_id: task, pool: pool.id, version: '1.0.0', payload_hash: 'h', ...more }), Buffer.from(task)),
+    );
+  const order = (verb: string, body: object) => plane.ask(`/v1/tasks/parked/${pool.id}/${verb}`, { json: body });
+  const ledger = new NatsLedger({ bus, subjects, clock: realClock, random: systemRandom, log: { warn: () => undefined }, self: 'order-a' });
+  t.teardown(() => ledger.close());
+  const askFor = (task: string): ClaimAsk => ({
+    id: ledgerKey('crm.front.x', ORDER, task),
+    caller: 'crm.front.x',
+    capability: ORDER,
+    version: '1.0.0',
+    payloadHash: 'h',
+    execution: 'once',
+    key: task,
+    taskId: task,
+    worker: 'crm.order.old',
+  });
+
+  // A worker claims it at the same time as it is taken out: exactly one of the two has it.
+  let [byWorker, byPerson] = [0, 0];
+  for (let i = 0; i < 20; i++) {
+    const task = `moment${String(i).padStart(2, '0')}`;
+    await park(task);
+    const [done, claimed] = await Promise.all([
+      order(i % 2 === 0 ? 'drop' : 'reroute', { task, ...(i % 2 === 0 ? {} : { capability: `${ORDER}@^2` }) }),
+      new Promise((late) => void realClock.after(i % 10, () => late(null))).then(() => ledger.claim(askFor(task))),
+    ]);
+    const isMoved = (done.body['done'] as string[]).length === 1;
+    t.not(isMoved, claimed.kind === 'claimed', `${task}: ${JSON.stringify(done.body)} ${claimed.kind}`);
+    if (isMoved) {
+      byPerson++;
+      t.match(await ledger.claim(askFor(task)), { kind: 'ended' }, 'whoever still has it lets go of it');
+    } else byWorker++;
+    if (claimed.kind === 'claimed') claimed.claim.abandon();
+  }
+  t.comment(`${byWorker} by the worker, ${byPerson} by the person`);
+  const rerouted = await world.queued(poolOf());
+  t.ok(rerouted.every(({ envelope }) => Number(envelope.task_id.slice(6)) % 2 === 1));
+
+  // The queue takes no more: it is as it was.
+  await park('toolarge');
+  const refused = await order('reroute', { task: 'toolarge', capability: 'no.such.thing' });
+  t.match(refused.body, { failed: [{ task_id: 'toolarge', why: /no capability/ }] });
+  const free = await ledger.claim(askFor('toolarge'));
+  t.match(free, { kind: 'claimed', claim: { tries: 1 } });
+  if (free.kind === 'claimed') await free.claim.release(false);
+  t.match((await order('drop', { task: 'toolarge' })).body, { done: ['toolarge'] });
+
+  // A replica of the control plane died in the midst of it: nobody else does it for as long as it might still be at it.
+  await park('stopped1');
+  const half = {
+    wire: 1,
+    state: 'executing',
+    key: 'stopped1',
+    hash: 'h',
+    execution: 'idempotent',
+    task: 'stopped1',
+    worker: 'operator bob',
+    version: '1.0.0',
+    lease_ms: 15_000,
+    nonce: 'x',
+    tries: 0,
+    step: 0,
+  };
+  await world.append(subjects.idem(ledgerKey('crm.front.x', ORDER, 'stopped1')), Buffer.from(`${JSON.stringify(half)}\n`));
+  t.match((await order('drop', { task: 'stopped1' })).body, { failed: [{ why: /somebody else is moving it/ }] });
+
+  // Nobody wants its result: its home hears that it was dropped.
+  const heard: TaskEvent[] = [];
+  bus.subscribe(subjects.note('front'), ({ data }) => void heard.push(JSON.parse(data.toString('utf8')) as TaskEvent));
+  await park('nobody01', { reply_to: null });
+  t.match((await order('drop', { task: 'nobody01' })).body, { done: ['nobody01'] });
+  await waitUntil('its home hears', () => heard.some(({ task_id, state }) => task_id === 'nobody01' && state === 'cancelled'));
 });
 
 t.test('messages of a pool that nobody remembers are not lost: it is made again from what they say', async (t) => {

@@ -23,6 +23,7 @@ from ._serve.offer import Offer
 from ._serve.serving import Serving
 from ._stream import Stream
 from ._task import Task, task_in
+from ._work import extend, tell_done
 
 H = TypeVar("H", bound=Callable[..., Any])
 
@@ -227,6 +228,18 @@ class Reach:
     def task(self, task_id: str) -> Task:
         """A task that was sent before, by its id. Nothing is asked yet."""
         return Task(self._http, task_id)
+
+    async def done(self, task_id: str, result: Any = None, *, status: Optional[int] = None, content_type: Optional[str] = None) -> None:
+        """How work ended that this agent has taken with 202 (`context.status = 202`) and gone on with; the id is the context's
+        `task_id`. Raises ReachError when it is not taken, or could not be stored yet (then say it again).
+
+        status: the agent's own, 200 … 299 (default 200) done, 400 … 599 it failed.
+        """
+        await tell_done(self._http, task_id, result, status, content_type)
+
+    async def extend(self, task_id: str) -> float:
+        """This agent is still at work on a task: its time begins anew. Returns the seconds that it has now."""
+        return await extend(self._http, task_id)
 
     def inbox(self, *, from_seq: Optional[int] = None, ack: str = "auto") -> Inbox:
         """What waits for this agent, and what comes: read it with `async for`.

@@ -95,6 +95,7 @@ t.test('idempotent work without a key costs no claim at its first delivery, and 
   await rig.pass(500, () => rig.deliver.counts.again === 1);
   t.strictSame(rig.ledger.log, []);
   t.match(rig.notes, [{ state: 'waiting', code: Code.connection_lost, attempts: 1 }]);
+  t.strictSame(rig.passing, rig.notes, 'in the inbox too');
   await rig.pass(5_000, () => rig.events.length === 1);
   t.strictSame(rig.ledger.log, [`claim ${task}`, `done ${task}`]);
   t.match(rig.events, [{ event: { state: 'done', attempts: 2 } }]);
@@ -135,6 +136,28 @@ t.test('the seventh failed try is the last: 1, 2, 4 … s between them, then kep
     t.ok((pauses[i] as number) >= ms && (pauses[i] as number) <= 1.2 * ms, `pause ${i + 1}: ${pauses[i]}`);
   }
   await finish(t, rig, { [A]: 7 });
+});
+
+t.test('a message that kills every sidecar that has it ends as dead after so many tries, and is not handed over once more', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: GOOD }), [A]);
+  const task = 'task000001';
+  const id = `${SENDER} ${CAPABILITY} ${task}`;
+  // Its seventh worker has died like the six before it: all that is left of them is the claim, which lapses.
+  rig.ledger.put(id, { taskId: task, execution: 'keyed', worker: A }, 'executing', 7);
+  t.equal(rig.send({ kind: 'keyed' }), task);
+  await rig.pass(60_000, () => rig.queue.left() === 0, 50);
+  t.match(rig.events, [{ event: { state: 'dead_lettered', cause: 'attempts_exhausted', attempts: 7, by: '' } }]);
+  t.match(rig.kept, [{ entry: { kind: 'dead', task_id: task, detail: /vanished/ } }]);
+  await finish(t, rig, { [A]: 0 });
+});
+
+t.test('the tries of one task are not those of another one with the same key', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: GOOD }), [A]);
+  rig.ledger.put(`${SENDER} ${CAPABILITY} k1`, { taskId: 'taskbefore', execution: 'keyed', worker: A, key: 'k1' }, 'released', 7);
+  const task = rig.send({ kind: 'keyed', key: 'k1' });
+  await rig.pass(5_000, () => rig.queue.left() === 0);
+  t.match(rig.events, [{ event: { task_id: task, state: 'done', attempts: 1 } }]);
+  await finish(t, rig, { [A]: 1 });
 });
 
 t.test('driven again and dead again: a second entry and a second event, however soon', async (t) => {
@@ -297,11 +320,13 @@ t.test('received is told of a 202 and of work that goes on, and of nothing else'
   const slow = rig.send();
   await rig.pass(5_000, () => rig.events.length === 1);
   t.match(rig.notes, [{ task_id: slow, state: 'received', by: A }]);
+  t.strictSame(rig.passing, rig.notes, 'and the same in the inbox of whoever sent it');
   t.ok((rig.events[0]?.event.received_at_ms ?? 0) > 0);
   rig.assign([workOf('once', [B])]);
   const long = rig.send({ kind: 'once', more: { timeout_ms: 10_000 } });
   await rig.pass(1_000, () => rig.notes.length === 2);
   t.match(rig.notes[1], { task_id: long, state: 'received', by: B });
+  t.strictSame(rig.passing, rig.notes);
   t.equal(rig.deliver.extend('some.body.else', long), null, 'not its work');
   await rig.pass(8_000, undefined, 50);
   t.equal(rig.deliver.extend(B, long), 10_000);
@@ -450,6 +475,33 @@ t.test('sticky: other keys go on while one waits, and a partition that is given 
   t.equal(rig.events.length, 3, 'nothing is pulled from the old one');
   t.equal(rig.queue.waiting(Consumer.partition(work.pool.id, 0, 2)), 0, 'nor from the new one, which is not ours');
   await finish(t, rig, { [A]: 3 });
+});
+
+t.test('sticky: an owner that stood still for longer than the ack wait begins nothing more of what it had', async (t) => {
+  const work = stickyWork('idempotent', [A], [{ index: 0, owner: A, term: 1 }]);
+  const rig = new DeliverRig(deliverTable({ [A]: 'latency: 60ms, body: {}' }), [A], { concurrency: 1 }, [work]);
+  for (let i = 0; i < 8; i++) rig.sendSticky(work, 0, 1, 'abcd'[i % 4] as string);
+  await rig.pass(2_000, () => rig.rig.executions(A) === 2, 5);
+  t.equal(rig.events.length, 1, 'the second is at work, others wait here');
+  rig.queue.isMute = true;
+  // Halted, as by SIGSTOP; the agent's answer is the first that is heard afterwards. Others have all of it by now.
+  rig.clock.halt(60_000);
+  await rig.pass(1_000);
+  t.equal(rig.rig.executions(A), 2, 'nothing more was begun');
+  t.equal(rig.events.length, 1, 'and what came of the second one is not told');
+  await finish(t, rig, { [A]: 2 });
+});
+
+t.test('what has been held for a slot for longer than the ack wait is not begun', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: 'latency: 60ms, body: {}' }), [A], { concurrency: 1, holdMs: 600_000 });
+  for (let i = 0; i < 4; i++) rig.send({ lane: i % 2 === 0 ? 'high' : 'low' });
+  await rig.pass(1_000, () => rig.rig.executions(A) === 1, 5);
+  const begun = rig.rig.executions(A);
+  rig.queue.isMute = true;
+  rig.clock.halt(60_000);
+  await rig.pass(2_000);
+  t.equal(rig.rig.executions(A), begun);
+  await finish(t, rig, { [A]: begun });
 });
 
 function good(body: string): Parameters<DeliverRig['deliver']['done']>[2] {

@@ -34,6 +34,7 @@ class World {
   asked: number[] = [];
   isControlThere = true;
   hasConsumer = true;
+  maxAckPending = 100_000;
   writes = 0;
   #events: BoxEvents | null = null;
   #state: ((state: { connected: boolean }) => void) | null = null;
@@ -62,7 +63,7 @@ class World {
       },
       consumer: async () =>
         this.hasConsumer
-          ? { deliveredSeq: this.delivered.streamSeq, deliveredConsumerSeq: this.delivered.consumerSeq, ackWaitNs: 60_000_000_000 }
+          ? { deliveredSeq: this.delivered.streamSeq, deliveredConsumerSeq: this.delivered.consumerSeq, ackWaitNs: 60_000_000_000, maxAckPending: this.maxAckPending }
           : null,
       openBox: (events: BoxEvents) => {
         this.#events = events;
@@ -320,6 +321,16 @@ t.test('the server holds a bounded number, and hears of them before it would del
   t.strictSame(seqsOf(await world.inbox.read(AGENT, null, 1_000, 0)), seqs, 'and are there all the same');
   await world.clock.advance(21_000);
   t.equal(world.said.filter(({ word }) => word === '+WPI').length, 100);
+});
+
+t.test('however the settings stand, the server is never left without room to give out more', async (t) => {
+  const world = new World({ unacknowledged: 10_000, agentCount: 1_000, agentBytes: 1_000_000 });
+  world.maxAckPending = 120;
+  await world.start();
+  const seqs = Array.from({ length: 400 }, () => world.bring());
+  const held = seqs.length - world.said.filter(({ word }) => word === '+ACK').length;
+  t.ok(held <= 60, `${held} of 120`);
+  t.strictSame(seqsOf(await world.inbox.read(AGENT, null, 1_000, 0)), seqs);
 });
 
 t.test('a reader gets what it has room for, and the last reader wins', async (t) => {

@@ -13,7 +13,7 @@ const subjects = new Subjects('test');
 const sleep = (ms: number): Promise<void> => new Promise((done) => setTimeout(done, ms));
 const warnings: string[] = [];
 
-async function opened(t: Test, server: NatsServer, maxMsgs = 0): Promise<Bus> {
+async function opened(t: Test, server: NatsServer, maxMsgs = 0, maxBytes = 0): Promise<Bus> {
   const bus = server.open();
   t.ok(await bus.ready(5_000));
   const ready = await bus.ensureStream({
@@ -27,6 +27,7 @@ async function opened(t: Test, server: NatsServer, maxMsgs = 0): Promise<Bus> {
     maxAgeMs: 86_400_000,
     allowDirect: true,
     ...(maxMsgs === 0 ? {} : { maxMsgs }),
+    ...(maxBytes === 0 ? {} : { maxBytes }),
   });
   t.notOk('failed' in ready);
   return bus;
@@ -184,6 +185,49 @@ t.test('who hears nothing knows when the lease is over, not when the answer to i
   t.equal(by, 'lapsed');
   t.ok(afterMs >= 1_150 && afterMs < 1_700, `after ${afterMs.toFixed(0)} ms; one renewal alone may wait for 2.5 s`);
   claim.abandon();
+});
+
+t.test('a ledger without a byte to spare refuses what is new, and every claim that is held is extended and ends', async (t) => {
+  const server = await NatsServer.start(t);
+  const bus = await opened(t, server, 0, 65_536);
+  const one = ledgerOn(t, bus, 'one', 3_000);
+  const claims: Claim[] = [];
+  for (let i = 0; i < 5; i++) claims.push(held(await one.claim(askOf(`held${i}`, { execution: 'keyed' }))));
+  const [done, large, released, doubt, waits] = claims as [Claim, Claim, Claim, Claim, Claim];
+  // To the last byte, which 2.9 must not be led near: there it drops its oldest message (30 bytes and the subject lie around each).
+  const filler = (i: number): string => subjects.idem(`filler${i}`);
+  const free = async (): Promise<number> => {
+    const facts = await bus.stream(LEDGER_STREAM);
+    return facts === null || 'failed' in facts ? 0 : facts.maxBytes - facts.bytes - 30 - filler(0).length;
+  };
+  for (let i = 0; (await free()) > 0; i++) {
+    const left = await free();
+    t.match(await bus.append(filler(i), Buffer.alloc(left > 20_000 ? 10_000 : left)), { duplicate: false });
+  }
+  t.match(await bus.append(subjects.idem('more'), Buffer.alloc(0)), { full: true }, 'not the smallest message has room');
+  t.match(await one.claim(askOf('new')), { kind: 'full' });
+
+  let isLost = false;
+  waits.onLost = () => {
+    isLost = true;
+  };
+  await sleep(4_500);
+  t.ok(waits.held, 'a lease is extended');
+  t.notOk(isLost);
+
+  t.equal(await done.done(result('{}')), 'stored', 'a claim has kept room for the end of it');
+  const details = 'x'.repeat(400);
+  // That it is done stands there, though its bytes do not.
+  t.equal(await large.done({ ...result('x'.repeat(900)), detail: details, contentType: `text/plain; x=${'y'.repeat(300)}` }), 'too_large');
+  t.ok(await released.release(true));
+  t.ok(await doubt.unknown(details), 'whatever words there are for it');
+  const look = ledgerOn(t, bus, 'two');
+  t.match(await look.look('held0'), { kind: 'done', result: { status: 200, leftOutBytes: 0 } });
+  t.match(await look.look('held1'), { kind: 'done', result: { status: 200, leftOutBytes: 900 } });
+  t.equal(await look.look('held2'), null, 'free');
+  t.match(await look.look('held3'), { kind: 'in_doubt' });
+  t.match(await look.look('held4'), { kind: 'executing' });
+  t.equal(await waits.done(result('')), 'stored');
 });
 
 t.test('without NATS nothing is claimed; a full ledger refuses what is new and lets what is held end', async (t) => {

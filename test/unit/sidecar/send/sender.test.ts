@@ -1,4 +1,8 @@
 import t from 'tap';
+import { SeededRandom } from '../../../../base/random.ts';
+import { decide } from '../../../../control-plane/rules/trial.ts';
+import type { Rule } from '../../../../proto/language/rule.ts';
+import { compileRules } from '../../../../proto/language/rule-tree.ts';
 import { Code } from '../../../../proto/wire/codes.ts';
 import { decodeEnvelope } from '../../../../proto/wire/envelope.ts';
 import { partitionOf, poolId } from '../../../../proto/wire/pool.ts';
@@ -98,6 +102,14 @@ t.test('what a call would be refused for, a message is refused for at once', asy
   t.equal(world.envelope().keyed, true);
   t.match(world.envelope().payload_hash, /^[A-Za-z0-9_-]{43}$/, 'a claim will need it');
   t.equal(world.stream.sent.length, 1, 'of all these one has left');
+  for (const key of [
+    'sales.order.42:retry',
+    'sales.helper.2:abc:1:2',
+    'sales.helper.2::1',
+    'sales.helper.2:abc:',
+    `sales.helper.2:a:${'1'.repeat(17)}`,
+  ])
+    t.equal(code(await world.submit(NAME, { 'idempotency-key': key })), 0, `${key} is none that we have minted, whatever it looks like`);
   world.close();
 });
 
@@ -215,6 +227,67 @@ t.test('rules: the first that finds somebody decides; fallbacks of one that does
   world.close();
 });
 
+t.test('a dry run says what is decided when it is sent, whoever is there', async (t) => {
+  const random = new SeededRandom(5);
+  const pick = <T>(values: readonly T[]): T => values[Math.floor(random.next() * values.length)] as T;
+  const there = new SendWorld([worker('a'), providerOf('crm.spare.1', ['crm.spare.query@1.0.0'], { via: 'two' })]);
+  const empty = new SendWorld([]);
+  empty.push([], { contracts: [contractOf(NAME, '2.1.0')] });
+  let ways = 0;
+  for (let round = 0; round < 400; round++) {
+    const rules = Array.from(
+      { length: 6 },
+      (_, i): Rule => ({
+        name: `r${i}`,
+        when: {
+          messageType: pick([null, null, 'task_request', 'other']),
+          sourceRole: pick([null, null, 'planner', 'other']),
+          targetRole: pick([null, null, 'retriever']),
+          capability: pick([null, null, NAME, 'crm.*', '*']),
+          tags: pick<Record<string, string>>([{}, {}, { tier: 'gold' }]),
+        },
+        dispatch: 'random',
+        stickyBy: null,
+        priority: pick([null, 'high', 'low']),
+        fallback: pick([null, null, { kind: 'fail' }, { kind: 'notify_admin' }, { kind: 'queue_task' }] as const),
+      }),
+    );
+    const compiled = compileRules(rules, 1);
+    const target = pick([NAME, null]);
+    const headers = {
+      ...(target === null ? { 'reach-role': 'retriever' } : {}),
+      ...(random.next() < 0.5 ? { 'reach-tags': 'tier=gold,other=x' } : {}),
+      ...(random.next() < 0.3 ? { 'reach-message-type': 'other' } : {}),
+    };
+    for (const world of [there, empty]) {
+      world.rules = compiled;
+      const isThere = world === there && target !== null;
+      const submitted = await world.submit(target, headers);
+      const { subject, rule } = world.decided.at(-1) as (typeof world.decided)[number];
+      const { rule: first, tried, priority, if_nobody: onward } = decide(compiled, subject);
+      if (isThere) t.equal(rule, first);
+      else
+        t.equal(
+          rule,
+          onward.startsWith('queue_task') && rules.find(({ name }) => name === tried.at(-1))?.fallback === null
+            ? first
+            : (tried.at(-1) ?? null),
+        );
+      ways++;
+      if (!submitted.ok) t.equal(onward, 'fail', submitted.detail);
+      else {
+        t.equal(submitted.rule, rule);
+        if (isThere) t.equal(submitted.lane, priority ?? 'normal');
+        const sent = world.stream.sent.at(-1) as { subject: string };
+        t.equal(sent.subject.startsWith('ar.t.kept.review.'), !isThere && onward === 'notify_admin');
+      }
+    }
+  }
+  t.equal(ways, 800);
+  there.close();
+  empty.close();
+});
+
 t.test('sticky: one key, one partition, whoever sends it; without a key anybody', async (t) => {
   const world = new SendWorld([worker('a')]);
   world.rules = rulesOf({ name: 'together', dispatch: 'sticky', stickyBy: 'sequence_id' });
@@ -228,6 +301,35 @@ t.test('sticky: one key, one partition, whoever sends it; without a key anybody'
   world.rules = rulesOf({ name: 'by_tag', dispatch: 'sticky', stickyBy: 'tags.tenant' });
   await world.submit(NAME, { 'reach-tags': 'tenant=acme' });
   t.equal(world.envelope().sticky_key, 'acme');
+  world.close();
+});
+
+t.test('sticky: a canary does not tear apart what a rule keeps together, by whatever it does', async (t) => {
+  const world = new SendWorld([worker('a', '2.0.0'), worker('b', '2.1.0')], { policies: [policyOf(NAME, { canary: { '2.1.0': 0.5 } })] });
+  for (const [stickyBy, headers] of [
+    ['sequence_id', (key: string) => ({ 'reach-sequence-id': key, 'reach-affinity': `other-${Math.random()}` })],
+    ['tags.tenant', (key: string) => ({ 'reach-tags': `tenant=${key}` })],
+  ] as const) {
+    world.rules = rulesOf({ name: 'together', dispatch: 'sticky', stickyBy });
+    const pools = new Map<string, Set<string>>();
+    const versions = new Set<string>();
+    for (let i = 0; i < 40; i++)
+      for (const key of ['k1', 'k2', 'k3', 'k4', 'k5', 'k6', 'k7', 'k8']) {
+        await world.submit(NAME, headers(key));
+        const { pool, version } = world.envelope();
+        pools.set(key, (pools.get(key) ?? new Set()).add(pool));
+        versions.add(String(version));
+      }
+    for (const [key, each] of pools) t.equal(each.size, 1, `${stickyBy} ${key}: one pool`);
+    t.equal(versions.size, 2, 'and other keys go to the other version');
+  }
+  world.rules = rulesOf({ name: 'by_sender', dispatch: 'sticky', stickyBy: 'source' });
+  const versions = new Set<string>();
+  for (let i = 0; i < 40; i++) {
+    await world.submit(NAME);
+    versions.add(String(world.envelope().version));
+  }
+  t.equal(versions.size, 1);
   world.close();
 });
 
