@@ -34,6 +34,7 @@ import { Promiseless } from './send/promiseless.ts';
 import { FileTable, type TableReader, wordsOfProblem } from './table/file.ts';
 import { mayWriteTo } from './table/inbox-of.ts';
 import { InstalledTable } from './table/installed.ts';
+import { DurableFile } from './table/durable-file.ts';
 import { LastGood } from './table/last-good.ts';
 import { ServedTable } from './table/served.ts';
 import { ChannelHub } from './transports/channel-hub.ts';
@@ -226,6 +227,7 @@ export async function startSidecar(
         });
   if (send instanceof Messages) unsendable = (data, why) => send.unsendable(data, why);
   front.send = send;
+  front.outbox = outbox.isThere ? outbox : null;
   let inbox: Inbox | null = null;
   if (joined !== null && send instanceof Messages) {
     const { Inbox } = await import('./inbox/inbox.ts');
@@ -249,6 +251,28 @@ export async function startSidecar(
   let grpc: GrpcPort | null = null;
   let delivery: LiveDelivery | null = null;
   try {
+    if (joined !== null) {
+      const { liveDelivery } = await import('./deliver/live.ts');
+      const { bus, subjects, ledger, client } = joined;
+      const settings = config.messages.work;
+      const failpoint = process.env['REACH_FAILPOINT'];
+      delivery = liveDelivery({
+        self: client.self,
+        engine,
+        inbound,
+        bus,
+        subjects,
+        ledger,
+        work: client.work,
+        clock,
+        random,
+        log: log.logger,
+        settings,
+        longWork: config.stateDir === null ? null : new DurableFile(resolve(dirname(file), config.stateDir, config.name, 'long-work')),
+        failpoint,
+      });
+      front.work = delivery.deliver;
+    }
     if (config.grpc !== null) {
       const { grpcPort } = await import('./accept/grpc.ts');
       const port = grpcPort(front, config.grpc, channels);
@@ -261,29 +285,11 @@ export async function startSidecar(
     }
     if (inside === null || inside.opensHttp) http = await opened(httpPort(front, channels));
     if (http !== null) ports.unshift(http);
-    if (joined !== null) {
-      const { startDelivery } = await import('./deliver/live.ts');
-      const { bus, subjects, ledger, client } = joined;
-      const settings = config.messages.work;
-      const failpoint = process.env['REACH_FAILPOINT'];
-      delivery = startDelivery({
-        engine,
-        inbound,
-        bus,
-        subjects,
-        ledger,
-        work: client.work,
-        clock,
-        random,
-        log: log.logger,
-        settings,
-        failpoint,
-      });
-      front.work = delivery.deliver;
-    }
+    delivery?.start();
   } catch (error) {
     source?.stop();
     send.close();
+    await delivery?.stop(0);
     await outbox.close();
     await inbox?.close();
     await Promise.all([...ports.map((port) => port.close(0)), grpc?.close(0), transports.close(), joined?.close()]);

@@ -211,7 +211,7 @@ export class Expiry {
 /** When its time is over, by the server's clock; null = it cannot be read, which its worker will say. */
 function endOf({ data, timestampMs }: Pick<Stored, 'data' | 'timestampMs'>): number | null {
   const envelope = decodeEnvelope(data)?.envelope;
-  return envelope === undefined ? null : timestampMs + envelope.expires_ms - (envelope.waited_ms ?? 0);
+  return envelope === undefined ? null : timestampMs + envelope.expires_ms;
 }
 
 function overdueOf(seq: number, data: Buffer): Overdue | null {

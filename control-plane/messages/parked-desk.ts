@@ -21,6 +21,9 @@ export interface ParkedTask {
   readonly storedAtMs: number;
   readonly envelope: Envelope;
   readonly payload: Buffer;
+  /** As its subject says. */
+  readonly pool: string;
+  readonly lane: string;
   readonly partition: number;
 }
 
@@ -150,14 +153,15 @@ export class ParkedDesk {
     return problem ?? this.#takeOut(parked);
   }
 
-  #takeOut({ seq, envelope, partition }: ParkedTask): Promise<string | null> {
-    const entry = this.#pools.book.get(envelope.pool);
+  /** What its subject says counts: by that it was given to a consumer, or not. */
+  #takeOut({ seq, pool, lane, partition }: ParkedTask): Promise<string | null> {
+    const entry = this.#pools.book.get(pool);
     const term = entry?.partitions[partition]?.term ?? 0;
-    const lane = entry === undefined ? null : Consumer.lane(envelope.pool, envelope.lane);
+    const laneConsumer = entry === undefined ? null : Consumer.lane(pool, lane);
     return takeOne(
       this.#parts,
       seq,
-      entry?.pool.sticky !== true ? lane : term > 0 ? Consumer.partition(envelope.pool, partition, term) : null,
+      entry?.pool.sticky !== true ? laneConsumer : term > 0 ? Consumer.partition(pool, partition, term) : null,
     );
   }
 }
@@ -165,7 +169,6 @@ export class ParkedDesk {
 function taskOf({ subject, seq, timestampMs, data }: Stored): ParkedTask | null {
   const read = decodeEnvelope(data);
   if (read === null) return null;
-  // … lane, partition, sender
-  const partition = Number(subject.split('.').at(-2));
-  return { seq, storedAtMs: timestampMs, envelope: read.envelope, payload: read.payload, partition };
+  const [pool = '', lane = '', partition = ''] = subject.split('.').slice(-4, -1);
+  return { seq, storedAtMs: timestampMs, envelope: read.envelope, payload: read.payload, pool, lane, partition: Number(partition) };
 }

@@ -42,10 +42,8 @@ export interface Envelope {
   readonly sticky_key?: string;
   /** The sender says whether a failed try may be followed by another. */
   readonly retryable: boolean;
-  /** From acceptance, milliseconds: `waited_ms` before the server stored it, then by the server's clock. */
+  /** From acceptance, milliseconds; in the queue, from when the server stored it: what lay on the sender's disk before has less. */
   readonly expires_ms: number;
-  /** How long it lay on the sender's disk before the stream had it, milliseconds. Absent = it did not. */
-  readonly waited_ms?: number;
   /** Total working time of all tries, milliseconds; null = only `timeout_ms` counts. */
   readonly deadline_ms: number | null;
   /** One try, from hand-over, renewed by extension. */

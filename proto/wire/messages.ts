@@ -33,8 +33,11 @@ export interface PoolState {
   readonly wire: number;
   readonly epoch: string;
   readonly pool: Pool;
-  /** Of a sticky pool, PARTITIONS of them: who owns each one; '' = nobody yet. `term` rises at each change of owner and names its consumer. */
-  readonly partitions: readonly { readonly owner: string; readonly term: number }[];
+  /**
+   * Of a sticky pool, PARTITIONS of them: who owns each one; '' = nobody yet. `term` rises at each change of owner, or of the process
+   * that hosts it (`host`: `<sidecar>/<instance>`), and names the consumer.
+   */
+  readonly partitions: readonly { readonly owner: string; readonly term: number; readonly host?: string }[];
 }
 
 /** Request `ctl.pool`: this pool is going to be used. Answered with `PoolAnswer` once its consumers exist. */
@@ -62,8 +65,8 @@ export interface WorkPool {
   readonly pool: Pool;
   /** Agent ids hosted here that are eligible. */
   readonly agents: readonly string[];
-  /** Of a sticky pool: the partitions that these agents own. */
-  readonly partitions: readonly { readonly index: number; readonly owner: string; readonly term: number }[];
+  /** Of a sticky pool: the partitions that these agents own. Another process than the named one leaves them alone. */
+  readonly partitions: readonly { readonly index: number; readonly owner: string; readonly term: number; readonly host?: string }[];
 }
 
 /** Durable consumers of AR_TASKS, made by the control plane. */

@@ -20,6 +20,7 @@ import { messageFrom } from './message-text.ts';
 import { explained } from './pages.ts';
 import { rpcAnswer, rpcFailure, rpcRefusal, rpcSubmitted, rpcValue } from './rpc-answer.ts';
 import { submissionFrom } from './submission.ts';
+import { cancelAnswer, taskAnswer } from './task-methods.ts';
 
 const NULL = Buffer.from('null');
 
@@ -98,12 +99,21 @@ export class Door {
       case 'invalid':
         return message.isNotification ? null : rpcRefusal(message.id, message.code, message.problem);
       case 'request':
-        return message.method === 'reach.cast' ? await this.#cast(message.id, message.params) : this.#own(message.id, message);
+        return await this.#request(message);
       case 'notification':
         return null;
       default:
         return rpcRefusal(NO_ID, RpcError.invalidRequest, 'this is an answer, and nothing was asked here: method is missing');
     }
+  }
+
+  async #request(message: RpcRequest): Promise<JsonBytes> {
+    const { id, method, params } = message;
+    if (method === 'reach.cast') return await this.#cast(id, params);
+    if (method !== 'reach.task' && method !== 'reach.cancel_task') return this.#own(id, message);
+    const principal = this.front.engine.identities.caller(this.request.headers.authorization);
+    if (principal === null) return rpcFailure(id, Code.unauthenticated, NO_CREDENTIAL);
+    return await (method === 'reach.task' ? taskAnswer : cancelAnswer)(this.front, principal, id, params);
   }
 
   /** The methods that are ours. */
@@ -112,7 +122,7 @@ export class Door {
     if (method === 'reach.stream') return rpcRefusal(id, RpcError.methodNotFound, NO_STREAM);
     const known = method.startsWith('rpc.')
       ? 'names that begin with rpc. are reserved by JSON-RPC'
-      : 'here are reach.explain and reach.cast';
+      : 'here are reach.explain, reach.cast, reach.task and reach.cancel_task';
     return rpcRefusal(id, RpcError.methodNotFound, `there is no method ${JSON.stringify(method.slice(0, 80))}: ${known}`);
   }
 

@@ -21,9 +21,10 @@ import { taskText } from './submitted.ts';
 
 /** Longest wait of one request; whoever waits longer asks again. */
 const MAX_WAIT_MS = 60_000;
+export const TOO_LATE = 'the task has ended, or is being worked on and cannot be stopped';
 const ALIVE_EVERY_MS = 15_000;
-const NOT_KNOWN = 'no such task of this caller is known here';
-const NOT_SURE =
+export const NOT_KNOWN = 'no such task of this caller is known here';
+export const NOT_SURE =
   'this sidecar does not remember the task, and whether the streams do cannot be said now: NATS or the control plane does not answer, or they hold very much; ask again';
 
 export async function task(front: Front, request: IncomingMessage, response: ServerResponse, taskId: string): Promise<void> {
@@ -55,8 +56,7 @@ export async function cancelTask(front: Front, request: IncomingMessage, respons
   if (response.destroyed) return;
   if (outcome === 'unknown') notKnown(response);
   else if (outcome === 'unsure') notSure(response);
-  else if (outcome === 'too_late')
-    refuse(response, Code.invalid_request, 409, 'the task has ended, or is being worked on and cannot be stopped', 'keep');
+  else if (outcome === 'too_late') refuse(response, Code.invalid_request, 409, TOO_LATE, 'keep');
   else json(response, outcome === 'cancelled' ? 200 : 202, { task_id: taskId, outcome });
 }
 

@@ -16,6 +16,7 @@ import { Principal } from '../call/principal.ts';
 import { NO_BODY } from '../call/reply.ts';
 import { detailOf } from '../call/result.ts';
 import type { Version } from '../table/snapshot.ts';
+import type { WorkReport } from './door.ts';
 
 /** What the total has beyond the time of one try, where the sender set none: the try is to be what runs out. */
 const SLACK_MS = 1_000;
@@ -99,6 +100,11 @@ export function reportOf(call: Call): Report {
     typeof contentType === 'string' ? contentType : '',
     isAnswer ? reply.body : NO_BODY,
   );
+}
+
+/** What the agent has said of work that it had taken with 202; to say 202 again would be to say that it goes on. */
+export function reported({ code, status, detail, contentType, body }: WorkReport): Report {
+  return new Report(code, status === 202 ? 200 : status, 'done', false, 0, detail, contentType, body);
 }
 
 /** A report of ours about work that the agent was doing. */

@@ -49,6 +49,10 @@ export class InHand {
   endsAt = Number.POSITIVE_INFINITY;
   /** When the agent's time for it is over, `clock.now()` scale. */
   dueAt = Number.POSITIVE_INFINITY;
+  /** An agent goes on with it for so long that a restart is thought of. */
+  isLong = false;
+  /** It is remembered over a restart. */
+  isKept = false;
   /** How it ends is known: nothing stops it any more. */
   isDecided = false;
   /** The hand-over is over and its end is being written down. */

@@ -10,18 +10,22 @@ import type { WorkPool } from '../../proto/wire/messages.ts';
 import { pauseAfter, pauseWhenBusy } from './backoff.ts';
 import { Ends } from './ends.ts';
 import { envelopeProblem } from './fit.ts';
-import { brokenOff, callFor, executionFor, type Report, reportOf } from './hand-over.ts';
+import { brokenOff, callFor, executionFor, type Report, reported, reportOf } from './hand-over.ts';
 import { InHand } from './in-hand.ts';
+import { stopWhenLost } from './keep-long.ts';
 import { abandon, askFor, release } from './keys.ts';
+import type { Resumed } from './long-work.ts';
 import { type Outcome, outcomeOf } from './outcome.ts';
 import { OVER, type TaskParts } from './parts.ts';
 import { heldBy, type Seat } from './seats.ts';
 import { ServerTime } from './server-time.ts';
 import { addFailed } from './tries.ts';
 import { unwantedNow } from './unwanted.ts';
-import { stopTask, Watch } from './watch.ts';
+import { Watch } from './watch.ts';
 
 const TWIN_PAUSE_MS = 5_000;
+/** It is another agent's here, and comes to that one sooner or later. */
+const OTHER_AGENT_PAUSE_MS = 1_000;
 const AFTER_HAND_OVER_MS = 2;
 
 export class Tasks {
@@ -41,7 +45,7 @@ export class Tasks {
    * false = it comes again.
    */
   async take(delivery: Delivery, arrivedAt: number, consumer: string, { pool }: WorkPool, seat: Seat, inPlace: boolean): Promise<boolean> {
-    const { queue } = this.#parts;
+    const { queue, longWork } = this.#parts;
     const decoded = decodeEnvelope(delivery.data);
     const problem = decoded === null ? 'it has no envelope that can be read' : envelopeProblem(decoded.envelope, pool.capability);
     if (decoded === null || problem !== null) return await this.ends.unreadable(delivery, problem ?? '');
@@ -55,13 +59,19 @@ export class Tasks {
       } else queue.giveBack(delivery, TWIN_PAUSE_MS);
       return false;
     }
+    let resumed = longWork === null ? null : longWork.of(envelope.task_id);
+    if (resumed !== null && resumed.kept.agent !== seat.slots.agentId) {
+      queue.giveBack(delivery, OTHER_AGENT_PAUSE_MS);
+      return false;
+    }
     const task = new InHand(delivery, envelope, payload, consumer, seat, inPlace, arrivedAt, arrivedAt);
     this.watch.add(task);
     try {
       for (;;) {
         seat.slots.assigned++;
         task.isSeatFree = false;
-        const pauseMs = await this.#round(task);
+        const pauseMs = resumed === null ? await this.#round(task) : await this.#takeUp(task, resumed);
+        resumed = null;
         this.ends.freeSeat(task);
         if (pauseMs === OVER) break;
         // A failed try that its agent has reported is taken, whatever follows.
@@ -83,6 +93,7 @@ export class Tasks {
     abandon(task);
     if (task.isEnding) this.ends.underWay--;
     this.watch.remove(task);
+    if (task.isKept && longWork !== null) longWork.remove(envelope.task_id);
     task.tell(task.reported);
     if (task.isEnding) this.ends.onFree();
     return task.isAcked;
@@ -158,10 +169,7 @@ export class Tasks {
         task.claim = claim;
         task.isRecorded = true;
         task.tries = Math.min(claim.tries, settings.maxTries);
-        // What nobody else will start goes on: the ledger says at its end whether it is taken.
-        claim.onLost = (by) => {
-          if (by === 'fenced' || task.execution !== 'once') stopTask(task, 'lost');
-        };
+        stopWhenLost(task);
         if (task.stoppedBy !== 'no') {
           await release(task, false);
           return 0;
@@ -223,6 +231,28 @@ export class Tasks {
     return await this.#settle(task, this.#judge(task, last), last);
   }
 
+  /** Its agent has it since before our restart: it is waited for, and not handed over. */
+  async #takeUp(task: InHand, before: Resumed): Promise<number> {
+    const { longWork, clock, settings } = this.#parts;
+    const { claim, kept, report: said } = before;
+    longWork?.takeUp(before);
+    task.claim = claim;
+    task.isRecorded = true;
+    task.isLong = true;
+    task.isKept = true;
+    task.tries = ((claim.tries - 1) % settings.maxTries) + 1;
+    task.execution = kept.execution;
+    task.handedAt = clock.now();
+    task.receivedAtMs = kept.received_at_ms;
+    const { deadline_ms: deadlineMs } = task.envelope;
+    task.endsAt = deadlineMs === null ? Number.POSITIVE_INFINITY : clock.now() + deadlineMs;
+    task.onStored = before.onStored;
+    stopWhenLost(task);
+    this.ends.unassign(task);
+    const report = said === null ? await this.#goOn(task) : reported(said);
+    return await this.#settle(task, this.#judge(task, report), report);
+  }
+
   #judge(task: InHand, report: Report): Outcome {
     // After a standstill of the whole process nothing has looked at it in time.
     if (task.stoppedBy === 'no' && this.watch.isLost(task, this.#parts.clock.now())) task.stoppedBy = 'lost';
@@ -243,8 +273,10 @@ export class Tasks {
   async #goOn(task: InHand): Promise<Report> {
     const { clock } = this.#parts;
     const { slots } = task.seat;
-    task.receivedAtMs = clock.wallMs();
-    this.ends.note(task, 'received', Code.ok, '');
+    if (!task.isKept) {
+      task.receivedAtMs = clock.wallMs();
+      this.ends.note(task, 'received', Code.ok, '');
+    }
     // It was to be stopped while it was handed over, and nobody says so again.
     if (task.stoppedBy !== 'no') return brokenOff(Code.cancelled, 'stopped while the agent took it');
     task.dueAt = Math.min(clock.now() + task.envelope.timeout_ms, task.endsAt);

@@ -39,6 +39,7 @@ export interface InboxParts {
 }
 
 const SWEEP_MS = 1_000;
+const MOST_ARRIVED = 10_000;
 /** Requests of one agent that wait at once for something to come. */
 const MAX_WAITERS = 16;
 const FLUSH_MS = 1_000;
@@ -57,6 +58,8 @@ export class Inbox implements InboxDoor {
   #queue: { readonly box: Box; readonly entry: Entry }[] = [];
   #first = 0;
   #bytes = 0;
+  /** Messages whose senders have been told, the latest. */
+  readonly #arrived = new Set<number>();
   /** The highest position that was dropped out of a box which is not there any more. */
   #forgottenTo = 0;
   #timer: Timer | null = null;
@@ -129,9 +132,11 @@ export class Inbox implements InboxDoor {
         box.given = Math.max(box.given, next - 1);
         return { ok: true, entries: came.entries, next, floor: box.floor };
       }
+      const isFurther = came.at > at;
       at = came.at;
       const isCertain = at >= this.#positions.completeFrom(box);
-      if (isCertain && hot === null) continue;
+      // A page of the stream may hold nothing but what is passed over.
+      if (hot === null && (isCertain || isFurther)) continue;
       const left = until - clock.now();
       if (left <= 0 || this.#isClosed || box.waiters.size >= MAX_WAITERS)
         return { ok: true, entries: came.entries, next: begun.at, floor: box.floor };
@@ -182,7 +187,12 @@ export class Inbox implements InboxDoor {
     const { head } = read;
     if (head.kind === 'message') {
       const isLetIn = this.#parts.isLetIn(head, agent);
-      if (isNew) this.#parts.arrived(head, agent, isLetIn);
+      // Also one that comes out of turn, after a break; not each time that the server brings it again.
+      if (!this.#arrived.has(seq)) {
+        this.#arrived.add(seq);
+        if (this.#arrived.size > MOST_ARRIVED) this.#arrived.delete(this.#arrived.values().next().value as number);
+        this.#parts.arrived(head, agent, isLetIn);
+      }
       if (!isLetIn) {
         this.#parts.log.warn(
           { seq, agent, source: head.source },
@@ -249,6 +259,7 @@ export class Inbox implements InboxDoor {
   #restarted(): void {
     this.#parts.log.warn('the stream of inboxes has been made anew: what was in it before is gone, and positions begin anew');
     this.#unacknowledged.clear();
+    this.#arrived.clear();
     for (const box of this.#boxes.values()) {
       while (box.dropOldest() !== null);
       box.pending = [];

@@ -28,7 +28,7 @@ export interface Held {
   lose(): void;
 }
 
-type Written = 'stored' | 'fenced' | 'unreachable' | 'full';
+export type Written = 'stored' | 'fenced' | 'unreachable' | 'full';
 
 /** How it is to end. */
 interface End {
@@ -48,7 +48,7 @@ export class NatsClaim implements Claim, Held {
   readonly #store: Store;
   readonly #record: ClaimRecord;
   #seq: number;
-  #step = 0;
+  #step: number;
   /** When the last write that was confirmed had been sent: the lease runs from there at the latest. */
   #confirmedAt: number;
   #isHeld = true;
@@ -66,6 +66,7 @@ export class NatsClaim implements Claim, Held {
     this.#store = store;
     this.#record = record;
     this.#seq = seq;
+    this.#step = record.step;
     this.#confirmedAt = sentAt;
   }
 
@@ -124,7 +125,7 @@ export class NatsClaim implements Claim, Held {
     }
     const leftMs = leaseMs - (now - this.#confirmedAt);
     if (leftMs <= 0) this.#lost('lapsed');
-    if (!this.#isOver && !this.#isWriting && leftMs <= (leaseMs * 2) / 3) void this.#extend();
+    if (!this.#isOver && !this.#isWriting && leftMs <= (leaseMs * 2) / 3) void this.extend();
     return leftMs;
   }
 
@@ -149,8 +150,9 @@ export class NatsClaim implements Claim, Held {
     this.#store.drop(this);
   }
 
-  async #extend(): Promise<void> {
-    await this.#after(async () => {
+  /** Says at once that it is ours still. */
+  async extend(): Promise<Written> {
+    return await this.#after(async () => {
       if (this.#isOver || this.#end !== null) return 'stored';
       const written = await this.#write({ state: 'executing', tries: this.tries, result: null, detail: '' });
       if (written === 'stored' && !this.#isOver) this.#isHeld = true;

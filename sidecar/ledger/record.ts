@@ -60,12 +60,14 @@ const ROOM = ' '.repeat(512);
 const END_CHARS = 320;
 const BARE_CHARS = 64;
 
-function roomOf({ ask, step, tries }: ClaimRecord): string {
-  // The same however often it is extended.
-  return ROOM.slice(0, END_CHARS + ask.worker.length + ask.version.length - String(step).length - String(tries).length);
+function roomOf({ ask, step, tries }: ClaimRecord, expected: number): string {
+  // So that it is as long in the stream however often it is extended: the sequence that is expected stands in its headers.
+  const digits = String(step).length + String(tries).length + String(expected).length;
+  return ROOM.slice(0, END_CHARS + ask.worker.length + ask.version.length - digits);
 }
 
-export function encodeRecord(record: ClaimRecord): Buffer {
+/** @param expected sequence that it is to take the place of */
+export function encodeRecord(record: ClaimRecord, expected: number = 0): Buffer {
   const { ask, result } = record;
   const line = `${JSON.stringify({
     wire: LEDGER_WIRE,
@@ -85,7 +87,7 @@ export function encodeRecord(record: ClaimRecord): Buffer {
     ...(record.detail === '' ? null : { detail: record.detail.slice(0, MAX_DETAIL_CHARS) }),
     ...(record.ended ? { ended: true } : null),
     ...(result === null ? null : { result: headOf(result) }),
-    ...(record.state === 'executing' ? { room: roomOf(record) } : null),
+    ...(record.state === 'executing' ? { room: roomOf(record, expected) } : null),
   })}\n`;
   return result === null || result.body.length === 0 ? Buffer.from(line, 'utf8') : Buffer.concat([Buffer.from(line, 'utf8'), result.body]);
 }

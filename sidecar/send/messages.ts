@@ -48,8 +48,8 @@ export interface BusParts {
   readonly outbox: () => Outbox;
 }
 
-/** One try of a message; several fit into the time of a submission. */
-const TRY_MS = 2_500;
+/** One try of a message. Where there is a disk it is the only one that is waited for; where there is none, several fit into the time of a submission. */
+const TRY_MS = 2_000;
 const TELL_TRIES = 30;
 const TELL_AGAIN_MS = 1_000;
 

@@ -81,27 +81,27 @@ export class Sender {
   }
 
   async #send(submission: Submission, way: Way): Promise<Submitted> {
-    const { bus, clock, random, sidecar, settings, post, subjects } = this.#parts;
+    const { bus, clock, random, sidecar, settings, post } = this.#parts;
     const headers = passedOn(submission);
     if (typeof headers === 'string') return refused(Code.invalid_request, headers);
     const stamp = { taskId: this.#taskId(), home: sidecar, wallMs: clock.wallMs(), spanId: newSpanId(random) };
     const envelope = envelopeOf(submission, way.call, way, stamp, headers, settings);
-    const { inboxAt } = way;
-    const data = inboxAt === null ? encodeEnvelope(envelope, submission.payload) : encodeMail(envelope, submission.payload);
+    const data = encoded(way, envelope, submission.payload);
     const bytes = data.length + FRAME_BYTES;
     if (bytes > bus.maxPayload)
       return refused(
         Code.payload_too_large,
         `the message has ${bytes} bytes with all that goes with it, and NATS takes ${bus.maxPayload}: send less, or pass a reference`,
       );
-    if (inboxAt !== null)
-      return this.#told(way, envelope, await post.put(subjects.inbox(inboxAt, submission.target.agent as string), data, envelope.task_id));
-    const partition = way.stickyKey === null ? 0 : partitionOf(way.stickyKey);
-    const subject = way.pool.subject(way.lane, partition);
-    const posted = way.forReview
-      ? await post.put(subjects.kept('review', envelope.task_id), reviewed(envelope, data), envelope.task_id)
-      : await post.put(subject, data, envelope.task_id);
-    return this.#told(way, envelope, posted);
+    return this.#told(way, envelope, await post.put(this.#subjectOf(way, envelope), data, envelope.task_id));
+  }
+
+  /** An inbox, what is kept for people, or the queue of a pool. */
+  #subjectOf({ inboxAt, forReview, pool, lane, stickyKey }: Way, { target, task_id: taskId }: Envelope): string {
+    const { subjects } = this.#parts;
+    if (inboxAt !== null) return subjects.inbox(inboxAt, target.agent as string);
+    if (forReview) return subjects.kept('review', taskId);
+    return pool.subject(lane, stickyKey === null ? 0 : partitionOf(stickyKey));
   }
 
   #told(way: Way, envelope: Envelope, posted: Posted): Submitted {
@@ -168,9 +168,14 @@ export function refused(code: Code, detail: string, retryAfterMs = 0, ambiguous 
 /** Keys as we mint them name their agent: one with another agent's name is somebody else's. */
 function keyProblem(key: string, agent: string): string | null {
   const owner = keyOwner(key);
-  return owner === null || owner === agent
-    ? null
-    : `the key begins with the name of ${owner}; only that agent may use it, not ${agent}`;
+  return owner === null || owner === agent ? null : `the key begins with the name of ${owner}; only that agent may use it, not ${agent}`;
+}
+
+/** As it is stored where it goes. */
+function encoded(way: Way, envelope: Envelope, payload: Buffer): Buffer {
+  if (way.inboxAt !== null) return encodeMail(envelope, payload);
+  const data = encodeEnvelope(envelope, payload);
+  return way.forReview ? reviewed(envelope, data) : data;
 }
 
 /** For a person to decide: released, sent elsewhere, or dropped. */

@@ -219,7 +219,8 @@ function meaningOf(
   if (asked === null) {
     const capability = table.capabilities.get(MESSAGE_CAPABILITY) ?? null;
     const aim: PoolAim = { capability, name: MESSAGE_CAPABILITY, version: null, role, agent, tags: submission.tags };
-    if (capability === null || capability.versions.length === 0) {
+    const isOffered = capability !== null && capability.versions.length > 0 && (agent === null || capability.members.has(agent));
+    if (!isOffered) {
       // Nobody of them has been here yet; whether this sender may is asked where it is handed over.
       return contractOfNone(call) ?? { call, aim };
     }

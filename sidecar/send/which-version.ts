@@ -7,13 +7,7 @@ import { resolve } from '../resolve/resolve.ts';
 import { admittedBy, type Capability, type Version } from '../table/snapshot.ts';
 
 /** As a call's, or the newest one that is meant and has nobody now: it is known what the message waits for. */
-export function versionFor(
-  random: Random,
-  call: Call,
-  capability: Capability,
-  role: string | null,
-  agent: string | null,
-): Version | null {
+export function versionFor(random: Random, call: Call, capability: Capability, role: string | null, agent: string | null): Version | null {
   const range = call.range ?? capability.defaultRange;
   const verdict = resolve(call, random);
   if (record(call, verdict)) {

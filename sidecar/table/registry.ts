@@ -163,6 +163,12 @@ export class RegistryClient {
     return this.#parts.unreachable(record);
   }
 
+  /** This process, as the control plane calls it. */
+  get self(): string {
+    const { sidecar, instance } = this.#parts.self;
+    return `${sidecar}/${instance}`;
+  }
+
   report(): Report {
     return this.reporter.report();
   }

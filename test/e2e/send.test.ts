@@ -78,6 +78,23 @@ t.test('by every way in a message ends in the stream, and the answer says so', a
   const task = await rig.ask(`/v1/tasks/${http.json.task_id}`);
   t.match(task.json, { state: 'parked', is_final: false, result: null, power_id: http.json.power_id });
   t.equal((await rig.ask(`/v1/tasks/${http.json.task_id}`, { token: 'token-of-the-helper' })).status, 404, "another agent's");
+  // Whoever speaks JSON-RPC is told the same, and strangers are told nothing.
+  const asked = { task_id: http.json.task_id };
+  const byRpc = (method: string, params: unknown, token = TOKEN) =>
+    rig.ask('/rpc', { method: 'POST', payload: { jsonrpc: '2.0', id: 1, method, params }, token });
+  t.strictSame((await byRpc('reach.task', asked)).json.result, task.json);
+  t.strictSame((await peer.ask(ChannelMethod.task, JSON.stringify(asked)).answer).result, task.json);
+  const stranger = await ChannelPeer.dial(rig.url, 'token-of-the-helper', false);
+  t.teardown(() => stranger.close());
+  for (const method of [ChannelMethod.task, ChannelMethod.cancelTask]) {
+    t.match((await byRpc(method, asked, 'token-of-the-helper')).json.error, {
+      data: { code: 4003, detail: /no such task of this caller/ },
+    });
+    t.match((await stranger.ask(method, JSON.stringify(asked)).answer).error, { data: { code: 4003 } });
+    for (const wrong of [{}, { task_id: 7 }, [], null]) t.equal((await byRpc(method, wrong)).json.error.code, -32602);
+    t.match((await byRpc(method, { task_id: '../x' })).json.error, { data: { code: 4003 } });
+  }
+  t.match((await byRpc('reach.cancel_task', { task_id: rpc.json.result.task_id })).json.result, { outcome: 'requested' });
   t.equal((await rig.ask(`/v1/tasks/${http.json.task_id}`, { token: null })).status, 401);
   const began = performance.now();
   t.match((await rig.ask(`/v1/tasks/${http.json.task_id}?wait=400ms`)).json, { is_final: false });
@@ -191,6 +208,61 @@ t.test('an agent is told what a message is, and by its id says later how it ende
   t.equal(agent.requests[1]?.headers['reach-message-type'], undefined);
 });
 
+t.test('a message to an agent that takes none as work lies in its inbox, and its sender is told so, also by way of the disk', async (t) => {
+  const fleet = await Fleet.start(t);
+  const agent = await TestAgent.listen('worker', () => ({ body: {} }));
+  t.teardown(() => agent.close());
+  const folder = mkdtempSync(join(tmpdir(), 'reach-mail-e2e-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const worker = await fleet.sidecar('worker', tableOf('worker', agent.url), FAST, { callers: { 'crm.order.1': 'token-of-the-order' } });
+  const sender = await fleet.sidecar('sender', none, `${FAST}  state_dir: ./state\n`, { folder });
+  await knows(sender, NAME);
+  const send = (n: number) =>
+    sender.ask('/v1/messages', {
+      method: 'POST',
+      payload: { target: { agent: 'crm.order.1' }, message_type: 'hint', tags: { k: 'v' }, in_reply_to: 'abcdefgh12', payload: { n } },
+    });
+  const first = await send(1);
+  t.match(first, { status: 202, json: { durable: 'stream', state: 'accepted', capability: 'agent.message.handle' } });
+  const asReader = { token: 'token-of-the-order' };
+  const page = (await worker.ask('/v1/inbox?wait=5s', asReader)).json;
+  t.match(page.entries, [
+    {
+      kind: 'message',
+      task_id: first.json.task_id,
+      message_type: 'hint',
+      source: 'support.planner.1',
+      tags: { k: 'v' },
+      in_reply_to: 'abcdefgh12',
+      content_type: 'application/json',
+      data: { n: 1 },
+    },
+  ]);
+  t.match((await sender.ask(`/v1/tasks/${first.json.task_id}?wait=10s`)).json, {
+    state: 'done',
+    cause: 'inbox',
+    by: 'crm.order.1',
+    result: null,
+  });
+  t.match((await sender.ask('/v1/inbox?wait=5s')).json.entries, [{ task_id: first.json.task_id, state: 'done', cause: 'inbox' }]);
+  t.equal((await worker.ask('/v1/inbox/ack', { ...asReader, method: 'POST', payload: { seq: page.entries[0].seq } })).status, 200);
+
+  await fleet.nats.kill();
+  await waitUntil('it is known', () => sender.started.front.registry?.client.status().connected === false, 5_000);
+  const second = await send(2);
+  t.match(second.json, { durable: 'local-disk', state: 'accepted' });
+  await fleet.nats.restart();
+  await waitUntil(
+    'it has come',
+    async () =>
+      ((await worker.ask('/v1/inbox?wait=1s', asReader)).json.entries as { data: { n: number } }[] | undefined)?.[0]?.data.n === 2,
+    20_000,
+  );
+  t.match((await sender.ask(`/v1/tasks/${second.json.task_id}?wait=20s`)).json, { state: 'done', by: 'crm.order.1' });
+  t.equal(agent.executions, 0, 'it was no work');
+  t.equal(await fleet.queued(), 0);
+});
+
 t.test('the operator raises the rate of one agent while the sidecar runs', async (t) => {
   const fleet = await Fleet.start(t);
   const sender = await fleet.sidecar(
@@ -250,9 +322,13 @@ t.test('NATS away and a disk: accepted onto it, kept over a restart, sent in ord
   const second = await fleet.sidecar('sender', none, settings, { folder });
   await waitUntil('the table is there again, from the disk', () => second.started.front.ready, 10_000);
   t.match((await ask(second, 21)).json, { durable: 'local-disk' });
+  const waiting = async (): Promise<string | undefined> =>
+    /^reach_outbox_messages (\d+)$/m.exec((await second.ask('/metrics')).bytes.toString('utf8'))?.[1];
+  t.equal(await waiting(), '21', 'whoever watches sees them');
   await fleet.nats.restart();
   await waitUntil('all are in the stream', async () => (await fleet.queued().catch(() => 0)) === 22, 20_000);
   t.match((await ask(second, 22)).json, { durable: 'stream' }, 'and the disk is out of the way');
+  t.equal(await waiting(), '0');
   const found = await fleet.bus.history(TASK_STREAM, fleet.subjects.tasks, 1_000);
   if ('failed' in found) throw new Error(found.failed);
   t.strictSame(

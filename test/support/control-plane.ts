@@ -125,10 +125,21 @@ export async function ask(
   };
 }
 
+/** Asks the leader, as long as nobody listens: who has just begun to lead does a moment later, and sidecars ask again as well. */
+export async function askLeader(bus: Bus, subject: string, request: unknown): Promise<unknown> {
+  const until = realClock.now() + 15_000;
+  for (;;) {
+    const reply = await bus.request(subject, Buffer.from(JSON.stringify(request), 'utf8'), 8_000);
+    if (reply.kind === 'ok') return JSON.parse(reply.message.data.toString('utf8'));
+    if (reply.kind !== 'no_responder' || realClock.now() > until) throw new Error(`${subject}: ${reply.kind}`);
+    await new Promise<void>((done) => void realClock.after(50, done));
+  }
+}
+
 /** A sidecar by hand. It hosts what it is given and says hello again whenever the epoch changes. */
 export class FakeSidecar {
   readonly name: string;
-  readonly instance: string;
+  instance: string;
   readonly bus: Bus;
   readonly subjects = new Subjects(ENV);
   readonly beacons: Beacon[] = [];

@@ -95,6 +95,7 @@ export class DeliverRig {
     const log = createLog({ level: 'debug', to: { write: (line: string) => void this.logged.push(JSON.parse(line)) }, service: 'test' });
     this.#state = { wire: 1, epoch: 'e', pools: [...Object.keys(VERSION).map((kind) => workOf(kind as Kind, agents)), ...sticky] };
     this.deliver = new Deliver({
+      self: 'here/1',
       engine,
       inbound,
       bus: this.#bus(),
@@ -128,6 +129,7 @@ export class DeliverRig {
       log: log.logger,
       settings: { ...DELIVER_DEFAULTS, ...settings },
       failpoint: null,
+      longWork: null,
     });
     this.deliver.start();
   }

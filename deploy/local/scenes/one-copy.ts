@@ -21,12 +21,15 @@ export async function oneCopy(team: RegisteredTeam, tell: Storyteller): Promise<
   const { mail } = team;
   const submit = () => mail.cast('crm.customer.copy', { customer: CUSTOMER, data: 'all of it' }, { 'idempotency-key': KEY });
   const first = await submit();
+  const casting = Promise.all(Array.from({ length: NOTES }, (_, n) => mail.cast('crm.customer.note', { note: `n-${n}` })));
   const b = await team.until('one of the two to have made the copy', BEGUN_MS, async () => hasWritten(team, `archived ${KEY}`));
-  const notes = await Promise.all(Array.from({ length: NOTES }, (_, n) => mail.cast('crm.customer.note', { note: `n-${n}` })));
   const noted = notesIn(team).length;
   await Promise.all([team.kill(b), team.killSidecar(b)]);
   const killedAt = performance.now();
-  tell.say(`B is ${b.agentId}: its agent and its sidecar killed with SIGKILL, the copy made and nobody told, ${NOTES} notes under way`);
+  tell.say(
+    `B is ${b.agentId}: its agent and its sidecar killed with SIGKILL, the copy made and nobody told, ${NOTES - noted} notes under way`,
+  );
+  const notes = await casting;
   const again = [await submit(), await submit()];
   tell.say(
     `C (${FRONT.agentId}) gives up waiting and sends the same twice more, with the same key: ${again.map(acceptedWords).join('; ')}`,

@@ -47,6 +47,14 @@ function peakMib(pid: number): number {
   return peak === undefined ? Number.NaN : Math.round(Number(peak) / 1_024);
 }
 
+/** Agents of which more was accepted than their bucket can have given from the first submission to the last answer. */
+function aboveQuota({ accepted, tookMs }: Submitter): string[] {
+  const counts = new Map<string, number>();
+  for (const { gate } of accepted) counts.set(gate, (counts.get(gate) ?? 0) + 1);
+  const most = QUOTA.burst + QUOTA.per_sec * (tookMs / 1_000) + 1;
+  return [...counts].filter(([, count]) => count > most).map(([agent]) => agent);
+}
+
 function refused({ refusals }: Submitter): number {
   return Object.values(refusals).reduce((sum, count) => sum + count, 0);
 }
@@ -65,6 +73,7 @@ await runDrill({
   expects: ({ submitter, stage }) => [
     ...((submitter.refusals['3004'] ?? 0) > 0 ? [] : ['nobody was refused for its rate']),
     ...(submitter.accepted.length + refused(submitter) === submitter.sent ? [] : ['not every submission was accepted or refused']),
+    ...aboveQuota(submitter).map((agent) => `${agent} got more accepted than its quota`),
     ...Object.entries(peaksMib(stage)).flatMap(([name, mib]) =>
       mib <= MOST_MIB[name as Program] ? [] : [`${name} grew to ${mib} MiB of ${MOST_MIB[name as Program]}`],
     ),

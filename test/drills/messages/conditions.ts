@@ -19,7 +19,7 @@ export interface Demands {
  * What is in the queue when everything has settled; null = that could not be found out. What only the server counts there is told and
  * is no condition: a server of 2.9 that was killed counts messages that it has not got.
  */
-export type Left = { readonly messages: number; readonly counted: number } | null;
+export type Left = { readonly messages: number; readonly counted: number; readonly seen?: unknown } | null;
 
 const MUST_BE_ZERO = ['lost', 'keyed_effects_wrong', 'once_started_twice', 'results_per_key_over_one', 'failed'] as const;
 const LEAST_RETRIED_OK = 0.999;

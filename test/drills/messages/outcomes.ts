@@ -79,10 +79,16 @@ export class Outcomes {
   }
 
   /** Messages that can still be read in the queue of tasks, and how many the server counts there; null = nobody can say now. */
-  async left(): Promise<{ readonly messages: number; readonly counted: number } | null> {
+  async left(): Promise<{ readonly messages: number; readonly counted: number; readonly seen: unknown } | null> {
     const found = await this.#bus.history(TASK_STREAM, new Subjects(ENVIRONMENT).tasks, MOST_LEFT);
     const counted = await this.queued();
-    return 'failed' in found || counted === null ? null : { messages: found.length, counted };
+    return 'failed' in found || counted === null ? null : { messages: found.length, counted, seen: await this.#seenOf(found) };
+  }
+
+  /** For whoever looks for the reason. */
+  async #seenOf(found: readonly { readonly seq: number; readonly subject: string }[]): Promise<unknown> {
+    const [stream, consumers] = await Promise.all([this.#bus.stream(TASK_STREAM), this.#bus.consumers(TASK_STREAM)]);
+    return { stream, consumers, messages: found.map(({ seq, subject }) => `${seq} ${subject}`) };
   }
 
   async close(): Promise<void> {

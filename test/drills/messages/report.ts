@@ -70,7 +70,13 @@ export function keep(stage: Stage, told: Told | null, problems: readonly string[
     writeFileSync(join(folder, `${String(i).padStart(2, '0')}-${name.replace(/[^a-z0-9.-]+/gi, '-')}-${pid}.log`), said);
   writeFileSync(join(folder, 'nats-server.log'), stage.team.registryLog());
   writeFileSync(join(folder, 'report.txt'), `${text}\n${JSON.stringify(line)}\n`);
-  const facts = { faults: stage.faultsSeen, problems, verdict: told?.verdict ?? null, refusals: told?.submitter.refusals ?? null };
+  const facts = {
+    faults: stage.faultsSeen,
+    problems,
+    verdict: told?.verdict ?? null,
+    refusals: told?.submitter.refusals ?? null,
+    left: told?.left ?? null,
+  };
   writeFileSync(join(folder, 'facts.json'), JSON.stringify(facts, null, 2));
   if (told === null) return;
   writeFileSync(join(folder, 'accepted.jsonl'), lines(told.accepted));

@@ -21,6 +21,8 @@ export interface Accepted {
   /** The key that was given; '' = none. */
   readonly key: string;
   readonly durable: string;
+  /** The gate through which it came in. */
+  readonly gate: string;
   /** Wall clock, since workers' sidecars write theirs. */
   readonly atMs: number;
   /** From when it was due until it was answered. */
@@ -146,7 +148,7 @@ export class Submitter {
   async #submit(n: number, kind: Kind, key: string, turn: number, laterMs: number): Promise<void> {
     if (laterMs > 0) await sleep(laterMs);
     const gate = turn % this.#pools.length;
-    const { token } = this.#options.gates[gate] as Gate;
+    const { name, token } = this.#options.gates[gate] as Gate;
     const dueAt = performance.now();
     const headers: Record<string, string> = {
       authorization: `Bearer ${token}`,
@@ -157,7 +159,7 @@ export class Submitter {
     for (;;) {
       const outcome = await this.#once(this.#pools[gate] as Pool, `/v1/cast/${capabilityOf(kind)}`, headers, JSON.stringify({ n }));
       if ('taskId' in outcome) {
-        this.accepted.push({ n, kind, key, ...outcome, atMs: Date.now(), tookMs: performance.now() - dueAt });
+        this.accepted.push({ n, kind, key, ...outcome, gate: name, atMs: Date.now(), tookMs: performance.now() - dueAt });
         return;
       }
       if ('never' in outcome) {

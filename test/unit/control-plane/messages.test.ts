@@ -29,7 +29,7 @@ import {
 } from '../../../proto/wire/messages.ts';
 import { partitionOf, poolId } from '../../../proto/wire/pool.ts';
 import { CONFIG_STREAM, INBOX_STREAM, KEPT_STREAM, LEDGER_STREAM, Subjects, Tail, TASK_STREAM } from '../../../proto/wire/subjects.ts';
-import { ENV, FakeSidecar, OPERATOR, Plane, VIEWER } from '../../support/control-plane.ts';
+import { askLeader, ENV, FakeSidecar, OPERATOR, Plane, VIEWER } from '../../support/control-plane.ts';
 import { systemRandom } from '../../../base/random.ts';
 import type { ClaimAsk } from '../../../sidecar/ledger/ledger.ts';
 import { NatsLedger } from '../../../sidecar/ledger/nats-ledger.ts';
@@ -102,9 +102,7 @@ class World {
   }
 
   async usePool(pool: unknown, sidecar = 'front'): Promise<PoolAnswer> {
-    const reply = await this.bus.request(subjects.ctl('pool'), json({ wire: MESSAGE_WIRE, sidecar, pool }), 8_000);
-    if (reply.kind !== 'ok') throw new Error(`ctl.pool: ${reply.kind}`);
-    return JSON.parse(reply.message.data.toString('utf8')) as PoolAnswer;
+    return (await askLeader(this.bus, subjects.ctl('pool'), { wire: MESSAGE_WIRE, sidecar, pool })) as PoolAnswer;
   }
 
   async tail<T>(tail: string): Promise<T | null> {
@@ -476,6 +474,28 @@ t.test('partitions of a sticky pool', async (t) => {
     t.same(await state(), before);
   });
 
+  await t.test('a sidecar that was started anew gets them by new terms, so that what the one before had in hand comes again in order', async (t) => {
+    const before = (await state()) as PoolState;
+    t.ok(before.partitions.every(({ host, owner }) => host === (owner === 'crm.order.a' ? 'one/one-1' : 'two/two-1')));
+    one.instance = 'one-2';
+    await one.hello();
+    const after = (await eventually(
+      'new terms',
+      state,
+      (found) => found?.partitions.every(({ owner, term }) => term === (owner === 'crm.order.a' ? 2 : 1)) === true,
+    )) as PoolState;
+    t.same(ownersOf(after), ownersOf(before), 'nothing else moves');
+    const work = await eventually(
+      'work',
+      () => world.work('one'),
+      (found) => found?.pools[0]?.partitions.every(({ term }) => term === 2) === true,
+    );
+    t.ok(work?.pools[0]?.partitions.every(({ host }) => host === 'one/one-2'));
+    await one.hello();
+    await new Promise<void>((done) => void realClock.after(1_200, done));
+    t.same(await state(), after, 'a hello of the same process changes nothing');
+  });
+
   await t.test('an owner that is gone for longer loses them: a new term, whose consumer is there, and the old one is not', async (t) => {
     const before = (await state()) as PoolState;
     const index = before.partitions.findIndex(({ owner }) => owner === 'crm.order.a');
@@ -487,12 +507,12 @@ t.test('partitions of a sticky pool', async (t) => {
     const after = (await eventually('all at others', state, (found) => !ownersOf(found).includes('crm.order.a'))) as PoolState;
     for (const [i, { owner, term }] of after.partitions.entries()) {
       const old = before.partitions[i];
-      t.equal(term, old?.owner === 'crm.order.a' ? 2 : 1);
+      t.equal(term, old?.owner === 'crm.order.a' ? (old.term ?? 0) + 1 : 1);
       t.equal(owner === old?.owner, old?.owner !== 'crm.order.a');
     }
     const names = await world.consumers();
     t.same(names, after.partitions.map(({ term }, i) => Consumer.partition(pool.id, i, term)).sort());
-    const facts = await world.bus.consumer(TASK_STREAM, Consumer.partition(pool.id, index, 2));
+    const facts = await world.bus.consumer(TASK_STREAM, Consumer.partition(pool.id, index, after.partitions[index]?.term ?? 0));
     t.match(facts, { pending: 1 }, 'what waited waits for the new owner');
     const owned = ownersOf(after);
     t.ok(Math.abs(owned.filter((owner) => owner === 'crm.order.b').length - owned.filter((owner) => owner === 'crm.order.d').length) <= 1);
@@ -548,9 +568,7 @@ t.test('inboxes', async (t) => {
 
   const asker = await world.nats.connect({ inboxPrefix: '_INBOX.old' });
   const ask = async (question: object, from: Bus = asker): Promise<TaskAnswer> => {
-    const reply = await from.request(subjects.ctl('task'), json({ wire: MESSAGE_WIRE, sidecar: 'old', agent, ...question }), 8_000);
-    if (reply.kind !== 'ok') throw new Error(reply.kind);
-    return JSON.parse(reply.message.data.toString('utf8')) as TaskAnswer;
+    return (await askLeader(from, subjects.ctl('task'), { wire: MESSAGE_WIRE, sidecar: 'old', agent, ...question })) as TaskAnswer;
   };
 
   await t.test('history is read by whoever is its home, and by nobody else', async (t) => {
@@ -636,13 +654,8 @@ t.test('what became of a task is found however much lies before it: a look that 
   t.match(await world.usePool(poolOf()), { ok: true });
   const asker = await world.nats.connect({ inboxPrefix: '_INBOX.old' });
   const ask = async (question: object): Promise<TaskAnswer> => {
-    const reply = await asker.request(
-      subjects.ctl('task'),
-      json({ wire: MESSAGE_WIRE, sidecar: 'old', agent, what: 'status', ...question }),
-      8_000,
-    );
-    if (reply.kind !== 'ok') throw new Error(reply.kind);
-    return JSON.parse(reply.message.data.toString('utf8')) as TaskAnswer;
+    const asked = { wire: MESSAGE_WIRE, sidecar: 'old', agent, what: 'status', ...question };
+    return (await askLeader(asker, subjects.ctl('task'), asked)) as TaskAnswer;
   };
   const look = async (task: string): Promise<{ answer: TaskAnswer; asks: number }> => {
     let answer = await ask({ task_id: task });

@@ -29,7 +29,17 @@ const [KEYED, IDEMPOTENT, ONCE] = [DONE, DONE + 1, DONE + 2];
 
 const message = (n: number, more: Partial<Accepted> = {}): Accepted => {
   const kind = KINDS[n % KINDS.length] as Kind;
-  return { n, kind, taskId: `t${n}`, key: kind === 'keyed' ? `k${n}` : '', durable: 'stream', atMs: 1_000 + n, tookMs: 1, ...more };
+  return {
+    n,
+    kind,
+    taskId: `t${n}`,
+    key: kind === 'keyed' ? `k${n}` : '',
+    durable: 'stream',
+    gate: 's1',
+    atMs: 1_000 + n,
+    tookMs: 1,
+    ...more,
+  };
 };
 
 const end = (n: number, answer: string, more: Partial<Outcome> = {}): Outcome => ({

@@ -492,6 +492,50 @@ t.test('sticky: an owner that stood still for longer than the ack wait begins no
   await finish(t, rig, { [A]: 2 });
 });
 
+t.test('sticky: one that went astray with a connection comes before a later one of its key, and of any other until it is known', async (t) => {
+  const work = stickyWork('idempotent', [A], [{ index: 0, owner: A, term: 1 }]);
+  const rig = new DeliverRig(deliverTable({ [A]: 'latency: 20ms, body: {}' }), [A], { concurrency: 4 }, [work]);
+  const first = rig.sendSticky(work, 0, 1, 'a');
+  await rig.pass(500, () => rig.events.length === 1);
+  rig.queue.astray = 2;
+  const sent = [
+    rig.sendSticky(work, 0, 1, 'a'),
+    rig.sendSticky(work, 0, 1, 'b'),
+    rig.sendSticky(work, 0, 1, 'a'),
+    rig.sendSticky(work, 0, 1, 'b'),
+    rig.sendSticky(work, 0, 1, 'c'),
+  ];
+  await rig.pass(60_000, () => rig.events.length === 6, 50);
+  const order = rig.events.map(({ event }) => event.task_id);
+  t.equal(order[0], first);
+  for (const [earlier, later] of [
+    [0, 2],
+    [1, 3],
+  ] as const)
+    t.ok(order.indexOf(sent[earlier] as string) < order.indexOf(sent[later] as string), order.join());
+  await finish(t, rig, { [A]: 6 });
+});
+
+t.test('sticky: those that wait here and are not confirmed for too long come again in their order', async (t) => {
+  const work = stickyWork('idempotent', [A], [{ index: 0, owner: A, term: 1 }]);
+  const rig = new DeliverRig(deliverTable({ [A]: 'latency: 26s, body: {}' }), [A], { concurrency: 4 }, [work]);
+  const sent = [rig.sendSticky(work, 0, 1, 'a', { timeout_ms: 40_000 })];
+  for (let i = 0; i < 3; i++) {
+    await rig.pass(1_500, () => false, 100);
+    sent.push(rig.sendSticky(work, 0, 1, 'a', { timeout_ms: 40_000 }));
+  }
+  await rig.pass(3_000, () => false, 100);
+  // For a while nothing is confirmed: the first goes on, the others expire one after another.
+  const extend = rig.queue.extend.bind(rig.queue);
+  rig.queue.extend = () => Promise.resolve(false);
+  await rig.pass(18_500, () => false, 100);
+  rig.queue.extend = extend;
+  await rig.pass(400_000, () => rig.queue.left() === 0, 200);
+  const begun = rig.events.map(({ event }) => event.task_id);
+  t.strictSame(begun, sent);
+  await rig.stop();
+});
+
 t.test('what has been held for a slot for longer than the ack wait is not begun', async (t) => {
   const rig = new DeliverRig(deliverTable({ [A]: 'latency: 60ms, body: {}' }), [A], { concurrency: 1, holdMs: 600_000 });
   for (let i = 0; i < 4; i++) rig.send({ lane: i % 2 === 0 ? 'high' : 'low' });
@@ -502,6 +546,29 @@ t.test('what has been held for a slot for longer than the ack wait is not begun'
   await rig.pass(2_000);
   t.equal(rig.rig.executions(A), begun);
   await finish(t, rig, { [A]: begun });
+});
+
+t.test('what lay in the socket of a process that stood still is as old as that, until the server has answered again', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: 'latency: 60ms, body: {}' }), [A], { concurrency: 8 });
+  await rig.pass(600);
+  rig.send();
+  rig.send();
+  // On its way when it stopped; it is there as soon as it goes on, before anything else is looked at.
+  rig.clock.halt(30_000);
+  await new Promise((soon) => setImmediate(soon));
+  await rig.pass(200, () => false, 5);
+  t.equal(rig.rig.executions(A), 0, 'others have them by now');
+  t.ok(rig.deliver.counts.fenced >= 2, 'they are let go, and not given back: they are not ours to give');
+  t.strictSame(
+    rig.queue.log.filter((line) => line.startsWith('nak')),
+    [],
+  );
+  const later = rig.send();
+  await rig.pass(1_000, () => rig.stateOf(later).length === 1);
+  t.strictSame(rig.stateOf(later), ['done'], 'what comes afterwards is young');
+  await rig.pass(40_000, () => rig.queue.left() === 0, 50);
+  t.equal(rig.events.length, 3, 'and the others come again after the ack wait');
+  await finish(t, rig, { [A]: 3 });
 });
 
 function good(body: string): Parameters<DeliverRig['deliver']['done']>[2] {

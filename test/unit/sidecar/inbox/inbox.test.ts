@@ -14,6 +14,8 @@ const silentLog = createLog({ level: 'silent', to: 'stderr', service: 'test' }).
 const SUBJECTS = new Subjects('test');
 const AGENT = 'crm.front.1';
 const OTHER = 'crm.front.2';
+/** May not write to anybody here. */
+const STRANGER = 'evil.caller.1';
 
 interface Kept {
   readonly seq: number;
@@ -39,6 +41,7 @@ class World {
   #events: BoxEvents | null = null;
   #state: ((state: { connected: boolean }) => void) | null = null;
   readonly noted: [TaskEvent, string | null, string][] = [];
+  readonly arrived: [string, string, boolean][] = [];
   readonly inbox: Inbox;
 
   constructor(settings: Partial<InboxSettings> = {}) {
@@ -50,6 +53,8 @@ class World {
       sidecar: 'home',
       settings: { hotMs: 900_000, bytes: 1_000_000, agentBytes: 100_000, agentCount: 100, unacknowledged: 100, ...settings },
       noted: (event, body, agent) => void this.noted.push([event, body?.toString() ?? null, agent]),
+      isLetIn: ({ source }) => source !== STRANGER,
+      arrived: ({ task_id: taskId }, agent, isLetIn) => void this.arrived.push([taskId, agent, isLetIn]),
     });
   }
 
@@ -107,6 +112,14 @@ class World {
     this.last += step;
     const head = JSON.stringify({ wire: 1, kind: 'state', task_id: `task${this.last}`, content_type: 'application/json', state: 'done' });
     this.kept.push({ seq: this.last, agent, data: Buffer.from(`${head}\n${body}`) });
+    return this.last;
+  }
+
+  /** What another agent sends. */
+  storeMail(source: string, agent = AGENT): number {
+    this.last++;
+    const head = JSON.stringify({ wire: 1, kind: 'message', task_id: `task${this.last}`, content_type: 'text/plain', source });
+    this.kept.push({ seq: this.last, agent, data: Buffer.from(`${head}\nhello`) });
     return this.last;
   }
 
@@ -187,6 +200,32 @@ t.test('what comes is told and held, and read without asking anybody', async (t)
   ]);
   t.strictSame(seqsOf(await world.inbox.read(AGENT, null, 1, 0)), [a], 'no more than was asked for');
   t.match(await world.inbox.read(AGENT, b + 1, 10, 0), { ok: true, entries: [], next: b + 1 });
+});
+
+t.test('messages of others lie among the rest; one that may not be there is never shown, not even out of the stream', async (t) => {
+  const world = await new World().start();
+  const first = world.storeMail('sales.helper.2');
+  const strange = world.storeMail(STRANGER);
+  world.deliver(first);
+  world.deliver(strange);
+  const state = world.bring();
+  const page = await world.inbox.read(AGENT, null, 10, 0);
+  t.strictSame(seqsOf(page), [first, state]);
+  t.match(page, { entries: [{ kind: 'message', contentType: 'text/plain', body: Buffer.from('hello') }, { kind: 'state' }] });
+  world.deliver(first, { deliveries: 2 });
+  t.strictSame(world.arrived, [
+    [`task${first}`, AGENT, true],
+    [`task${strange}`, AGENT, false],
+  ]);
+  t.equal(world.noted.length, 1, 'a message is no news of a task');
+  t.strictSame(world.words(strange), ['+ACK'], 'it does not come again');
+  // So many that a page of the stream holds nothing else.
+  const other = new World();
+  for (let i = 0; i < 450; i++) other.storeMail(STRANGER);
+  const behind = other.store();
+  other.delivered = { consumerSeq: behind, streamSeq: behind };
+  await other.start();
+  t.strictSame(seqsOf(await other.inbox.read(AGENT, 1, 10, 0)), [behind], 'what is passed over is not asked for again and again');
 });
 
 t.test('a wait ends with what comes, or with its time', async (t) => {

@@ -215,12 +215,12 @@ t.test('a ledger without a byte to spare refuses what is new, and every claim th
   t.ok(waits.held, 'a lease is extended');
   t.notOk(isLost);
 
-  t.equal(await done.done(result('{}')), 'stored', 'a claim has kept room for the end of it');
   const details = 'x'.repeat(400);
   // That it is done stands there, though its bytes do not.
   t.equal(await large.done({ ...result('x'.repeat(900)), detail: details, contentType: `text/plain; x=${'y'.repeat(300)}` }), 'too_large');
-  t.ok(await released.release(true));
   t.ok(await doubt.unknown(details), 'whatever words there are for it');
+  t.equal(await done.done(result('{}')), 'stored', 'a claim has kept room for the end of it');
+  t.ok(await released.release(true));
   const look = ledgerOn(t, bus, 'two');
   t.match(await look.look('held0'), { kind: 'done', result: { status: 200, leftOutBytes: 0 } });
   t.match(await look.look('held1'), { kind: 'done', result: { status: 200, leftOutBytes: 900 } });
@@ -325,6 +325,26 @@ t.test('once work that outlives its lease while the ledger is away is done all t
   await waitUntil('it is ours again', () => claim.held, 6_000);
   t.equal(await claim.done(result('1')), 'stored');
   t.match(await one.claim(askOf('x')), { kind: 'done' });
+});
+
+t.test('a worker that ends its work while the server is away for longer than a lease is not taken for one that vanished', async (t) => {
+  const server = await NatsServer.start(t);
+  const owner = ledgerOn(t, await opened(t, server), 'owner', 2_000);
+  const bus = await opened(t, server);
+  const other = ledgerOn(t, bus, 'other', 2_000);
+  const claim = held(await owner.claim(askOf('x')));
+  await server.kill();
+  const ending = claim.done(result('1'));
+  await sleep(2_500);
+  await server.restart();
+  t.ok(await bus.ready(5_000));
+  // As the deliverer does, which has the message in hand again before its worker has found the server.
+  other.noteServerTime(Date.now());
+  t.match(await other.claim(askOf('x')), { kind: /executing|done/ });
+  await ending;
+  let found = await other.claim(askOf('x'));
+  await waitUntil('the end is there', async () => (found = await other.claim(askOf('x'))).kind !== 'executing', 5_000);
+  t.match(found, { kind: 'done', result: { body: Buffer.from('1') } });
 });
 
 t.test('a result for which the ledger has no room is left out, and the key is done', async (t) => {

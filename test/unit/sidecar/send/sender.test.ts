@@ -113,6 +113,60 @@ t.test('what a call would be refused for, a message is refused for at once', asy
   world.close();
 });
 
+t.test('a message to an agent that takes none as work goes into its inbox, if the sender may ask the agent for anything', async (t) => {
+  const closed = { isPublic: false, patterns: [{ text: 'finance.*.*', team: 'finance', role: null, id: null }] };
+  const world = new SendWorld(
+    [
+      worker('a'),
+      worker('deaf'),
+      providerOf('crm.vault.1', ['crm.vault.open@1.0.0'], { via: 'two' }),
+      providerOf('x.third.1', ['x.third.party@1.0.0']),
+      providerOf('crm.order.b', ['agent.message.handle@1.0.0', `${NAME}@2.1.0`], { via: 'two' }),
+    ],
+    { contracts: [contractOf('crm.vault.open', '1.0.0', { acl: closed }), contractOf('agent.message.handle', '1.0.0', { acl: closed })] },
+  );
+  const came = await world.submit(
+    null,
+    { 'reach-agent': 'crm.order.a', 'reach-tags': 'k=v', 'reach-message-type': 'hint', 'idempotency-key': 'k-1' },
+    '{"n":1}',
+  );
+  t.match(came, { ok: true, durable: 'stream', state: 'accepted', capability: 'agent.message.handle' });
+  const sent = world.stream.sent.at(-1);
+  t.equal(sent?.subject, 'ar.t.inbox.two.crm.order.a');
+  const [head = '', body] = (sent?.data.toString() ?? '').split('\n');
+  const taskId = came.ok ? came.taskId : '';
+  t.equal(sent?.msgId, taskId);
+  t.match(JSON.parse(head), {
+    kind: 'message',
+    task_id: taskId,
+    power_id: 'k-1',
+    message_type: 'hint',
+    source: 'support.planner.1',
+    home: 'one',
+    reply_to: 'support.planner.1',
+    tags: { k: 'v' },
+  });
+  t.equal(body, '{"n":1}');
+  t.strictSame(world.bus.asked, [], 'nobody is asked about a pool');
+  t.equal(world.home.of('support.planner.1', taskId)?.state, 'accepted');
+
+  const count = world.stream.sent.length;
+  t.match(await world.submit(null, { 'reach-agent': 'crm.vault.1' }), { ok: true, state: 'parked' }, 'it may ask that one for nothing');
+  t.match(world.stream.sent.at(-1)?.subject, /^ar\.t\.task\./, 'and so it waits until the agent takes messages');
+  t.match(
+    await world.submit(null, { 'reach-agent': 'x.third.1' }),
+    { ok: true, state: 'parked' },
+    'nobody keeps an inbox for a third party',
+  );
+  t.equal(code(await world.submit(null, { 'reach-agent': 'crm.order.b' })), Code.forbidden, 'that one takes messages, and says from whom');
+  t.match(await world.submit(null, { 'reach-agent': 'crm.order.b' }, '{}', new Principal('finance.clerk.1')), { ok: true });
+  t.match(world.stream.sent.at(-1)?.subject, /^ar\.t\.task\./, 'as work');
+  t.equal(world.stream.sent.length, count + 3);
+  world.bus.maxPayload = 900;
+  t.equal(code(await world.submit(null, { 'reach-agent': 'crm.order.a' }, `"${'x'.repeat(500)}"`)), Code.payload_too_large);
+  world.close();
+});
+
 t.test('above what NATS takes it is refused before anything is stored', async (t) => {
   const world = new SendWorld([worker('a')]);
   world.bus.maxPayload = 4_000;
@@ -120,6 +174,13 @@ t.test('above what NATS takes it is refused before anything is stored', async (t
   t.equal(code(came), Code.payload_too_large);
   t.match(words(came), /NATS takes 4000/);
   t.equal(world.stream.sent.length, 0);
+  // With the words for the person who is to decide it is larger than it was.
+  world.rules = rulesOf({ name: 'human', fallback: { kind: 'notify_admin' } });
+  let bytes = 1_000;
+  for (; code(await world.submit(null, { 'reach-role': 'nobody' }, `"${'x'.repeat(bytes)}"`)) === 0; bytes += 10);
+  t.equal(code(await world.submit(null, { 'reach-role': 'nobody' }, `"${'x'.repeat(bytes)}"`)), Code.payload_too_large);
+  t.ok((world.stream.sent.at(-1)?.data.length ?? 0) > 3_700, 'the whole entry is counted');
+  t.ok((world.stream.sent.at(-1)?.data.length ?? 0) <= 4_000);
   world.close();
 });
 
@@ -412,6 +473,29 @@ t.test('in doubt, then the disk: with the same id, and one answer', async (t) =>
   world.stream.waiting[0]?.({ failed: 'the connection broke', ambiguous: true });
   t.match(await waiting, { ok: true, durable: 'local-disk' });
   t.equal(outbox.kept[0]?.msgId, world.stream.sent.at(-1)?.msgId);
+  world.close();
+});
+
+t.test('a stream that stands still: the disk at once, with the same id; one that cannot be written is no reason to give up', async (t) => {
+  const world = new SendWorld([worker('a')]);
+  await world.submit(NAME);
+  const outbox = new ScriptedOutbox();
+  world.outbox = outbox;
+  world.stream.auto = () => ({ failed: 'no answer in time', ambiguous: true });
+  const sent = world.stream.sent.length;
+  t.match(await world.submit(NAME), { ok: true, durable: 'local-disk' }, 'no clock has moved: nothing was waited for beyond the one try');
+  t.equal(world.stream.sent.length, sent + 1);
+  t.equal(outbox.kept[0]?.msgId, world.stream.sent.at(-1)?.msgId);
+  t.match(await world.submit(NAME), { ok: true, durable: 'local-disk' });
+  t.equal(world.stream.sent.length, sent + 1, 'those that follow are not tried');
+  outbox.pending = 0;
+  outbox.outcome = 'full';
+  world.stream.auto = (count) => (count < sent + 4 ? { failed: 'no answer in time', ambiguous: true } : { seq: 9, duplicate: true });
+  const waiting = world.submit(NAME);
+  await world.clock.advance(1_000);
+  t.match(await waiting, { ok: true, durable: 'stream' });
+  t.equal(new Set(world.stream.sent.slice(sent + 1).map(({ msgId }) => msgId)).size, 1);
+  t.equal(world.cancels.size, 0);
   world.close();
 });
 
