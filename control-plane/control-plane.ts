@@ -18,6 +18,7 @@ import { RequestCounts } from './api/metrics.ts';
 import { readExport } from './api/state.ts';
 import type { ControlPlaneConfig } from './config.ts';
 import { Leadership } from './leader.ts';
+import { NatsFlush } from './nats-flush.ts';
 import { readCredential } from './nats-credential.ts';
 import { Admission } from './push/admission.ts';
 import { FollowerCopy } from './push/copy.ts';
@@ -67,6 +68,7 @@ export class ControlPlane implements Plane {
   readonly #subjects: Subjects;
   /** For what this replica reads and writes itself: its lease must not wait behind a crowd that registers. */
   readonly #bus: Bus;
+  readonly #natsFlush: NatsFlush;
   /** For what sidecars say. */
   readonly #inbound: Bus;
   readonly #prober: Prober;
@@ -128,6 +130,7 @@ export class ControlPlane implements Plane {
         credential: () => readCredential(credential),
       });
     this.#bus = connect('own');
+    this.#natsFlush = new NatsFlush(config.nats.monitor, clock);
     this.#inbound = connect('sidecars');
     this.#following = new Following({
       bus: this.#bus,
@@ -165,6 +168,14 @@ export class ControlPlane implements Plane {
 
   get natsConnected(): boolean {
     return this.#bus.connected;
+  }
+
+  get natsVersion(): string {
+    return this.#bus.serverVersion;
+  }
+
+  natsFlush(): Promise<string> {
+    return this.#natsFlush.words();
   }
 
   get status(): Plane['status'] {

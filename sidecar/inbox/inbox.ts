@@ -14,6 +14,7 @@ import type { Subjects } from '../../proto/wire/subjects.ts';
 import type { InboxSettings } from '../messages-config.ts';
 import { Box } from './box.ts';
 import type { InboxDoor, InboxEntry, InboxFollowing, InboxPage, InboxReader, InboxRefusal } from './door.ts';
+import { Ended } from './ended.ts';
 import { Entry, readMessage } from './entry.ts';
 import { Floors } from './floors.ts';
 import { Following } from './following.ts';
@@ -58,6 +59,7 @@ export class Inbox implements InboxDoor {
   #queue: { readonly box: Box; readonly entry: Entry }[] = [];
   #first = 0;
   #bytes = 0;
+  readonly #ended = new Ended();
   /** Messages whose senders have been told, the latest. */
   readonly #arrived = new Set<number>();
   /** The highest position that was dropped out of a box which is not there any more. */
@@ -201,6 +203,10 @@ export class Inbox implements InboxDoor {
         ack(bus, delivery);
         return;
       }
+    } else if (this.#ended.isRepeat(head, seq)) {
+      this.#parts.log.info({ seq, agent, task: head.task_id }, 'a task has ended a second time: its sender is not told again');
+      ack(bus, delivery);
+      return;
     }
     const box = this.#boxOf(agent);
     const now = clock.now();
@@ -260,6 +266,7 @@ export class Inbox implements InboxDoor {
     this.#parts.log.warn('the stream of inboxes has been made anew: what was in it before is gone, and positions begin anew');
     this.#unacknowledged.clear();
     this.#arrived.clear();
+    this.#ended.clear();
     for (const box of this.#boxes.values()) {
       while (box.dropOldest() !== null);
       box.pending = [];

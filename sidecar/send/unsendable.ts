@@ -8,7 +8,7 @@ import type { TaskEvent } from '../../proto/wire/messages.ts';
 
 const NEWLINE = 0x0a;
 
-export interface Unsendable {
+interface Unsendable {
   readonly event: TaskEvent;
   readonly source: string;
   /** null = nobody wants to hear of it. */

@@ -7,7 +7,7 @@ import { isAgentId } from '../../proto/language/names.ts';
 import { admittedBy, type Snapshot } from './snapshot.ts';
 
 /** Who wants to. */
-export interface Sender {
+interface Sender {
   readonly agent: string;
   readonly team: string;
   readonly role: string;

@@ -134,7 +134,6 @@ ${table}`;
     const path = join(this.folder, file);
     writeFileSync(path, settings);
     const started = startProgram(program, ['run', path]);
-    if (process.env['SHOW'] !== undefined) setTimeout(() => console.error(file, started.exit, started.stdout.slice(-1500), started.stderr.slice(-1500)), 12_000);
     this.#t.teardown(() => started.stop(15_000));
     return started;
   }
@@ -175,7 +174,7 @@ for (const signal of ['SIGKILL', 'SIGTERM'] as const)
     t.match(await world.ends(once), { state: 'done', result: { sum: 1 }, by: AGENT });
     t.match(await world.ends(idempotent), { state: 'done', result: { sum: 2 } });
     t.match(await world.ends(keyed), { state: 'done', result: { sum: 3 } });
-    t.match(await world.ends(fails), { state: 'failed', code: 3003 });
+    t.match(await world.ends(fails), { state: 'failed', code: 6001 });
     for (const task of [once, idempotent, keyed, fails]) t.equal((await world.finals(task)).length, 1, 'its sender is told once');
     t.equal(agent.requests.length, starts, 'nothing was begun again');
     t.match(await world.asAgent(`/v1/tasks/${once}/done`, { sum: 9 }), { status: 404 }, 'it has ended');

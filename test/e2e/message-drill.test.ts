@@ -62,7 +62,7 @@ t.test('A drill that is about more than it was allowed to show', { timeout: 90_0
 t.test('A drill that is told to stop in the midst of it', { timeout: 90_000 }, async (t) => {
   const drill = new Drill(t, {});
   await waitUntil('the first kill', () => drill.said.includes('is killed'), 60_000);
-  t.ok(drill.alive() > 10, 'many programs run');
+  t.ok(drill.alive() >= 8, 'many programs run');
   drill.child.kill('SIGTERM');
   t.equal(await drill.ended(), 143);
   t.equal(drill.alive(), 0, 'has left nothing behind');

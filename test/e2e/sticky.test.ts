@@ -38,18 +38,21 @@ class Team {
   n = 0;
   readonly #t: Test;
   readonly #nats: NatsServer;
+  readonly #lease: string;
   readonly #folder = mkdtempSync(join(tmpdir(), 'reach-sticky-'));
   readonly #agents: TestAgent[] = [];
   #planePort = 0;
   #senderPorts: number[] = [];
 
-  static async start(t: Test): Promise<Team> {
-    const team = new Team(t, await NatsServer.start(t));
+  /** @param lease silence after which an owner is gone for good: programs start slowly here */
+  static async start(t: Test, lease: string): Promise<Team> {
+    const team = new Team(t, await NatsServer.start(t), lease);
     await team.#begin();
     return team;
   }
 
-  private constructor(t: Test, nats: NatsServer) {
+  private constructor(t: Test, nats: NatsServer, lease: string) {
+    this.#lease = lease;
     this.#t = t;
     this.#nats = nats;
     t.teardown(() => rmSync(this.#folder, { recursive: true, force: true }));
@@ -73,7 +76,7 @@ class Team {
       settingsText(
         'cp-1',
         this.#nats.url,
-        '  leases: {heartbeat: 500ms, offline_after: 3s}\n  messages: {ack_wait: 2s, sticky_grace: 20s}\n',
+        `  leases: {heartbeat: 500ms, offline_after: ${this.#lease}}\n  messages: {ack_wait: 2s, sticky_grace: ${this.#lease}}\n`,
         this.#planePort,
       ),
     );
@@ -89,7 +92,8 @@ class Team {
     await this.submitAll();
     await waitUntil(
       'both own partitions',
-      async () => (await this.owners()).length === 2 && (await this.owners()).every((owners) => new Set(owners).size === 2 && !owners.includes('')),
+      async () =>
+        (await this.owners()).length === 2 && (await this.owners()).every((owners) => new Set(owners).size === 2 && !owners.includes('')),
       20_000,
     );
   }
@@ -112,7 +116,7 @@ providers:
   }
 
   #joined(): string {
-    return `  state_dir: ./state\n  log: {level: info}\n  mesh: {listen: "127.0.0.1:0", token: token-of-the-mesh}\n  claims: {lease: 2s}\n  registry: {nats: "${this.#nats.url}", env: ${ENV}, addresses: {loopback: true}, heartbeat: 500ms, lease: 3s}\n`;
+    return `  state_dir: ./state\n  log: {level: info}\n  mesh: {listen: "127.0.0.1:0", token: token-of-the-mesh}\n  claims: {lease: 2s}\n  registry: {nats: "${this.#nats.url}", env: ${ENV}, addresses: {loopback: true}, heartbeat: 500ms, lease: ${this.#lease}}\n`;
   }
 
   #run(program: string, file: string, settings: string): Program {
@@ -136,7 +140,13 @@ providers:
       });
       if (applied.status >= 300) return false;
       for (const i of [0, 1]) {
-        const { status, body } = await this.ask(i, 'POST', `/v1/cast/${IDEMPOTENT}`, { key: 'warm', n: 0 }, { 'reach-sequence-id': 'warm' });
+        const { status, body } = await this.ask(
+          i,
+          'POST',
+          `/v1/cast/${IDEMPOTENT}`,
+          { key: 'warm', n: 0 },
+          { 'reach-sequence-id': 'warm' },
+        );
         if (status !== 202 || body['rule'] !== 'together') return false;
       }
       return true;
@@ -178,7 +188,13 @@ providers:
     for (const name of [IDEMPOTENT, ONCE])
       await Promise.all(
         KEYS.map(async (key) => {
-          const { status, body } = await this.ask(n % 2, 'POST', `/v1/cast/${name}`, { key: `${name} ${key}`, n }, { 'reach-sequence-id': key });
+          const { status, body } = await this.ask(
+            n % 2,
+            'POST',
+            `/v1/cast/${name}`,
+            { key: `${name} ${key}`, n },
+            { 'reach-sequence-id': key },
+          );
           if (status !== 202) throw new Error(JSON.stringify(body));
           this.sent.set(String(body['task_id']), { name, key: `${name} ${key}`, n });
         }),
@@ -241,7 +257,7 @@ providers:
 }
 
 t.test('an owner that stands still is taken over for, and does nothing that counts when it comes back', async (t) => {
-  const team = await Team.start(t);
+  const team = await Team.start(t, '3s');
   const { starts } = team;
   for (let i = 0; i < 10; i++) await team.submitAll();
   await waitUntil('it is at work', () => starts.some(({ agent, n }) => agent === 'a1' && n >= 2), 10_000);
@@ -273,7 +289,7 @@ t.test('an owner that stands still is taken over for, and does nothing that coun
 });
 
 t.test('workers are stopped, killed and started again: order holds, what was at work comes first', async (t) => {
-  const team = await Team.start(t);
+  const team = await Team.start(t, '30s');
   let isOver = false;
   const flowing = (async () => {
     while (!isOver) {
@@ -292,7 +308,11 @@ t.test('workers are stopped, killed and started again: order holds, what was at 
     await (team.workers[i] as Program).ended(20_000);
     team.startWorker(i);
     const name = `a${i + 1}`;
-    await waitUntil(`${name} is at work again`, () => team.starts.slice(length).some(({ agent, key }) => agent === name && key !== 'warm'), 30_000);
+    await waitUntil(
+      `${name} is at work again`,
+      () => team.starts.slice(length).some(({ agent, key }) => agent === name && key !== 'warm'),
+      30_000,
+    );
   }
   await new Promise((done) => setTimeout(done, 2_000));
   isOver = true;

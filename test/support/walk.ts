@@ -134,7 +134,7 @@ export class Walk {
       cwd: this.folder,
       env: this.#env,
       stdio: ['ignore', 'pipe', 'pipe'],
-      timeout: 20_000,
+      timeout: 60_000,
     });
     let out = '';
     let err = '';

@@ -1,5 +1,5 @@
 /**
- * `make drill-burst`: 200 agents submit 50,000 messages as fast as 5 s allow, half of them from ten agents that go far above their
+ * `make drill-burst`: 200 agents submit 50,000 messages as fast as 5 s allow, half of them from three agents that go far above their
  * quota. Those are told to wait (429) and nothing else: what was accepted is carried out, and no process grows without bound.
  */
 import { readFileSync } from 'node:fs';
@@ -8,7 +8,7 @@ import type { Stage } from './stage.ts';
 import type { Gate, Submitter } from './submitter.ts';
 
 const AGENTS = 200;
-const GREEDY = 10;
+const GREEDY = 3;
 const COUNT = 50_000;
 const SECONDS = 5;
 const QUOTA = { per_sec: 100, burst: 100 };

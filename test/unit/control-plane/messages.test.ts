@@ -413,6 +413,17 @@ t.test('streams, pools and work', async (t) => {
       all.find((one) => one.pool === poolOf().id),
       { agents: 1, messages: 1, sidecars: ['order-a'] },
     );
+    const drain = (verb: string) =>
+      world.plane.ask(`/v1/providers/crm.order.a/${verb}`, { method: 'POST', token: OPERATOR, json: { reason: 'x' } });
+    t.equal((await drain('drain')).status, 200);
+    t.match(
+      ((await world.plane.ask('/v1/tasks/parked', { token: VIEWER })).body['pools'] as { pool: string }[]).find(
+        (one) => one.pool === poolOf().id,
+      ),
+      { agents: 1, drained: 1, messages: 1 },
+      'one whose workers are all drained is seen there too',
+    );
+    t.equal((await drain('restore')).status, 200);
   });
 
   await t.test('the next leader knows the pools, and writes nothing anew', async (t) => {
@@ -474,27 +485,30 @@ t.test('partitions of a sticky pool', async (t) => {
     t.same(await state(), before);
   });
 
-  await t.test('a sidecar that was started anew gets them by new terms, so that what the one before had in hand comes again in order', async (t) => {
-    const before = (await state()) as PoolState;
-    t.ok(before.partitions.every(({ host, owner }) => host === (owner === 'crm.order.a' ? 'one/one-1' : 'two/two-1')));
-    one.instance = 'one-2';
-    await one.hello();
-    const after = (await eventually(
-      'new terms',
-      state,
-      (found) => found?.partitions.every(({ owner, term }) => term === (owner === 'crm.order.a' ? 2 : 1)) === true,
-    )) as PoolState;
-    t.same(ownersOf(after), ownersOf(before), 'nothing else moves');
-    const work = await eventually(
-      'work',
-      () => world.work('one'),
-      (found) => found?.pools[0]?.partitions.every(({ term }) => term === 2) === true,
-    );
-    t.ok(work?.pools[0]?.partitions.every(({ host }) => host === 'one/one-2'));
-    await one.hello();
-    await new Promise<void>((done) => void realClock.after(1_200, done));
-    t.same(await state(), after, 'a hello of the same process changes nothing');
-  });
+  await t.test(
+    'a sidecar that was started anew gets them by new terms, so that what the one before had in hand comes again in order',
+    async (t) => {
+      const before = (await state()) as PoolState;
+      t.ok(before.partitions.every(({ host, owner }) => host === (owner === 'crm.order.a' ? 'one/one-1' : 'two/two-1')));
+      one.instance = 'one-2';
+      await one.hello();
+      const after = (await eventually(
+        'new terms',
+        state,
+        (found) => found?.partitions.every(({ owner, term }) => term === (owner === 'crm.order.a' ? 2 : 1)) === true,
+      )) as PoolState;
+      t.same(ownersOf(after), ownersOf(before), 'nothing else moves');
+      const work = await eventually(
+        'work',
+        () => world.work('one'),
+        (found) => found?.pools[0]?.partitions.every(({ term }) => term === 2) === true,
+      );
+      t.ok(work?.pools[0]?.partitions.every(({ host }) => host === 'one/one-2'));
+      await one.hello();
+      await new Promise<void>((done) => void realClock.after(1_200, done));
+      t.same(await state(), after, 'a hello of the same process changes nothing');
+    },
+  );
 
   await t.test('an owner that is gone for longer loses them: a new term, whose consumer is there, and the old one is not', async (t) => {
     const before = (await state()) as PoolState;
@@ -1157,4 +1171,62 @@ t.test('operators are told of what is newly kept, signed, until it is taken', as
   await waitUntil('the next leader goes on', () => got.length > 1, 10_000);
   t.match(JSON.parse(got[1]?.body ?? ''), { notices: [{ task_id: 'doubt001' }] });
   t.equal(await world.count(KEPT_STREAM), 3);
+});
+
+t.test('a receiver of notices leads nowhere else, holds nobody up, and gets a long backlog quickly and in order', async (t) => {
+  let elsewhere = 0;
+  const inside = createServer((_, response) => {
+    elsewhere++;
+    response.end();
+  });
+  await new Promise<void>((done) => inside.listen(0, '127.0.0.1', done));
+  t.teardown(() => inside.close());
+  const got: string[] = [];
+  let mode: 'redirect' | 'silent' | 'fine' = 'redirect';
+  let asked = 0;
+  const hook = createServer((request, response) => {
+    let body = '';
+    request.on('data', (chunk: Buffer) => {
+      body += chunk.toString('utf8');
+    });
+    request.on('end', () => {
+      asked++;
+      if (mode === 'redirect') response.writeHead(307, { location: `http://127.0.0.1:${(inside.address() as AddressInfo).port}/` }).end();
+      else if (mode === 'fine') {
+        for (const { task_id } of (JSON.parse(body) as { notices: { task_id: string }[] }).notices) got.push(task_id);
+        response.end();
+      }
+    });
+  });
+  await new Promise<void>((done) => hook.listen(0, '127.0.0.1', done));
+  t.teardown(() => {
+    hook.closeAllConnections();
+    hook.close();
+  });
+  const { port } = hook.address() as AddressInfo;
+  const world = await World.start(t, `  messages: {notices: {webhook: "http://127.0.0.1:${port}/hook"}}\n`);
+  await eventually(
+    'told up to here',
+    () => world.tail<{ seq: number }>(Tail.notices),
+    (found) => found !== null,
+  );
+  const tasks = Array.from({ length: 230 }, (_, i) => `backlog${String(i).padStart(3, '0')}`);
+  for (const task of tasks) await world.keep('dead', envelopeOf({ task_id: task }), 'x');
+  await waitUntil('it was asked', () => asked > 0);
+  mode = 'silent';
+  const before = asked;
+  await waitUntil('it is asked again, and says nothing', () => asked > before, 10_000);
+  t.equal(elsewhere, 0, 'a redirection is not followed');
+  t.match(world.plane.control.warnings().join(), /it answered 307/);
+  t.match(
+    (await world.plane.ask('/v1/tasks/kept?limit=1')).body,
+    { entries: [{ task_id: 'backlog000' }] },
+    'everybody else is served meanwhile',
+  );
+  mode = 'fine';
+  await waitUntil('the first are taken', () => got.length > 0, 15_000);
+  const startedAt = performance.now();
+  await waitUntil('all are taken', () => got.length >= tasks.length, 10_000);
+  t.ok(performance.now() - startedAt < 2_500, `${Math.round(performance.now() - startedAt)} ms for the rest`);
+  t.same(got, tasks);
 });

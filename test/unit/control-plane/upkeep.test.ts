@@ -4,14 +4,17 @@ import type { Bus } from '../../../base/nats.ts';
 import { ackConfirmed, type Delivery, extend, nak, Puller } from '../../../base/puller.ts';
 import { realClock } from '../../../base/clock.ts';
 import { SeededRandom } from '../../../base/random.ts';
+import { runReachctl } from '../../../control-plane/cli/program.ts';
+import { readControlPlaneConfig } from '../../../control-plane/config.ts';
 import { DueList } from '../../../control-plane/messages/due-list.ts';
 import { isGhost, StreamEnd } from '../../../control-plane/messages/ghosts.ts';
+import { flushIn, flushWords, NatsFlush } from '../../../control-plane/nats-flush.ts';
 import { encodeEnvelope, type Envelope, MESSAGE_WIRE } from '../../../proto/wire/envelope.ts';
 import { ledgerKey } from '../../../proto/wire/ledger-key.ts';
 import { Consumer, type KeptEntry, type Pool, type PoolAnswer, type TaskEvent } from '../../../proto/wire/messages.ts';
 import { poolId } from '../../../proto/wire/pool.ts';
 import { INBOX_STREAM, KEPT_STREAM, LEDGER_STREAM, Subjects, TASK_STREAM } from '../../../proto/wire/subjects.ts';
-import { askLeader, ENV, FakeSidecar, Plane } from '../../support/control-plane.ts';
+import { askLeader, ENV, FakeSidecar, Plane, settingsText, VIEWER } from '../../support/control-plane.ts';
 import { NatsServer } from '../../support/nats.ts';
 import { waitUntil } from '../../support/settle.ts';
 
@@ -195,7 +198,7 @@ t.test('acknowledged messages that a killed server brings back are deleted; what
     'nothing else is gone: what waits here or elsewhere, what has no consumer, what is in hand',
   );
   if (back > left.length) {
-    t.ok(world.plane.said(/had come back with a restart of NATS/));
+    await waitUntil('it is said', () => world.plane.said(/had come back with a restart of NATS/), 10_000);
     const { body } = await world.plane.ask('/metrics');
     const [, count = '0'] = /^reach_control_tasks_come_back_deleted (\d+)/m.exec(String(body['text'])) ?? [];
     t.ok(Number(count) > 0, 'counted');
@@ -390,4 +393,38 @@ t.test('a stream that is nearly full is named before it refuses', async (t) => {
   t.match(String(body['text']), /^reach_control_stream_fill_ratio\{stream="AR_IDEM"\} 0\.82$/m);
   t.match(JSON.stringify((await world.plane.ask('/v1/health')).body), /AR_IDEM is full to more than 80 %/);
   t.notOk(world.plane.said(/AR_TASKS is full/));
+});
+
+t.test('when NATS flushes what it acknowledges is shown, or that nobody knows', async (t) => {
+  t.same(flushIn('{"config":{"sync_interval":120000000000,"sync_always":true}}'), { everyMs: 0, why: '' });
+  t.same(flushIn('{"config":{"sync_interval":120000000000}}'), { everyMs: 120_000, why: '' });
+  t.match(flushIn('{"config":{"max_memory":1}}'), { everyMs: null, why: /does not say/ });
+  t.match(flushIn('{"disabled":true}'), { everyMs: null, why: /not on/ });
+  t.match(flushIn('<html>'), { everyMs: null, why: /no JSON/ });
+  const always = { everyMs: 0, why: '' };
+  t.equal(flushWords([always]), 'always');
+  t.equal(flushWords([always, { everyMs: 120_000, why: '' }]), 'every 2m', 'the worst one counts');
+  t.equal(flushWords([always, { everyMs: null, why: 'away' }]), 'unknown (away)');
+
+  const world = await World.start(t);
+  const words = await new NatsFlush([world.nats.process.monitorUrl], realClock).words();
+  t.match(words, world.bus.serverVersion.startsWith('2.9.') ? /^unknown \(this version/ : /^(always|every 2m)$/);
+  t.match(await new NatsFlush(['http://127.0.0.1:1'], realClock).words(), /^unknown \(127\.0\.0\.1:1: /);
+  t.match(readControlPlaneConfig(settingsText('cp-1', 'nats://x:1').replace('nats: {', 'nats: {monitor: ["http://x:8222"], '), 'cp.yaml'), {
+    config: { nats: { monitor: ['http://x:8222'] } },
+  });
+  const shown: string[] = [];
+  const exit = await runReachctl(
+    ['fleet'],
+    {
+      out: (text) => void shown.push(text),
+      err: (text) => void shown.push(text),
+      env: { REACH_SERVER: world.plane.url, REACH_TOKEN: VIEWER },
+      clock: realClock,
+      stdin: async () => '',
+    },
+    '0',
+  );
+  t.equal(exit, 0);
+  t.match(shown.join('\n'), /NATS 2\.\d+\.\d+, flushes what it acknowledges: unknown \(control_plane\.nats\.monitor is not set\)/);
 });

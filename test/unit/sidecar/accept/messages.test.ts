@@ -1,7 +1,7 @@
 /** Messages by the ways in, with a script behind the door: what is refused looks the same everywhere, and nobody who leaves is waited for. */
 import { type IncomingHttpHeaders, request as httpRequest } from 'node:http';
 import t, { type Test } from 'tap';
-import { VirtualClock } from '../../../../base/virtual-clock.ts';
+import type { VirtualClock } from '../../../../base/virtual-clock.ts';
 import { Code } from '../../../../proto/wire/codes.ts';
 import { grpcPort } from '../../../../sidecar/accept/grpc.ts';
 import { httpPort } from '../../../../sidecar/accept/http.ts';
@@ -108,10 +108,11 @@ interface Asking {
 
 function ask(port: number, { method = 'GET', path, headers, body }: Asking): Promise<Answer> {
   return new Promise((done, failed) => {
-    const request = httpRequest({ host: '127.0.0.1', port, method, path, headers, agent: false }, async (response) => {
+    const request = httpRequest({ host: '127.0.0.1', port, method, path, headers, agent: false }, (response) => {
       const chunks: Buffer[] = [];
-      for await (const chunk of response) chunks.push(chunk as Buffer);
-      done({ status: response.statusCode ?? 0, headers: response.headers, body: Buffer.concat(chunks) });
+      response.on('data', (chunk: Buffer) => chunks.push(chunk));
+      response.on('error', failed);
+      response.on('end', () => done({ status: response.statusCode ?? 0, headers: response.headers, body: Buffer.concat(chunks) }));
     });
     request.on('error', failed);
     request.end(body);

@@ -244,6 +244,14 @@ t.test('slots that are kept for the high lane are not taken by others', async (t
   await finish(t, rig, { [A]: 11 });
 });
 
+t.test('an agent that may have no more than is kept for the high lane still gets others: one slot is always theirs too', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: GOOD }), [A], { concurrency: 2, reserveHigh: 4 });
+  for (let i = 0; i < 6; i++) rig.send({ lane: i % 2 === 0 ? 'low' : 'normal' });
+  await rig.pass(5_000, () => rig.queue.left() === 0, 50);
+  t.equal(rig.events.length, 6);
+  await finish(t, rig, { [A]: 6 });
+});
+
 t.test('an agent with an open breaker is not pulled for, and its messages wait', async (t) => {
   const table = deliverTable({ [A]: 'behaviours: [{after: 0, until: 10, reset: before_head}], body: {ok: true}' }).replaceAll(
     'timeout: 5s,',
@@ -262,6 +270,18 @@ t.test('an agent with an open breaker is not pulled for, and its messages wait',
   t.equal(rig.queue.asked, asked, 'nothing is asked for');
   await rig.pass(200_000, () => rig.queue.left() === 0, 50);
   t.equal(rig.events.filter(({ event }) => event.state === 'done').length, 30, 'and all are done when it has recovered');
+  await finish(t, rig, {});
+});
+
+t.test('a breaker closes again also by messages of a lane that may not use the reserve', async (t) => {
+  const table = deliverTable({ [A]: 'behaviours: [{after: 0, until: 10, reset: before_head}], body: {ok: true}' }).replaceAll(
+    'timeout: 5s,',
+    'timeout: 5s, breaker: {min_calls: 5, open: 10s, probes: 1},',
+  );
+  const rig = new DeliverRig(table, [A], { concurrency: 3, reserveHigh: 2 });
+  for (let i = 0; i < 30; i++) rig.send({ kind: 'idempotent', lane: 'low' });
+  await rig.pass(300_000, () => rig.queue.left() === 0, 50);
+  t.equal(rig.events.filter(({ event }) => event.state === 'done').length, 30);
   await finish(t, rig, {});
 });
 
@@ -492,29 +512,32 @@ t.test('sticky: an owner that stood still for longer than the ack wait begins no
   await finish(t, rig, { [A]: 2 });
 });
 
-t.test('sticky: one that went astray with a connection comes before a later one of its key, and of any other until it is known', async (t) => {
-  const work = stickyWork('idempotent', [A], [{ index: 0, owner: A, term: 1 }]);
-  const rig = new DeliverRig(deliverTable({ [A]: 'latency: 20ms, body: {}' }), [A], { concurrency: 4 }, [work]);
-  const first = rig.sendSticky(work, 0, 1, 'a');
-  await rig.pass(500, () => rig.events.length === 1);
-  rig.queue.astray = 2;
-  const sent = [
-    rig.sendSticky(work, 0, 1, 'a'),
-    rig.sendSticky(work, 0, 1, 'b'),
-    rig.sendSticky(work, 0, 1, 'a'),
-    rig.sendSticky(work, 0, 1, 'b'),
-    rig.sendSticky(work, 0, 1, 'c'),
-  ];
-  await rig.pass(60_000, () => rig.events.length === 6, 50);
-  const order = rig.events.map(({ event }) => event.task_id);
-  t.equal(order[0], first);
-  for (const [earlier, later] of [
-    [0, 2],
-    [1, 3],
-  ] as const)
-    t.ok(order.indexOf(sent[earlier] as string) < order.indexOf(sent[later] as string), order.join());
-  await finish(t, rig, { [A]: 6 });
-});
+t.test(
+  'sticky: one that went astray with a connection comes before a later one of its key, and of any other until it is known',
+  async (t) => {
+    const work = stickyWork('idempotent', [A], [{ index: 0, owner: A, term: 1 }]);
+    const rig = new DeliverRig(deliverTable({ [A]: 'latency: 20ms, body: {}' }), [A], { concurrency: 4 }, [work]);
+    const first = rig.sendSticky(work, 0, 1, 'a');
+    await rig.pass(500, () => rig.events.length === 1);
+    rig.queue.astray = 2;
+    const sent = [
+      rig.sendSticky(work, 0, 1, 'a'),
+      rig.sendSticky(work, 0, 1, 'b'),
+      rig.sendSticky(work, 0, 1, 'a'),
+      rig.sendSticky(work, 0, 1, 'b'),
+      rig.sendSticky(work, 0, 1, 'c'),
+    ];
+    await rig.pass(60_000, () => rig.events.length === 6, 50);
+    const order = rig.events.map(({ event }) => event.task_id);
+    t.equal(order[0], first);
+    for (const [earlier, later] of [
+      [0, 2],
+      [1, 3],
+    ] as const)
+      t.ok(order.indexOf(sent[earlier] as string) < order.indexOf(sent[later] as string), order.join());
+    await finish(t, rig, { [A]: 6 });
+  },
+);
 
 t.test('sticky: those that wait here and are not confirmed for too long come again in their order', async (t) => {
   const work = stickyWork('idempotent', [A], [{ index: 0, owner: A, term: 1 }]);

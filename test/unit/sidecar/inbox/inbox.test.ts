@@ -7,6 +7,7 @@ import { VirtualClock } from '../../../../base/virtual-clock.ts';
 import type { TaskAnswer, TaskAsk, TaskEvent } from '../../../../proto/wire/messages.ts';
 import { Subjects } from '../../../../proto/wire/subjects.ts';
 import type { InboxEntry, InboxFollowing, InboxPage, InboxReader } from '../../../../sidecar/inbox/door.ts';
+import { Ended } from '../../../../sidecar/inbox/ended.ts';
 import { Inbox } from '../../../../sidecar/inbox/inbox.ts';
 import type { InboxSettings } from '../../../../sidecar/messages-config.ts';
 
@@ -68,7 +69,12 @@ class World {
       },
       consumer: async () =>
         this.hasConsumer
-          ? { deliveredSeq: this.delivered.streamSeq, deliveredConsumerSeq: this.delivered.consumerSeq, ackWaitNs: 60_000_000_000, maxAckPending: this.maxAckPending }
+          ? {
+              deliveredSeq: this.delivered.streamSeq,
+              deliveredConsumerSeq: this.delivered.consumerSeq,
+              ackWaitNs: 60_000_000_000,
+              maxAckPending: this.maxAckPending,
+            }
           : null,
       openBox: (events: BoxEvents) => {
         this.#events = events;
@@ -444,4 +450,33 @@ t.test('a consumer that is not there yet, or was made anew, and a stream that wa
   t.strictSame(reader.ends, ['closing']);
   await world.clock.advance(1_500);
   t.strictSame(seqsOf(await world.inbox.read(AGENT, null, 10, 0)), [fresh]);
+});
+
+t.test('a task that has ended is not told a second time; what people may begin again ends again', async (t) => {
+  const world = await new World().start();
+  const end = (task: string, state: string): number => {
+    const seq = ++world.last;
+    const head = JSON.stringify({ wire: 1, kind: 'state', task_id: task, content_type: 'application/json', state });
+    world.kept.push({ seq, agent: AGENT, data: Buffer.from(`${head}\n{}`) });
+    world.deliver(seq);
+    return seq;
+  };
+  const reader = new Reader();
+  await world.inbox.follow(AGENT, 1, reader);
+  const first = end('task-a', 'done');
+  const again = end('task-a', 'done');
+  const otherwise = end('task-a', 'expired');
+  const doubt = end('task-b', 'in_doubt');
+  const released = end('task-b', 'done');
+  world.deliver(first, { deliveries: 2 });
+  await world.clock.advance(10);
+  t.same(reader.seqs, [first, doubt, released]);
+  t.same(world.words(again), ['+ACK'], 'it does not come again');
+  t.same(world.words(otherwise), ['+ACK']);
+  await world.inbox.close();
+
+  const few = new Ended(2);
+  for (const [i, task] of ['a', 'b', 'c'].entries()) t.notOk(few.isRepeat({ task_id: task, state: 'done' }, i));
+  t.notOk(few.isRepeat({ task_id: 'a', state: 'done' }, 9), 'forgotten');
+  t.ok(few.isRepeat({ task_id: 'c', state: 'failed' }, 9));
 });

@@ -165,7 +165,7 @@ t.test('what cannot be looked up is not said to be unknown, and a long look goes
     [undefined, { inbox: 100 }, { inbox: 200 }, { inbox: 300 }],
   );
   bus.answer = () => {
-    void clock.advance(3_000);
+    clock.halt(3_000);
     return { wire: 1, ok: true, what: 'status', found: null, more: { inbox: 1, queue: 0 } };
   };
   t.equal(await tasks.task(ASKER, 'abcdefgh02'), 'unsure', 'not without end');
