@@ -5,6 +5,7 @@
  * each line in turn and makes some ten objects for a message, where two are enough.
  */
 import { type BusMessage, STATUS } from './bus-message.ts';
+import { digitsIn } from './digits.ts';
 
 /** What the client reads with. */
 export interface OtherReader {
@@ -18,7 +19,7 @@ const MSG = 'MSG '.length;
 const HMSG = 'HMSG '.length;
 /** The end of a line. */
 const END_BYTES = 2;
-const MAX_SID = 1_000_000_000;
+const MAX_MESSAGE_BYTES = 1_000_000_000;
 
 export class NatsReader {
   readonly #other: OtherReader;
@@ -93,15 +94,15 @@ export class NatsReader {
     const sidEnd = line.indexOf(' ', subjectEnd + 1);
     const last = line.lastIndexOf(' ');
     if (subjectEnd <= 0 || sidEnd < 0) return -1;
-    const sid = numberIn(line, subjectEnd + 1, sidEnd);
-    const total = numberIn(line, last + 1, line.length);
+    const sid = digitsIn(line, subjectEnd + 1, sidEnd);
+    const total = digitsIn(line, last + 1, line.length);
     let replyEnd = last;
     let headerBytes = 0;
     if (hasHeaders) {
       replyEnd = line.lastIndexOf(' ', last - 1);
-      headerBytes = numberIn(line, replyEnd + 1, last);
+      headerBytes = digitsIn(line, replyEnd + 1, last);
     }
-    if (sid < 0 || total < 0 || headerBytes < 0 || headerBytes > total || replyEnd < sidEnd) return -1;
+    if (sid < 0 || total < 0 || total > MAX_MESSAGE_BYTES || headerBytes < 0 || headerBytes > total || replyEnd < sidEnd) return -1;
     const begin = lineEnd + 1;
     const end = begin + total + END_BYTES;
     if (end > bytes.length) return end;
@@ -126,19 +127,6 @@ export class NatsReader {
     this.#held = rest.length;
     this.#needed = needed;
   }
-}
-
-/** -1 = these are not the digits of a number. */
-function numberIn(text: string, from: number, to: number): number {
-  if (from >= to) return -1;
-  let value = 0;
-  for (let i = from; i < to; i++) {
-    const digit = text.charCodeAt(i) - 48;
-    if (digit < 0 || digit > 9) return -1;
-    value = value * 10 + digit;
-    if (value > MAX_SID) return -1;
-  }
-  return value;
 }
 
 /** Headers are read when somebody asks for one: most messages on the fast path have none, or none that matter. */

@@ -5,6 +5,7 @@
  */
 import { type BusMessage, type BusReply, type Headers, messageBytes, STATUS, type WireHeaders } from './bus-message.ts';
 import type { Clock, Timer } from './clock.ts';
+import { Confirms } from './confirms.ts';
 import type { ConsumerFacts, ConsumerSpec } from './consumer.ts';
 import { type ConsumerReady, Consumers } from './consumers.ts';
 import { type Stored, type StreamFacts, type StreamSpec, versionWarning } from './jetstream.ts';
@@ -75,6 +76,7 @@ export class Bus {
   readonly #subscribed = new Set<Subscribed>();
   readonly #listeners = new Set<(state: BusState) => void>();
   readonly #pending = new Map<string, Awaited>();
+  readonly #confirms: Confirms;
   /** Where answers come to, with the point at its end; another one for each connection. */
   #inbox = '';
   #nextToken = 0;
@@ -94,6 +96,7 @@ export class Bus {
     if (problem !== null) throw new Error(`the inbox prefix ${quoted(prefix)} ${problem}`);
     this.#options = options;
     this.#clock = options.clock;
+    this.#confirms = new Confirms(options.clock);
     const asking: Asking = {
       ask: (subject, data, timeoutMs, headers) => this.request(subject, data, timeoutMs, headers),
       askApi: (verb, data, timeoutMs) => this.#askApi(`$JS.API.${verb}`, data, timeoutMs),
@@ -339,10 +342,7 @@ export class Bus {
         resolve(false);
         return;
       }
-      const timer = this.#clock.after(timeoutMs, () => {
-        if (this.#pending.delete(token)) resolve(false);
-      });
-      this.#pending.set(token, new Pending(subject, timer, (reply) => resolve(reply.kind === 'ok')));
+      this.#confirms.add(token, subject, timeoutMs, resolve);
     });
   }
 
@@ -403,6 +403,7 @@ export class Bus {
 
   #down(why: string): void {
     for (const each of this.#subscribed) each.inForce = null;
+    this.#confirms.endAll();
     const pending = [...this.#pending.values()];
     this.#pending.clear();
     for (const each of pending) each.end({ kind: 'unreachable', sent: true });
@@ -436,6 +437,7 @@ export class Bus {
   #denied(subject: string): void {
     const why = `no permission to publish to ${quoted(subject)}`;
     this.#notice('warn', why);
+    this.#confirms.denied(subject);
     for (const [token, pending] of this.#pending) {
       if (pending.subject !== subject) continue;
       this.#pending.delete(token);
@@ -508,7 +510,10 @@ export class Bus {
   #answered(message: BusMessage): void {
     const token = message.subject.slice(this.#inbox.length);
     const pending = this.#pending.get(token);
-    if (pending === undefined) return; // too late
+    if (pending === undefined) {
+      this.#confirms.answered(token, !isNobody(message)); // or too late
+      return;
+    }
     if (pending instanceof Heard && !isNobody(message)) {
       pending.end({ kind: 'ok', message });
       return;

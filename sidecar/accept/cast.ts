@@ -24,20 +24,19 @@ export function refusedText(code: Code, detail: string): Extract<Submitted, { ok
 
 /** Submits, whatever the way in; never rejects. @param read the submission, or the words of what is wrong with it. */
 export async function submitted(front: Front, read: Submission | string): Promise<Submitted> {
-  const came = await submit(front, read);
+  let came: Submitted;
+  if (typeof read === 'string') came = refusedText(Code.invalid_request, read);
+  else if (front.send === null) came = refusedText(Code.delivery_unavailable, NO_MESSAGES);
+  else {
+    try {
+      came = await front.send.submit(read);
+    } catch (error) {
+      front.observation.fault(error);
+      came = refusedText(Code.internal, 'a fault in Agent-Reach');
+    }
+  }
   front.observation.metrics.messageSubmitted(came.ok ? came.durable : codeEntry(came.code).name);
   return came;
-}
-
-async function submit(front: Front, read: Submission | string): Promise<Submitted> {
-  if (typeof read === 'string') return refusedText(Code.invalid_request, read);
-  if (front.send === null) return refusedText(Code.delivery_unavailable, NO_MESSAGES);
-  try {
-    return await front.send.submit(read);
-  } catch (error) {
-    front.observation.fault(error);
-    return refusedText(Code.internal, 'a fault in Agent-Reach');
-  }
 }
 
 /** Who is asking; null = it was answered with 401. */

@@ -73,7 +73,7 @@ export class Results {
    * A final state with its result. Where nobody wants it, the home is told, and that is all.
    * @param seq of the message in the queue: a task that is driven again may end in the same way again, and that is no repeat
    */
-  async final(envelope: Envelope, told: Told, body: Buffer, seq: number): Promise<Stored> {
+  final(envelope: Envelope, told: Told, body: Buffer, seq: number): Stored | Promise<Stored> {
     if (envelope.reply_to === null) {
       this.#tellHome(envelope, this.#event(envelope, told));
       return 'stored';
@@ -82,7 +82,7 @@ export class Results {
     if (data.length + HEADER_BYTES > this.#post.maxPayload) return 'too_large';
     const subject = this.#subjects.inbox(envelope.home, envelope.reply_to);
     const id = told.state === 'done' ? `${envelope.task_id}.done` : `${envelope.task_id}.${told.state}.${seq}`;
-    return (await this.#store(subject, data, id, INBOX_STREAM)) ? 'stored' : 'not_stored';
+    return this.#store(subject, data, id, INBOX_STREAM);
   }
 
   /** A state that is not final: may be lost with this process or its connection, and is never waited for. */
@@ -105,7 +105,7 @@ export class Results {
     const whole = joined(head, message);
     // The message was as large as can be: what people need most is kept all the same.
     const data = whole.length + HEADER_BYTES > this.#post.maxPayload ? joined(head, NO_BODY) : whole;
-    return await this.#store(this.#subjects.kept(entry.kind, entry.task_id), data, id, KEPT_STREAM);
+    return (await this.#store(this.#subjects.kept(entry.kind, entry.task_id), data, id, KEPT_STREAM)) === 'stored';
   }
 
   #event(envelope: Envelope, told: Told): string {
@@ -133,7 +133,7 @@ export class Results {
     return JSON.stringify(event);
   }
 
-  #store(subject: string, data: Buffer, msgId: string, stream: string): Promise<boolean> {
+  #store(subject: string, data: Buffer, msgId: string, stream: string): Promise<Stored> {
     return new Promise((resolve) => {
       const until = this.#clock.now() + this.#settings.storeForMs;
       new Storing(this.#appender, this.#clock, this.#log, subject, data, { msgId, stream }, until, resolve).attempt();
@@ -149,7 +149,7 @@ class Storing {
   readonly #data: Buffer;
   readonly #options: { readonly msgId: string; readonly stream: string };
   readonly #until: number;
-  readonly #resolve: (stored: boolean) => void;
+  readonly #resolve: (stored: Stored) => void;
   #pauseMs = FIRST_PAUSE_MS;
 
   constructor(
@@ -160,7 +160,7 @@ class Storing {
     data: Buffer,
     options: { readonly msgId: string; readonly stream: string },
     until: number,
-    resolve: (stored: boolean) => void,
+    resolve: (stored: Stored) => void,
   ) {
     this.#appender = appender;
     this.#clock = clock;
@@ -178,14 +178,14 @@ class Storing {
   }
 
   #heard(outcome: Appended): void {
-    if ('seq' in outcome) this.#resolve(true);
+    if ('seq' in outcome) this.#resolve('stored');
     else this.#later('failed' in outcome ? outcome.failed : 'refused');
   }
 
   #later(why: string): void {
     if (this.#clock.now() + this.#pauseMs > this.#until) {
       this.#log.warn({ subject: this.#subject, why }, 'not stored; the message will come again');
-      this.#resolve(false);
+      this.#resolve('not_stored');
       return;
     }
     this.#clock.after(this.#pauseMs, () => this.attempt());

@@ -20,7 +20,7 @@ import { OVER, type TaskParts } from './parts.ts';
 import { heldBy, type Seat } from './seats.ts';
 import { ServerTime } from './server-time.ts';
 import { addFailed } from './tries.ts';
-import { unwantedNow } from './unwanted.ts';
+import { type Unwanted, unwantedNow } from './unwanted.ts';
 import { Watch } from './watch.ts';
 
 const TWIN_PAUSE_MS = 5_000;
@@ -70,8 +70,9 @@ export class Tasks {
       for (;;) {
         seat.slots.assigned++;
         task.isSeatFree = false;
-        const pauseMs = resumed === null ? await this.#round(task) : await this.#takeUp(task, resumed);
+        const came = resumed === null ? await this.#begin(task) : await this.#takeUp(task, resumed);
         resumed = null;
+        const pauseMs = typeof came === 'number' ? came : await this.#ended(task, came);
         this.ends.freeSeat(task);
         if (pauseMs === OVER) break;
         // A failed try that its agent has reported is taken, whatever follows.
@@ -110,29 +111,36 @@ export class Tasks {
     });
   }
 
-  /** Once through: pause before the next one, or OVER. */
-  async #round(task: InHand): Promise<number> {
-    const { clock, queue, engine, settings } = this.#parts;
-    const { envelope, delivery, seat } = task;
-    const now = clock.now();
+  /** How its agent ended it; or, when it was not handed over, the pause before the next time, or OVER. */
+  #begin(task: InHand): Report | number | Promise<Report | number> {
+    const now = this.#parts.clock.now();
     // It waited here while this process stood still, or was cut off: others have it by now.
     if (this.watch.isLost(task, now)) return this.ends.dropped(task);
-    this.#time.seen(delivery.storedAtMs, now);
-    this.#parts.noteServerTime(delivery.storedAtMs);
-    if (this.#time.isDue(now)) {
-      this.#time.asked(now);
-      const facts = await queue.facts(task.consumer);
-      if (facts !== null) {
-        this.#time.told(facts.nowMs, clock.now());
-        this.watch.ackWaitMs = facts.ackWaitMs;
-      }
+    const { storedAtMs } = task.delivery;
+    this.#time.seen(storedAtMs, now);
+    this.#parts.noteServerTime(storedAtMs);
+    return this.#time.isDue(now) ? this.#askTime(task, now) : this.#look(task);
+  }
+
+  async #askTime(task: InHand, now: number): Promise<Report | number> {
+    this.#time.asked(now);
+    const facts = await this.#parts.queue.facts(task.consumer);
+    if (facts !== null) {
+      this.#time.told(facts.nowMs, this.#parts.clock.now());
+      this.watch.ackWaitMs = facts.ackWaitMs;
     }
+    return await this.#look(task);
+  }
+
+  /** Most messages go straight through: nothing is waited for before the agent has them. */
+  #look(task: InHand): Report | number | Promise<Report | number> {
+    const { clock, engine, settings } = this.#parts;
+    const { envelope, delivery, seat } = task;
     const memory = this.ends.tries.of(envelope.task_id);
     const leftMs = envelope.deadline_ms === null ? null : envelope.deadline_ms - (memory?.workedMs ?? 0);
     const unwanted = unwantedNow(task, this.#time.at(clock.now()), leftMs, this.#parts.cancelled);
     // One that was delivered before may be at work, or done, elsewhere: its key is looked at before anything is said of it.
-    if (unwanted !== null && delivery.deliveries === 1)
-      return await this.ends.finish(task, unwanted.state, unwanted.code, unwanted.detail, null);
+    if (unwanted !== null && delivery.deliveries === 1) return this.ends.finish(task, unwanted.state, unwanted.code, unwanted.detail, null);
     const table = engine.table.current();
     const rule = table.overrides.length === 0 ? null : heldBy(seat.candidate, envelope.source, table, clock.wallMs());
     if (rule !== null && unwanted === null) {
@@ -140,17 +148,24 @@ export class Tasks {
       return pauseWhenBusy(0, this.#parts.random.next(), settings);
     }
     task.execution = executionFor(envelope, seat.candidate.version);
-    if (task.execution !== 'idempotent' || envelope.keyed || delivery.deliveries > 1) {
-      const pauseMs = await this.#claim(task);
-      if (pauseMs !== null) return pauseMs;
-    } else task.tries++;
+    if (task.execution !== 'idempotent' || envelope.keyed || delivery.deliveries > 1) return this.#claimFirst(task, unwanted, leftMs);
+    task.tries++;
+    return task.stoppedBy === 'no' ? this.#handOver(task, leftMs) : this.#leave(task);
+  }
+
+  async #claimFirst(task: InHand, unwanted: Unwanted | null, leftMs: number | null): Promise<Report | number> {
+    const pauseMs = await this.#claim(task);
+    if (pauseMs !== null) return pauseMs;
     if (unwanted !== null) {
       task.tries--;
       return await this.ends.finish(task, unwanted.state, unwanted.code, unwanted.detail, null);
     }
-    // Called off, or we are stopping, while it was looked at.
-    if (task.stoppedBy !== 'no') return (await release(task, false)) ? 0 : this.ends.dropped(task);
-    return await this.#handOver(task, leftMs);
+    return task.stoppedBy === 'no' ? await this.#handOver(task, leftMs) : await this.#leave(task);
+  }
+
+  /** Called off, or we are stopping, while it was looked at. */
+  async #leave(task: InHand): Promise<number> {
+    return (await release(task, false)) ? 0 : this.ends.dropped(task);
   }
 
   /** Null = it is ours to start. */
@@ -205,7 +220,8 @@ export class Tasks {
     }
   }
 
-  async #handOver(task: InHand, leftMs: number | null): Promise<number> {
+  /** Nothing of the call is held any longer than it takes: what follows waits for the bus. */
+  async #handOver(task: InHand, leftMs: number | null): Promise<Report> {
     const { engine, clock, random, failpoint } = this.#parts;
     const { envelope, seat } = task;
     const { candidate } = seat;
@@ -224,9 +240,15 @@ export class Tasks {
     task.call = null;
     this.ends.onFree();
     if (failpoint !== null) failpoint.pass('after_effect');
-    const report = reportOf(call);
+    return reportOf(call);
+  }
+
+  #ended(task: InHand, report: Report): number | Promise<number> {
     const outcome = this.#judge(task, report);
-    if (outcome !== 'goes_on') return await this.#settle(task, outcome, report);
+    return outcome === 'goes_on' ? this.#goesOn(task) : this.#settle(task, outcome, report);
+  }
+
+  async #goesOn(task: InHand): Promise<number> {
     const last = await this.#goOn(task);
     return await this.#settle(task, this.#judge(task, last), last);
   }
@@ -291,12 +313,17 @@ export class Tasks {
     return report;
   }
 
-  async #settle(task: InHand, outcome: Outcome, report: Report): Promise<number> {
-    const { random, settings, clock } = this.#parts;
-    const { envelope } = task;
+  #settle(task: InHand, outcome: Outcome, report: Report): number | Promise<number> {
     if (outcome === 'dropped') return this.ends.dropped(task);
     task.isDecided = outcome !== 'wait' && outcome !== 'give_back' && outcome !== 'again';
-    if (outcome === 'done') return await this.ends.done(task, report);
+    // A second 202 says nothing new.
+    if (outcome === 'done' || outcome === 'goes_on') return this.ends.done(task, report);
+    return this.#settleFailed(task, outcome, report);
+  }
+
+  async #settleFailed(task: InHand, outcome: Exclude<Outcome, 'dropped' | 'done' | 'goes_on'>, report: Report): Promise<number> {
+    const { random, settings, clock } = this.#parts;
+    const { envelope } = task;
     const memory = this.ends.tries.remember(envelope.task_id);
     if (report.started !== 'not_started') memory.workedMs += clock.now() - task.handedAt;
     switch (outcome) {
@@ -330,9 +357,6 @@ export class Tasks {
           report.started === 'not_started' ? 'called off before the agent had it' : 'called off while the agent had it: it may have acted',
           report,
         );
-      case 'goes_on':
-        // A second 202 says nothing new.
-        return await this.ends.done(task, report);
     }
   }
 

@@ -102,7 +102,16 @@ export class MemoryLedger implements TaskLedger {
         kind: 'full',
         why: `this sidecar remembers ${this.#options.maxKeys} keys at most (claims.memory_keys), and none of them is old enough to be forgotten`,
       };
-    const record = new ClaimRecord('executing', ask, '', 0, Math.max(tries, entry === undefined ? 0 : triesBefore(entry.record, ask)) + 1, 0, null, '');
+    const record = new ClaimRecord(
+      'executing',
+      ask,
+      '',
+      0,
+      Math.max(tries, entry === undefined ? 0 : triesBefore(entry.record, ask)) + 1,
+      0,
+      null,
+      '',
+    );
     // The entry begins anew, at the end of the line.
     this.#entries.delete(ask.id);
     const fresh = new Entry(record, this.#clock.now() + this.#options.keepMs);

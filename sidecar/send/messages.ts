@@ -119,16 +119,15 @@ export class Messages implements SendDoor {
     this.home.noted(event, body, agent);
   }
 
-  async submit(submission: Submission): Promise<Submitted> {
+  submit(submission: Submission): Promise<Submitted> {
     const { bus, outbox } = this.#behind;
     // Asked for, and neither NATS nor a disk is there to promise anything.
     if (submission.bestEffort && !bus.connected && !outbox().isThere) {
       const { agent } = submission.principal;
       const now = this.#parts.clock.now();
-      if (this.#rates.take(agent, now)) return this.#bestEffort.submit(submission);
-      return tooFast(agent, this.#rates, now);
+      return Promise.resolve(this.#rates.take(agent, now) ? this.#bestEffort.submit(submission) : tooFast(agent, this.#rates, now));
     }
-    return await this.#sender.submit(submission);
+    return this.#sender.submit(submission);
   }
 
   task(principal: Principal, taskId: string): Promise<TaskView | null | 'unsure'> {

@@ -46,6 +46,13 @@ export interface SenderParts extends WhereParts {
 
 type Refusal = Extract<Submitted, { ok: false }>;
 
+/** A message as it is to be stored. */
+interface Parcel {
+  readonly envelope: Envelope;
+  readonly subject: string;
+  readonly data: Buffer;
+}
+
 /** What a message has around it on its way: the header with its id, and room for what a newer server may add. */
 const FRAME_BYTES = 256;
 /** When to come back to a stream that is full: some of it has been worked off by then. */
@@ -77,11 +84,13 @@ export class Sender {
       if (way.pool.refused !== '')
         return refused(Code.delivery_unavailable, `the control plane takes no messages for it: ${way.pool.refused}`, UNAVAILABLE_MS);
     }
-    return await this.#send(submission, way);
+    const parcel = this.#parcel(submission, way);
+    if ('code' in parcel) return parcel;
+    return this.#told(way, parcel.envelope, await this.#parts.post.put(parcel.subject, parcel.data, parcel.envelope.task_id));
   }
 
-  async #send(submission: Submission, way: Way): Promise<Submitted> {
-    const { bus, clock, random, sidecar, settings, post } = this.#parts;
+  #parcel(submission: Submission, way: Way): Parcel | Refusal {
+    const { bus, clock, random, sidecar, settings } = this.#parts;
     const headers = passedOn(submission);
     if (typeof headers === 'string') return refused(Code.invalid_request, headers);
     const stamp = { taskId: this.#taskId(), home: sidecar, wallMs: clock.wallMs(), spanId: newSpanId(random) };
@@ -93,7 +102,7 @@ export class Sender {
         Code.payload_too_large,
         `the message has ${bytes} bytes with all that goes with it, and NATS takes ${bus.maxPayload}: send less, or pass a reference`,
       );
-    return this.#told(way, envelope, await post.put(this.#subjectOf(way, envelope), data, envelope.task_id));
+    return { envelope, subject: this.#subjectOf(way, envelope), data };
   }
 
   /** An inbox, what is kept for people, or the queue of a pool. */

@@ -2,7 +2,15 @@
 import { createLog } from '../../base/log.ts';
 import { SeededRandom } from '../../base/random.ts';
 import { encodeEnvelope, type Envelope, type Lane, MESSAGE_WIRE } from '../../proto/wire/envelope.ts';
-import { Consumer, FINAL_STATES, type KeptEntry, type Pool, type TaskEvent, type WorkPool, type WorkState } from '../../proto/wire/messages.ts';
+import {
+  Consumer,
+  FINAL_STATES,
+  type KeptEntry,
+  type Pool,
+  type TaskEvent,
+  type WorkPool,
+  type WorkState,
+} from '../../proto/wire/messages.ts';
 import { poolId } from '../../proto/wire/pool.ts';
 import { Subjects } from '../../proto/wire/subjects.ts';
 import { Deliver } from '../../sidecar/deliver/deliver.ts';

@@ -120,6 +120,7 @@ const DEMANDS: Demands = {
   least: DONE + 3,
   mostInDoubt: 1,
   mostRecoveryMs: 1_000,
+  emptiesQueue: true,
   hits: ['idempotent_restarted', 'keyed_restarted', 'in_doubt', 'interrupted', 'retried', 'under_way'],
 };
 
@@ -247,6 +248,8 @@ t.test('A drill whose worker was killed, and in which nothing went wrong', { tim
     t.match(words(evidence, { messages: 2, counted: 2 }), /2 messages are left in the queue/);
     t.equal(words(evidence, { messages: 0, counted: 3 }), '', 'what the server only counts there is nothing');
     t.match(words(evidence, null), /could not be found out/);
+    const old = { ...DEMANDS, emptiesQueue: false };
+    t.strictSame(broken(judge(evidence), { messages: 2, counted: 2 }, 0, old), [], 'a server of 2.9 keeps what nobody is given again');
   });
 
   await t.test('is passed, when other submissions of a key are told the same result as a replay', async (t) => {
