@@ -41,7 +41,9 @@ export class Confirms {
   endAll(): void {
     this.#timer?.cancel();
     this.#timer = null;
-    for (const token of [...this.#waiting.keys()]) this.answered(token, false);
+    // Who is told may ask for something new: that is not for this round.
+    const tokens = Array.from(this.#waiting.keys());
+    for (const token of tokens) this.answered(token, false);
   }
 
   #arm(dueAt: number, inMs: number): void {

@@ -32,7 +32,7 @@ export class ClaimFence {
   }
 
   /** `ended`: it is done with, and only lies there. A sentence when it may have been begun, or that cannot be known. */
-  async take(envelope: Envelope, who: string): Promise<Fence | 'ended' | string> {
+  async take(envelope: Envelope, who: string): Promise<Fence | string> {
     const { bus, subjects, random } = this.#parts;
     const { source, capability, keyed, power_id, task_id } = envelope;
     const key = keyed ? power_id : task_id;
@@ -41,10 +41,11 @@ export class ClaimFence {
     if (before !== null && 'failed' in before) return before.failed;
     const known = before === null ? null : headOf(before.data);
     if (before !== null) {
-      const state = known?.['state'] ?? 'unreadable';
+      const said = known?.['state'];
+      const state = typeof said === 'string' ? said : 'unreadable';
       if (state === 'executing' && isOperators(known?.['worker'])) {
         if (!this.#isLapsed(subject, before.seq)) return `somebody else is moving it: look again in ${LEASE_MS / 1_000} s`;
-      } else if (state !== 'released') return `it may have been begun: its claim is ${String(state)}`;
+      } else if (state !== 'released') return `it may have been begun: its claim is ${state}`;
       if (known?.['ended'] === true && known['task'] === task_id) return 'ended';
     }
     const head = {

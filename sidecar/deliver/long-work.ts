@@ -106,10 +106,11 @@ export class LongWork {
     // While NATS is away nothing can be pulled either.
     await new Promise<void>((done) => {
       const timer = clock.after(RESUME_FOR_MS, done);
-      void all.then(() => {
+      const goOn = (): void => {
         timer.cancel();
         done();
-      });
+      };
+      void all.then(goOn);
     });
   }
 

@@ -379,7 +379,7 @@ t.test('the lint', async (t) => {
             ({ fallback }) =>
               isThere(own) || (fallback !== null && (fallback.kind !== 'capability' || isThere(place(fallback.target, null)))),
           );
-          deciding.add((first ?? (matching[0] as Rule)).name);
+          deciding.add((first ?? matching[0]!).name);
         }
       }
       const said = new Set(
