@@ -16,6 +16,7 @@ import { Subjects } from '../../proto/wire/subjects.ts';
 import { Deliver } from '../../sidecar/deliver/deliver.ts';
 import { DELIVER_DEFAULTS, type DeliverSettings } from '../../sidecar/deliver/settings.ts';
 import { inbound } from '../../sidecar/pipeline.ts';
+import { envelopeOf } from './envelope.ts';
 import { FakeLedger } from './fake-ledger.ts';
 import { VirtualQueue } from './virtual-queue.ts';
 import { VirtualRig } from './virtual-rig.ts';
@@ -244,35 +245,15 @@ export function stickyWork(kind: Kind, agents: readonly string[], partitions: Wo
 }
 
 function envelopeFor(taskId: string, pool: Pool, lane: Lane, { key, more }: Sending): Envelope {
-  return {
-    wire: MESSAGE_WIRE,
+  return envelopeOf(pool.capability, pool.id, {
     task_id: taskId,
     power_id: key ?? `${SENDER}:${taskId}:1`,
     keyed: key !== undefined,
-    message_type: 'task_request',
     source: SENDER,
     home: 'sender',
-    reply_to: SENDER,
-    in_reply_to: null,
-    target: { capability: pool.capability, role: null, agent: null },
-    capability: pool.capability,
     version: pool.version,
-    pool: pool.id,
     lane,
-    tags: {},
-    sequence_id: null,
-    retryable: true,
-    expires_ms: 86_400_000,
-    deadline_ms: null,
-    timeout_ms: 30_000,
-    traceparent: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01',
-    tracestate: '',
-    path: [],
-    content_type: 'application/json',
-    headers: {},
-    rule: null,
-    payload_hash: '',
     accepted_at_ms: 0,
     ...more,
-  };
+  });
 }

@@ -33,6 +33,7 @@ import { askLeader, ENV, FakeSidecar, OPERATOR, Plane, VIEWER } from '../../supp
 import { systemRandom } from '../../../base/random.ts';
 import type { ClaimAsk } from '../../../sidecar/ledger/ledger.ts';
 import { NatsLedger } from '../../../sidecar/ledger/nats-ledger.ts';
+import { envelopeOf as anEnvelope } from '../../support/envelope.ts';
 import { NatsServer } from '../../support/nats.ts';
 import { providerOf } from '../../support/route-table.ts';
 import { waitUntil } from '../../support/settle.ts';
@@ -48,40 +49,7 @@ function poolOf(parts: Partial<Omit<Pool, 'id'>> = {}): Pool {
   return { id: poolId(whole), ...whole };
 }
 
-function envelopeOf(parts: Partial<Envelope> = {}): Envelope {
-  const task = parts.task_id ?? 'task0001';
-  return {
-    wire: MESSAGE_WIRE,
-    task_id: task,
-    power_id: `crm.front.x:${task}:1`,
-    keyed: false,
-    message_type: 'task_request',
-    source: 'crm.front.x',
-    home: 'front',
-    reply_to: 'crm.front.x',
-    in_reply_to: null,
-    target: { capability: ORDER, role: null, agent: null },
-    capability: ORDER,
-    version: '2.0.0',
-    pool: poolOf().id,
-    lane: 'normal',
-    tags: {},
-    sequence_id: null,
-    retryable: true,
-    expires_ms: 86_400_000,
-    deadline_ms: null,
-    timeout_ms: 30_000,
-    traceparent: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01',
-    tracestate: '',
-    path: [],
-    content_type: 'application/json',
-    headers: {},
-    rule: null,
-    payload_hash: '',
-    accepted_at_ms: 1,
-    ...parts,
-  };
-}
+const envelopeOf = (parts: Partial<Envelope> = {}): Envelope => anEnvelope(ORDER, poolOf().id, parts);
 
 class World {
   readonly nats: NatsServer;

@@ -15,6 +15,7 @@ import { Consumer, type KeptEntry, type Pool, type PoolAnswer, type TaskEvent } 
 import { poolId } from '../../../proto/wire/pool.ts';
 import { INBOX_STREAM, KEPT_STREAM, LEDGER_STREAM, Subjects, TASK_STREAM } from '../../../proto/wire/subjects.ts';
 import { askLeader, ENV, FakeSidecar, Plane, settingsText, VIEWER } from '../../support/control-plane.ts';
+import { envelopeOf } from '../../support/envelope.ts';
 import { NatsServer } from '../../support/nats.ts';
 import { waitUntil } from '../../support/settle.ts';
 
@@ -55,37 +56,11 @@ class World {
   /** Puts a task into the queue; gives its sequence and its id. */
   async send(pool: Pool, parts: Partial<Envelope> = {}, partition = 0): Promise<{ readonly seq: number; readonly envelope: Envelope }> {
     const task = parts.task_id ?? `task${String(++tasks).padStart(6, '0')}`;
-    const envelope: Envelope = {
-      wire: MESSAGE_WIRE,
+    const envelope = envelopeOf(pool.capability, pool.id, {
       task_id: task,
-      power_id: `crm.front.x:${task}:1`,
-      keyed: false,
-      message_type: 'task_request',
-      source: 'crm.front.x',
-      home: 'front',
-      reply_to: 'crm.front.x',
-      in_reply_to: null,
       target: { capability: ORDER, role: null, agent: null },
-      capability: pool.capability,
-      version: '2.0.0',
-      pool: pool.id,
-      lane: 'normal',
-      tags: {},
-      sequence_id: null,
-      retryable: true,
-      expires_ms: 86_400_000,
-      deadline_ms: null,
-      timeout_ms: 30_000,
-      traceparent: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01',
-      tracestate: '',
-      path: [],
-      content_type: 'application/json',
-      headers: {},
-      rule: null,
-      payload_hash: '',
-      accepted_at_ms: 1,
       ...parts,
-    };
+    });
     const data = encodeEnvelope(envelope, Buffer.from('{"order":1}'));
     const stored = await this.bus.append(subjects.task(pool.id, envelope.lane, partition, 'front'), data);
     if (!('seq' in stored)) throw new Error(JSON.stringify(stored));
