@@ -23,6 +23,8 @@ export interface Begun {
   readonly seq: number;
   /** The server's time, just now. */
   readonly serverMs: number;
+  /** What stood there before: the same order, or one about an earlier entry; null = nothing. */
+  readonly beforeSeq: number | null;
 }
 
 interface OrderRecord extends Order {
@@ -56,12 +58,15 @@ export class KeptOrders {
     const mine = await bus.lastAtLeader(KEPT_STREAM, subject);
     if (mine !== null && 'failed' in mine) return { kind: 'away', why: mine.failed };
     if (mine?.seq !== stored.seq) return { kind: 'conflict', why: `somebody is doing something with ${task_id} at this moment` };
-    return { seq: stored.seq, serverMs: mine.timestampMs };
+    return { seq: stored.seq, serverMs: mine.timestampMs, beforeSeq: before?.seq ?? null };
   }
 
   /** What is left of it would only keep others from it for a while. */
-  async end({ seq }: Begun): Promise<void> {
-    await this.#parts.bus.deleteMessage(KEPT_STREAM, seq);
+  async end({ seq, beforeSeq }: Begun): Promise<void> {
+    const { bus } = this.#parts;
+    // The older one first: it would stand again as soon as the newer one is gone.
+    if (beforeSeq !== null) await bus.deleteMessage(KEPT_STREAM, beforeSeq);
+    await bus.deleteMessage(KEPT_STREAM, seq);
   }
 }
 
