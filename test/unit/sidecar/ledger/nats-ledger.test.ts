@@ -82,6 +82,38 @@ function held(claimed: Claimed): Claim {
   return claimed.claim;
 }
 
+t.test('a call with a key costs two words to the server: its claim and its end; to be answered as before costs two as well', async (t) => {
+  const server = await NatsServer.start(t);
+  const one = ledgerOn(t, await opened(t, server), 'one');
+  const two = ledgerOn(t, await opened(t, server), 'two');
+  const watching = await opened(t, server);
+  const heard: string[] = [];
+  const watch = watching.subscribe('>', ({ subject }) => {
+    // Answers go to inboxes; who asks for them is counted.
+    if (!subject.startsWith('_INBOX')) heard.push(subject);
+  });
+  t.teardown(() => watch.close());
+  const mark = async (name: string): Promise<void> => {
+    await waitUntil(`${name} is heard`, () => {
+      watching.publish(name, Buffer.alloc(0));
+      return heard.includes(name);
+    });
+    heard.length = 0;
+  };
+  await mark('before');
+  const claim = held(await one.claim(askOf('cost')));
+  t.equal(await claim.done(result('{}')), 'stored');
+  await waitUntil('both are heard', () => heard.filter((subject) => subject !== 'before').length >= 2);
+  t.strictSame(
+    heard.filter((subject) => subject !== 'before'),
+    [subjects.idem('cost'), subjects.idem('cost')],
+  );
+  await mark('between');
+  t.match(await two.claim(askOf('cost')), { kind: 'done' });
+  const asked = heard.filter((subject) => subject !== 'between');
+  t.ok(asked.length <= 2 && asked[0] === subjects.idem('cost'), asked.join(' '));
+});
+
 t.test('of two who claim, one has it; the other gets the result, from whatever sidecar', async (t) => {
   const server = await NatsServer.start(t);
   const one = ledgerOn(t, await opened(t, server), 'one');
