@@ -7,7 +7,8 @@
 import { type BusMessage, sequence, STATUS } from './bus-message.ts';
 import { atTurnEnd, type Clock, type Timer } from './clock.ts';
 import { digitsIn } from './digits.ts';
-import type { Bus, ReplyBox } from './nats.ts';
+import type { Bus } from './nats.ts';
+import type { ReplyBox } from './nats-listeners.ts';
 
 const NAK_NOW = Buffer.from('-NAK', 'latin1');
 const TERM = Buffer.from('+TERM', 'latin1');

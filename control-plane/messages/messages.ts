@@ -5,7 +5,7 @@
  */
 import type { Timer } from '../../base/clock.ts';
 import type { StreamFacts } from '../../base/jetstream.ts';
-import type { BusSubscription } from '../../base/nats.ts';
+import type { BusSubscription } from '../../base/nats-listeners.ts';
 import type { PoolAnswer } from '../../proto/wire/messages.ts';
 import { REGISTRY_WIRE } from '../../proto/wire/registry.ts';
 import { KEPT_STREAM, TASK_STREAM } from '../../proto/wire/subjects.ts';

@@ -4,7 +4,8 @@
  */
 import { type Clock, nextTurn } from '../../base/clock.ts';
 import type { BusMessage } from '../../base/bus-message.ts';
-import type { Bus, BusSubscription } from '../../base/nats.ts';
+import type { Bus } from '../../base/nats.ts';
+import type { BusSubscription } from '../../base/nats-listeners.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import {
   type AgentRegistration,

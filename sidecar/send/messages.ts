@@ -1,6 +1,7 @@
 /** Messages out, put together: what the ways in see as one door (`SendDoor`), with NATS behind it or without. */
 import type { Clock } from '../../base/clock.ts';
-import type { Bus, BusSubscription } from '../../base/nats.ts';
+import type { Bus } from '../../base/nats.ts';
+import type { BusSubscription } from '../../base/nats-listeners.ts';
 import type { Random } from '../../base/random.ts';
 import { StreamPublisher } from '../../base/stream-publisher.ts';
 import type { RuleSet, RuleSubject } from '../../proto/language/rule.ts';

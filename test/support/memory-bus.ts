@@ -8,7 +8,8 @@ import type { BusMessage, BusReply, Headers } from '../../base/bus-message.ts';
 import type { ConsumerFacts, ConsumerSpec } from '../../base/consumer.ts';
 import type { ConsumerReady } from '../../base/consumers.ts';
 import type { Stored, StreamFacts, StreamSpec } from '../../base/jetstream.ts';
-import type { Bus, BusState, BusSubscription } from '../../base/nats.ts';
+import type { Bus, BusState } from '../../base/nats.ts';
+import type { BusSubscription } from '../../base/nats-listeners.ts';
 import { patternProblem, subjectProblem } from '../../base/subject.ts';
 import type { Appended, AppendOptions, Failed, StreamReady } from '../../base/streams.ts';
 

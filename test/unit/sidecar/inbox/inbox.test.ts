@@ -2,7 +2,8 @@
 import t from 'tap';
 import type { BusMessage } from '../../../../base/bus-message.ts';
 import { createLog } from '../../../../base/log.ts';
-import type { Bus, BoxEvents } from '../../../../base/nats.ts';
+import type { Bus } from '../../../../base/nats.ts';
+import type { BoxEvents } from '../../../../base/nats-listeners.ts';
 import { VirtualClock } from '../../../../base/virtual-clock.ts';
 import type { TaskAnswer, TaskAsk, TaskEvent } from '../../../../proto/wire/messages.ts';
 import { Subjects } from '../../../../proto/wire/subjects.ts';
