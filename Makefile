@@ -69,7 +69,7 @@ dev-standalone: build ## The same team with one table file, without NATS and con
 	@$(DIST)/deploy/local/dev-standalone.js
 
 .PHONY: demo
-demo: build own-nats python ## Tell the customer-service story on real processes, with a control plane that is killed in the end, and stop
+demo: build own-nats python ## Tell the customer-service story on real processes: calls, messages, and a control plane that is killed in the end
 	@$(DIST)/deploy/local/demo.js
 
 .PHONY: demo-standalone

@@ -47,6 +47,8 @@ export interface ConsumerFacts {
   readonly deliveredAtMs: number;
   /** As the server has it, in nanoseconds. */
   readonly ackWaitNs: number;
+  /** At so many that are delivered and not acknowledged nothing more comes; 0 = not said. */
+  readonly maxAckPending: number;
   readonly created: string;
 }
 
@@ -94,6 +96,7 @@ export function consumerFacts(reply: Json): ConsumerFacts {
     deliveredConsumerSeq: isJson(reply['delivered']) ? whole(reply['delivered']['consumer_seq']) : 0,
     deliveredAtMs: isJson(reply['delivered']) ? timestamp(text(reply['delivered']['last_active'])) : 0,
     ackWaitNs: whole(config['ack_wait']),
+    maxAckPending: whole(config['max_ack_pending']),
     created: text(reply['created']),
   };
 }

@@ -46,6 +46,11 @@ export interface StreamFacts {
   readonly bytes: number;
   readonly firstSeq: number;
   readonly lastSeq: number;
+  /** When the server stored the last one, by its clock; 0 = it never had one. */
+  readonly lastAtMs: number;
+  /** What it may hold; -1 = as much as there is room for. */
+  readonly maxMessages: number;
+  readonly maxBytes: number;
   readonly consumers: number;
   /** As the server writes it. Differs when the stream was deleted and made anew. */
   readonly created: string;
@@ -146,6 +151,10 @@ export function streamFacts(reply: Json): StreamFacts {
     bytes: whole(state['bytes']),
     firstSeq: whole(state['first_seq']),
     lastSeq: whole(state['last_seq']),
+    // the server writes its zero as the year 1
+    lastAtMs: Math.max(0, timestamp(text(state['last_ts']))),
+    maxMessages: limit(config['max_msgs']),
+    maxBytes: limit(config['max_bytes']),
     consumers: whole(state['consumer_count']),
     created: text(reply['created']),
     subjects: Array.isArray(subjects) ? subjects.map(text) : [],
@@ -220,6 +229,10 @@ export function nanos(ms: number | undefined): number | undefined {
 
 export function isJson(value: unknown): value is Json {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+function limit(value: unknown): number {
+  return typeof value === 'number' && value > 0 ? value : -1;
 }
 
 export function whole(value: unknown): number {

@@ -11,6 +11,8 @@ import type * as NatsClient from 'nats';
 import type { ConnectionOptions, Msg, MsgHdrs, NatsConnection } from 'nats';
 import { type BusMessage, type Headers, STATUS, type WireHeaders } from './bus-message.ts';
 import { atTurnEnd, type Clock } from './clock.ts';
+import type { Command } from './nats-commands.ts';
+import { NatsFastLane } from './nats-fast-lane.ts';
 import type { Random } from './random.ts';
 import { DEFAULT_PACE, type ReconnectPace, waitBeforeDial } from './reconnect.ts';
 import { Greeting, readServerAddress, type ServerAddress } from './server-address.ts';
@@ -89,6 +91,8 @@ export class Link {
   readonly #servers: readonly ServerAddress[];
   #client: Client | null = null;
   #connection: NatsConnection | null = null;
+  /** Past the client, over its connection; null = the client does not let us. */
+  #fast: NatsFastLane | null = null;
   #unconfirmedBytes = 0;
   /** To leave at the end of this turn, over the connection that is there now. */
   #posts: Post[] = [];
@@ -167,7 +171,15 @@ export class Link {
           else onRefused();
         },
       });
-      return { close: () => subscription.unsubscribe() };
+      const sid = subscription.getID();
+      const fast = this.#fast;
+      fast?.on(sid, onMessage);
+      return {
+        close: () => {
+          fast?.off(sid);
+          subscription.unsubscribe();
+        },
+      };
     } catch {
       return null;
     }
@@ -283,6 +295,9 @@ export class Link {
   #up(connection: NatsConnection): void {
     const { info } = connection;
     this.#connection = connection;
+    this.#fast = NatsFastLane.of(connection, (error) => {
+      this.#events.said(`whoever was given a message threw: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`);
+    });
     this.#unconfirmedBytes = 0;
     this.#isConfirming = false;
     this.#isSilent = false;
@@ -315,7 +330,8 @@ export class Link {
     if (connection === null || posts.length === 0) return;
     this.#posts = [];
     try {
-      for (const post of posts) connection.publish(post.subject, post.data, post.options);
+      if (this.#fast !== null) this.#fast.send(posts);
+      else for (const post of posts) connection.publish(post.subject, post.data, optionsOf(post));
     } catch {
       return; // it ends this very instant, and whoever awaits answers is told so
     }
@@ -348,18 +364,25 @@ export class Link {
   }
 }
 
-/** A message that waits for the end of the turn, in the client's form. */
-class Post {
+/** A message that waits for the end of the turn. */
+class Post implements Command {
   readonly subject: string;
   readonly data: Uint8Array;
-  readonly options: { reply: string; headers?: MsgHdrs };
+  readonly reply: string;
+  readonly headers: WireHeaders | null;
 
   constructor(subject: string, data: Uint8Array, reply: string, headers: WireHeaders | null) {
     this.subject = subject;
     this.data = data;
-    // of the client's headers only `encode` is used when it sends
-    this.options = headers === null ? { reply } : { reply, headers: headers as unknown as MsgHdrs };
+    this.reply = reply;
+    this.headers = headers;
   }
+}
+
+/** In the client's form. */
+function optionsOf({ reply, headers }: Post): { reply: string; headers?: MsgHdrs } {
+  // of the client's headers only `encode` is used when it sends
+  return headers === null ? { reply } : { reply, headers: headers as unknown as MsgHdrs };
 }
 
 /** Headers are read when somebody asks for one: most messages on the fast path have none, or none that matter. */

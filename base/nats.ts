@@ -4,10 +4,22 @@
  * streams.ts, what is said over the bus is its users'.
  */
 import { type BusMessage, type BusReply, type Headers, messageBytes, STATUS, type WireHeaders } from './bus-message.ts';
-import type { Clock, Timer } from './clock.ts';
+import type { Clock } from './clock.ts';
+import { Confirms } from './confirms.ts';
 import type { ConsumerFacts, ConsumerSpec } from './consumer.ts';
 import { type ConsumerReady, Consumers } from './consumers.ts';
 import { type Stored, type StreamFacts, type StreamSpec, versionWarning } from './jetstream.ts';
+import {
+  type Awaited,
+  Box,
+  type BoxEvents,
+  type BusSubscription,
+  type Handler,
+  Heard,
+  Pending,
+  type ReplyBox,
+  Subscribed,
+} from './nats-listeners.ts';
 import { INBOX, Link, type LinkOptions } from './nats-link.ts';
 import type { Asking, Failed } from './jetstream-api.ts';
 import type { Appended } from './pub-ack.ts';
@@ -33,30 +45,6 @@ export interface Conversation {
   close(): void;
 }
 
-export interface BusSubscription {
-  /** Why it is not in force: a bad subject, no permission; null = it is, or will be with the connection. */
-  readonly refused: string | null;
-  close(): void;
-}
-
-/** An address of one's own for answers, and who is told what arrives there. `down` comes before `up`; neither may throw. */
-export interface BoxEvents {
-  message(message: BusMessage): void;
-  /** There is a connection, and the address is a new one. */
-  up(): void;
-  /** The connection is gone: no answer to what was asked over it will come. */
-  down(why: string): void;
-  /** The server does not allow to publish there, or (subject '') to receive anything at the address. */
-  denied(subject: string): void;
-}
-
-export interface ReplyBox {
-  /** With the point at its end: a message to this and one more token arrives. '' = no connection. */
-  readonly address: string;
-  close(): void;
-}
-
-type Handler = (message: BusMessage) => void | Promise<void>;
 /** Answers a request; null = with nothing. */
 type Responder = (message: BusMessage) => Uint8Array | null | Promise<Uint8Array | null>;
 const READ_TIMEOUT_MS = 5_000;
@@ -75,6 +63,7 @@ export class Bus {
   readonly #subscribed = new Set<Subscribed>();
   readonly #listeners = new Set<(state: BusState) => void>();
   readonly #pending = new Map<string, Awaited>();
+  readonly #confirms: Confirms;
   /** Where answers come to, with the point at its end; another one for each connection. */
   #inbox = '';
   #nextToken = 0;
@@ -94,6 +83,7 @@ export class Bus {
     if (problem !== null) throw new Error(`the inbox prefix ${quoted(prefix)} ${problem}`);
     this.#options = options;
     this.#clock = options.clock;
+    this.#confirms = new Confirms(options.clock);
     const asking: Asking = {
       ask: (subject, data, timeoutMs, headers) => this.request(subject, data, timeoutMs, headers),
       askApi: (verb, data, timeoutMs) => this.#askApi(`$JS.API.${verb}`, data, timeoutMs),
@@ -339,10 +329,7 @@ export class Bus {
         resolve(false);
         return;
       }
-      const timer = this.#clock.after(timeoutMs, () => {
-        if (this.#pending.delete(token)) resolve(false);
-      });
-      this.#pending.set(token, new Pending(subject, timer, (reply) => resolve(reply.kind === 'ok')));
+      this.#confirms.add(token, subject, timeoutMs, resolve);
     });
   }
 
@@ -403,6 +390,7 @@ export class Bus {
 
   #down(why: string): void {
     for (const each of this.#subscribed) each.inForce = null;
+    this.#confirms.endAll();
     const pending = [...this.#pending.values()];
     this.#pending.clear();
     for (const each of pending) each.end({ kind: 'unreachable', sent: true });
@@ -436,6 +424,7 @@ export class Bus {
   #denied(subject: string): void {
     const why = `no permission to publish to ${quoted(subject)}`;
     this.#notice('warn', why);
+    this.#confirms.denied(subject);
     for (const [token, pending] of this.#pending) {
       if (pending.subject !== subject) continue;
       this.#pending.delete(token);
@@ -508,7 +497,10 @@ export class Bus {
   #answered(message: BusMessage): void {
     const token = message.subject.slice(this.#inbox.length);
     const pending = this.#pending.get(token);
-    if (pending === undefined) return; // too late
+    if (pending === undefined) {
+      this.#confirms.answered(token, !isNobody(message)); // or too late
+      return;
+    }
     if (pending instanceof Heard && !isNobody(message)) {
       pending.end({ kind: 'ok', message });
       return;
@@ -541,85 +533,9 @@ export class Bus {
   }
 }
 
-class Subscribed implements BusSubscription {
-  readonly pattern: string;
-  readonly queue: string;
-  readonly handler: Handler;
-  readonly #onClose: (it: Subscribed) => void;
-  refused: string | null = null;
-  inForce: { close(): void } | null = null;
-
-  constructor(pattern: string, queue: string, handler: Handler, onClose: (it: Subscribed) => void) {
-    this.pattern = pattern;
-    this.queue = queue;
-    this.handler = handler;
-    this.#onClose = onClose;
-  }
-
-  close(): void {
-    this.#onClose(this);
-  }
-}
-
-class Box implements ReplyBox {
-  readonly events: BoxEvents;
-  readonly #onClose: (it: Box) => void;
-  address = '';
-  inForce: { close(): void } | null = null;
-
-  constructor(events: BoxEvents, onClose: (it: Box) => void) {
-    this.events = events;
-    this.#onClose = onClose;
-  }
-
-  close(): void {
-    this.#onClose(this);
-  }
-
-  leave(): void {
-    this.inForce?.close();
-    this.inForce = null;
-    this.address = '';
-  }
-}
-
 /** The server says so itself. */
 export function isNobody(message: BusMessage): boolean {
   return message.data.length === 0 && message.header(STATUS) === '503';
-}
-
-/** Whoever waits for answers at a token of the inbox. */
-interface Awaited {
-  readonly subject: string;
-  end(reply: BusReply): void;
-}
-
-/** One side of a conversation. */
-class Heard implements Awaited {
-  readonly subject: string;
-  readonly end: (reply: BusReply) => void;
-
-  constructor(subject: string, hear: (reply: BusReply) => void) {
-    this.subject = subject;
-    this.end = hear;
-  }
-}
-
-class Pending implements Awaited {
-  readonly subject: string;
-  readonly #timer: Timer;
-  readonly #resolve: (reply: BusReply) => void;
-
-  constructor(subject: string, timer: Timer, resolve: (reply: BusReply) => void) {
-    this.subject = subject;
-    this.#timer = timer;
-    this.#resolve = resolve;
-  }
-
-  end(reply: BusReply): void {
-    this.#timer.cancel();
-    this.#resolve(reply);
-  }
 }
 
 /** Of unknown origin and perhaps long: as it may stand in a message for people. */

@@ -6,7 +6,9 @@
  */
 import { type BusMessage, sequence, STATUS } from './bus-message.ts';
 import { atTurnEnd, type Clock, type Timer } from './clock.ts';
-import type { Bus, ReplyBox } from './nats.ts';
+import { digitsIn } from './digits.ts';
+import type { Bus } from './nats.ts';
+import type { ReplyBox } from './nats-listeners.ts';
 
 const NAK_NOW = Buffer.from('-NAK', 'latin1');
 const TERM = Buffer.from('+TERM', 'latin1');
@@ -342,20 +344,29 @@ function refusalWords(status: string, message: BusMessage, consumer: string): st
 }
 
 /** Deliveries, sequence in the stream, sequence of the consumer, milliseconds, pending; null = the subject has another form. */
-function ackNumbers(subject: string): number[] | null {
-  if (!subject.startsWith('$JS.ACK.')) return null;
-  const tokens = subject.split('.');
-  const first = tokens.length === SHORT_TOKENS ? FIRST_SHORT : tokens.length >= LONG_TOKENS ? FIRST_LONG : 0;
+function ackNumbers(subject: string): readonly number[] | null {
+  if (!subject.startsWith(ACK_PREFIX)) return null;
+  let points = 0;
+  for (let i = 0; i < subject.length; i++) if (subject.charCodeAt(i) === POINT) points++;
+  const first = points === SHORT_TOKENS - 1 ? FIRST_SHORT : points >= LONG_TOKENS - 1 ? FIRST_LONG : 0;
   if (first === 0) return null;
-  const nanos = tokens[first + 5] as string;
-  const numbers = [
-    Number(tokens[first + 2]),
-    Number(tokens[first + 3]),
-    Number(tokens[first + 4]),
-    // more digits than a number holds: those below the millisecond go
-    Number(nanos.slice(0, -6)),
-    Number(tokens[first + 6]),
-  ];
-  for (const each of numbers) if (!Number.isSafeInteger(each)) return null;
+  // The numbers begin behind the names of stream and consumer.
+  let at = 0;
+  for (let passed = 0; passed < first + 2; passed++) at = subject.indexOf('.', at) + 1;
+  const numbers = [0, 0, 0, 0, 0];
+  for (let i = 0; i < numbers.length; i++) {
+    const point = subject.indexOf('.', at);
+    const end = point < 0 ? subject.length : point;
+    // nanoseconds have more digits than a number holds: those below the millisecond go
+    const number = digitsIn(subject, at, i === STAMP ? end - 6 : end);
+    if (number < 0) return null;
+    numbers[i] = number;
+    at = end + 1;
+  }
   return numbers;
 }
+
+const ACK_PREFIX = '$JS.ACK.';
+const POINT = 0x2e;
+/** Which of the numbers is a time. */
+const STAMP = 3;

@@ -5,7 +5,8 @@
  */
 import { type BusMessage, type Headers, STATUS, WireHeaders } from './bus-message.ts';
 import type { Clock, Timer } from './clock.ts';
-import type { Bus, ReplyBox } from './nats.ts';
+import type { Bus } from './nats.ts';
+import type { ReplyBox } from './nats-listeners.ts';
 import { type Appended, readPubAck } from './pub-ack.ts';
 import { headerProblem, subjectProblem } from './subject.ts';
 

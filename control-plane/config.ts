@@ -57,7 +57,12 @@ export interface NatsCredential {
 export interface ControlPlaneConfig {
   readonly name: string;
   readonly env: string;
-  readonly nats: { readonly url: string; readonly credential: NatsCredential; readonly replicas: number };
+  readonly nats: {
+    readonly url: string;
+    readonly credential: NatsCredential;
+    readonly replicas: number;
+    readonly monitor: readonly string[];
+  };
   readonly api: {
     readonly listen: Listen;
     /** Where the other replicas and reachctl reach this one; null = its own listening address. */
@@ -98,6 +103,11 @@ const credential: Shape<NatsCredential> = mapped(natsCredential, (read, place) =
   return { user: read.user, password: read.password, token: read.token, credsFile: read.creds_file };
 });
 
+const address: Shape<string> = mapped(
+  text('an http or https address', (value) => addressProblem(value, false)),
+  tidyAddress,
+);
+
 const natsShape = object('map', {
   url: required(natsUrl, 'the address of NATS, such as nats://127.0.0.1:4222; several are joined by commas'),
   credential: optional<NatsCredential, NatsCredential>(credential, 'How this program proves itself to NATS.', NO_CREDENTIAL, 'none'),
@@ -106,6 +116,12 @@ const natsShape = object('map', {
     'Copies of every stream in a cluster of NATS servers. 1 is all that a single server can have; 3 outlives the loss of one.',
     1,
     '1',
+  ),
+  monitor: optional(
+    list(address, 16),
+    'Monitors of the NATS servers (their `http` port), such as [http://127.0.0.1:8222]: `reachctl fleet` then shows when they flush to their disks what they have acknowledged (`sync_interval`).',
+    [],
+    'not asked',
   ),
 });
 
@@ -130,11 +146,6 @@ const operators: Shape<readonly OperatorToken[]> = mapped(
     }
     return read;
   },
-);
-
-const address: Shape<string> = mapped(
-  text('an http or https address', (value) => addressProblem(value, false)),
-  tidyAddress,
 );
 
 const apiShape = object('map', {

@@ -21,6 +21,7 @@ import type { IdentityState } from './identity/book.ts';
 import type { IdentityConfig } from './identity/config.ts';
 import { type KeyRing, readKeyRing } from './identity/keys.ts';
 import { Leadership } from './leader.ts';
+import { NatsFlush } from './nats-flush.ts';
 import { readCredential } from './nats-credential.ts';
 import { Admission } from './push/admission.ts';
 import { FollowerCopy } from './push/copy.ts';
@@ -70,6 +71,7 @@ export class ControlPlane implements Plane {
   readonly #subjects: Subjects;
   /** For what this replica reads and writes itself: its lease must not wait behind a crowd that registers. */
   readonly #bus: Bus;
+  readonly #natsFlush: NatsFlush;
   /** For what sidecars say. */
   readonly #inbound: Bus;
   readonly #prober: Prober;
@@ -135,6 +137,7 @@ export class ControlPlane implements Plane {
         credential: () => readCredential(credential),
       });
     this.#bus = connect('own');
+    this.#natsFlush = new NatsFlush(config.nats.monitor, clock);
     this.#inbound = connect('sidecars');
     this.#following = new Following({
       bus: this.#bus,
@@ -174,6 +177,14 @@ export class ControlPlane implements Plane {
     return this.#bus.connected;
   }
 
+  get natsVersion(): string {
+    return this.#bus.serverVersion;
+  }
+
+  natsFlush(): Promise<string> {
+    return this.#natsFlush.words();
+  }
+
   get status(): Plane['status'] {
     if (this.#isStopping) return 'stopping';
     if (this.leading !== null) return 'leading';
@@ -207,6 +218,9 @@ export class ControlPlane implements Plane {
     });
     this.#bus.onState(({ connected }) => {
       if (connected) void this.#arrive();
+    });
+    this.#inbound.onState(({ connected }) => {
+      if (connected) this.fleet.hearsAgain(this.clock.now());
     });
     if (this.#bus.connected) void this.#arrive();
     this.#watchAgain();

@@ -7,7 +7,8 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Clock, Timer } from '../base/clock.ts';
 import type { Stored } from '../base/jetstream.ts';
-import type { Bus, BusSubscription } from '../base/nats.ts';
+import type { Bus } from '../base/nats.ts';
+import type { BusSubscription } from '../base/nats-listeners.ts';
 import { type Random, systemRandom } from '../base/random.ts';
 import type { Appended } from '../base/streams.ts';
 import { CONTROL_STREAM, Subjects } from '../proto/wire/subjects.ts';

@@ -18,6 +18,7 @@ import type { AgentRegistration } from '../proto/wire/registry.ts';
 import { type Handler, ServingAgent } from './embed/agent.ts';
 import { Calls } from './embed/calls.ts';
 import { type CastOptions, type CastResult, Casts, type TaskStatus } from './embed/casts.ts';
+import { type DoneOptions, type Mail, type MailOptions, Mailroom } from './embed/mail.ts';
 import type { CallOptions } from './embed/options.ts';
 import type { Result } from './embed/result.ts';
 import type { ReachStream } from './embed/stream.ts';
@@ -85,6 +86,7 @@ export class Reach {
   readonly #local: LocalHub;
   readonly #calls: Calls;
   readonly #casts: Casts;
+  readonly #mailroom: Mailroom;
   readonly #agent: string | null;
   readonly #clock: Clock;
   readonly #lost: (words: string) => void;
@@ -99,6 +101,7 @@ export class Reach {
     this.#local = local;
     this.#calls = new Calls(started.front, agent);
     this.#casts = new Casts(started.front, this.#calls);
+    this.#mailroom = new Mailroom(started.front);
     this.#agent = agent;
     this.#clock = clock;
     this.#lost = lost;
@@ -134,13 +137,41 @@ export class Reach {
     return this.#casts.cast(target, payload, options);
   }
 
-  /** What became of a task; null = not known, or another agent's. */
-  task(taskId: string, as?: string): Promise<TaskStatus | null> {
+  /** What became of a task; null = not known, or another agent's; `unsure` = not remembered here, and it cannot be looked up now. */
+  task(taskId: string, as?: string): Promise<TaskStatus | null | 'unsure'> {
     return this.#casts.task(taskId, as);
   }
 
+  /** The same when it has ended, or as it is when the time is over. */
+  waitForTask(taskId: string, timeoutMs: number, as?: string): Promise<TaskStatus | null | 'unsure'> {
+    return this.#casts.wait(taskId, timeoutMs, as);
+  }
+
+  /** What waits for an agent: results and states of what it has sent, and messages to it. The position is the caller's to keep. */
+  inbox(options: MailOptions = {}): Promise<Mail> {
+    return this.#mailroom.read(this.#casts.agentOf(options.as), options);
+  }
+
+  /** Everything up to a position of the inbox has been taken. */
+  acknowledge(seq: number, as?: string): ReturnType<Mailroom['acknowledge']> {
+    return this.#mailroom.acknowledge(this.#casts.agentOf(as), seq);
+  }
+
+  /**
+   * How work ended that a function has taken with status 202 and gone on with; the id is its request's `taskId`. `unreachable`:
+   * it could not be stored yet, say it again. `fenced`: it took too long, and is somebody else's by now.
+   */
+  done(taskId: string, result?: unknown, options: DoneOptions = {}): ReturnType<Mailroom['done']> {
+    return this.#mailroom.done(this.#casts.agentOf(options.as), taskId, result, options);
+  }
+
+  /** It is still being worked on: its time begins anew. Milliseconds that are left; null = the agent has no such task here. */
+  extendTask(taskId: string, as?: string): number | null {
+    return this.#mailroom.extend(this.#casts.agentOf(as), taskId);
+  }
+
   /** Calls a task off, as far as nobody has ended it. */
-  cancelTask(taskId: string, as?: string): Promise<'cancelled' | 'requested' | 'too_late' | 'unknown'> {
+  cancelTask(taskId: string, as?: string): Promise<'cancelled' | 'requested' | 'too_late' | 'unknown' | 'unsure'> {
     return this.#casts.cancel(taskId, as);
   }
 
@@ -203,7 +234,7 @@ export class Reach {
     } else {
       const client = front.registry?.client;
       if (client === undefined) throw new Error('there is neither a table nor a registry');
-      const own = await client.announcer.register(registration, 'api');
+      const own = await client.register(registration, 'api');
       if (own.state === 'refused') throw new StartRefused(own.problems);
       this.#beat ??= this.#beatLater();
     }
@@ -256,7 +287,7 @@ export class Reach {
     const rest: AgentRegistration = { ...registration, record: { ...registration.record, offers } };
     this.#registered.set(agentId, rest);
     served?.put(rest);
-    await front.registry?.client.announcer.register(rest, 'api');
+    await front.registry?.client.register(rest, 'api');
   }
 
   /** One registration after the other: each says all that its agent offers, and so has to know of the one before. */

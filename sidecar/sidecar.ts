@@ -34,7 +34,9 @@ import { Messages } from './send/messages.ts';
 import { NO_OUTBOX, type Outbox } from './send/outbox-door.ts';
 import { Promiseless } from './send/promiseless.ts';
 import { FileTable, type TableReader, wordsOfProblem } from './table/file.ts';
+import { mayWriteTo } from './table/inbox-of.ts';
 import { InstalledTable } from './table/installed.ts';
+import { DurableFile } from './table/durable-file.ts';
 import { LastGood } from './table/last-good.ts';
 import { ServedTable } from './table/served.ts';
 import { ChannelHub } from './transports/channel-hub.ts';
@@ -219,7 +221,10 @@ export async function startSidecar(
     call: (call: Call) => outbound(engine, call),
     warn: (words: string) => log.logger.warn(words),
   };
-  const outbox = joined === null ? NO_OUTBOX : await outboxOf(joined, file, config, { clock, random, warn: sending.warn });
+  // Messages that were accepted before this start may turn out to be unsendable before there is anybody to hear of it.
+  let unsendable = (_data: Buffer, _why: string): void => undefined;
+  const never = (data: Buffer, why: string): void => unsendable(data, why);
+  const outbox = joined === null ? NO_OUTBOX : await outboxOf(joined, file, config, { clock, random, warn: sending.warn, never });
   const send =
     joined === null
       ? new Promiseless(sending)
@@ -230,7 +235,9 @@ export async function startSidecar(
           onDecided: (subject, rule) => joined.client.ruling.decided(subject, rule),
           outbox: () => outbox,
         });
+  if (send instanceof Messages) unsendable = (data, why) => send.unsendable(data, why);
   front.send = send;
+  front.outbox = outbox.isThere ? outbox : null;
   let inbox: Inbox | null = null;
   if (joined !== null && send instanceof Messages) {
     const { Inbox } = await import('./inbox/inbox.ts');
@@ -242,6 +249,8 @@ export async function startSidecar(
       sidecar: config.name,
       settings: config.messages.inbox,
       noted: (event, body, agent) => send.noted(event, body, agent),
+      isLetIn: ({ source }, agent) => mayWriteTo(table.current(), source, agent),
+      arrived: (message, agent, isLetIn) => send.arrived(message, agent, isLetIn),
     });
     inbox.start();
     front.inbox = inbox;
@@ -252,6 +261,28 @@ export async function startSidecar(
   let grpc: GrpcPort | null = null;
   let delivery: LiveDelivery | null = null;
   try {
+    if (joined !== null) {
+      const { liveDelivery } = await import('./deliver/live.ts');
+      const { bus, subjects, ledger, client } = joined;
+      const settings = config.messages.work;
+      const failpoint = process.env['REACH_FAILPOINT'];
+      delivery = liveDelivery({
+        self: client.self,
+        engine,
+        inbound,
+        bus,
+        subjects,
+        ledger,
+        work: client.work,
+        clock,
+        random,
+        log: log.logger,
+        settings,
+        longWork: config.stateDir === null ? null : new DurableFile(resolve(dirname(file), config.stateDir, config.name, 'long-work')),
+        failpoint,
+      });
+      front.work = delivery.deliver;
+    }
     if (config.grpc !== null) {
       const { grpcPort } = await import('./accept/grpc.ts');
       const port = grpcPort(front, config.grpc, channels);
@@ -264,31 +295,13 @@ export async function startSidecar(
     }
     if (inside === null || inside.opensHttp) http = await opened(httpPort(front, channels));
     if (http !== null) ports.unshift(http);
-    if (joined !== null) {
-      const { startDelivery } = await import('./deliver/live.ts');
-      const { bus, subjects, ledger, client } = joined;
-      const settings = config.messages.work;
-      const failpoint = process.env['REACH_FAILPOINT'];
-      delivery = startDelivery({
-        engine,
-        inbound,
-        bus,
-        subjects,
-        ledger,
-        work: client.work,
-        clock,
-        random,
-        log: log.logger,
-        settings,
-        failpoint,
-      });
-      front.work = delivery.deliver;
-    }
+    delivery?.start();
   } catch (error) {
     source?.stop();
     send.close();
     credentials?.stop();
     secure?.stop();
+    await delivery?.stop(0);
     await outbox.close();
     await inbox?.close();
     await Promise.all([...ports.map((port) => port.close(0)), grpc?.close(0), transports.close(), joined?.close()]);
@@ -405,7 +418,12 @@ async function outboxOf(
   joined: Joined,
   file: string,
   config: SidecarConfig,
-  own: { readonly clock: Clock; readonly random: Random; readonly warn: (words: string) => void },
+  own: {
+    readonly clock: Clock;
+    readonly random: Random;
+    readonly warn: (words: string) => void;
+    readonly never: (data: Buffer, why: string) => void;
+  },
 ): Promise<Outbox> {
   if (config.stateDir === null) return NO_OUTBOX;
   const [{ DiskOutbox }, { StreamPublisher }] = await Promise.all([import('./send/outbox.ts'), import('../base/stream-publisher.ts')]);

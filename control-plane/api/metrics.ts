@@ -31,11 +31,24 @@ export async function metricsText(plane: Plane, counts: RequestCounts): Promise<
   gauge('reach_control_pending_writes', 'Changes that wait to be written.', leading?.writer.pending ?? 0);
   gauge('reach_control_held', 'Losses that are held back until an operator confirms them.', leading?.held.length ?? 0);
   if (leading !== null) {
-    const { pools, parkedPools, waiting, inHand, kept } = leading.messages.figures;
+    const { pools, parkedPools, waiting, inHand, kept, fill, ghosts, expired } = leading.messages.figures;
     gauge('reach_control_pools', 'Pools that tasks wait in.', pools);
     gauge('reach_control_pools_parked', 'Pools that hold tasks and have nobody who works on them.', parkedPools);
     gauge('reach_control_tasks_in_hand', 'Tasks that are with workers, or wait for another try.', inHand);
     gauge('reach_control_tasks_kept', 'Tasks that are kept for people: dead, in doubt, to be reviewed; -1 when that is not known.', kept);
+    gauge(
+      'reach_control_tasks_come_back_deleted',
+      'Acknowledged tasks that had come back with a restart of NATS, and were deleted since this replica leads.',
+      ghosts,
+    );
+    gauge('reach_control_tasks_expired_untaken', 'Tasks that nobody took in time, ended since this replica leads.', expired);
+    const full = new Gauge({
+      name: 'reach_control_stream_fill_ratio',
+      help: 'How full the streams of messages are, 0 to 1, by bytes or by messages.',
+      labelNames: ['stream'],
+      registers,
+    });
+    for (const [stream, ratio] of fill) full.set({ stream }, ratio);
     const lanes = new Gauge({
       name: 'reach_control_tasks_waiting',
       help: 'Tasks that wait for a worker, by lane.',

@@ -25,7 +25,7 @@ export function parkedRoutes(plane: Plane): readonly Route[] {
     {
       ...look,
       path: '/v1/tasks/parked',
-      summary: 'Pools that hold tasks and have nobody who works on them.',
+      summary: 'Pools that hold tasks and have nobody who works on them, or only agents that are drained.',
       answer: { status: 200, doc: 'With counts and the age of the oldest.' },
       handle: () => pools(plane, true),
     },
@@ -165,7 +165,7 @@ function taskView({ seq, storedAtMs, envelope, payload }: ParkedTask): ParkedVie
 }
 
 function poolView(
-  { id, pool, words, messages, lanes, agents, sidecars, inHand, owners, oldestAtMs }: WaitingPool,
+  { id, pool, words, messages, lanes, agents, drained, sidecars, inHand, owners, oldestAtMs }: WaitingPool,
   nowMs: number,
 ): PoolView {
   return {
@@ -181,6 +181,7 @@ function poolView(
     lanes,
     in_hand: inHand,
     agents,
+    drained,
     sidecars,
     owners,
     oldest_ms: oldestAtMs === null ? null : Math.max(0, Math.round(nowMs - oldestAtMs)),

@@ -32,6 +32,10 @@ export interface Plane {
   registry(): Registry;
   leader(): LeaderFacts | null;
   readonly natsConnected: boolean;
+  /** Such as `2.14.0`; '' before the first connection. */
+  readonly natsVersion: string;
+  /** When the NATS servers flush what they acknowledge, in words. */
+  natsFlush(): Promise<string>;
   /** '' until it is known. */
   readonly epoch: string;
   readonly status: 'starting' | 'following' | 'leading' | 'stopping';

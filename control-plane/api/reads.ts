@@ -49,7 +49,7 @@ export function readRoutes(plane: Plane): readonly Route[] {
       path: '/v1/sidecars',
       summary: 'The fleet: what each sidecar has applied, how far behind it is, what it refused, who is missing.',
       answer: { status: 200, doc: 'Sidecars, a summary, what is held back, a roll-out under way.' },
-      handle: () => json(fleet(plane)),
+      handle: async () => json(fleet(plane, await plane.natsFlush())),
     },
     {
       ...read,
@@ -109,7 +109,8 @@ function providers(plane: Plane, { query }: Asked): Reply {
   return json(answer);
 }
 
-export function fleet(plane: Plane): FleetAnswer {
+/** @param flush when NATS flushes what it acknowledges */
+export function fleet(plane: Plane, flush: string): FleetAnswer {
   const now = plane.clock.now();
   const registry = plane.registry();
   const registered = new Map(registry.sidecars().map((one) => [one.sidecar, one]));
@@ -119,6 +120,7 @@ export function fleet(plane: Plane): FleetAnswer {
   return {
     epoch: plane.epoch,
     last_seq: plane.mirror.lastSeq,
+    nats: { version: plane.natsVersion, flush },
     sidecars: rows.map((row) => {
       const one = registered.get(row.sidecar);
       return { ...snake(row), registered: one === undefined ? null : snake(one) };

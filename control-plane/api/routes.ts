@@ -5,6 +5,7 @@ import { openApi } from './openapi.ts';
 import { orderRoutes } from './orders.ts';
 import type { Plane } from './plane.ts';
 import { policyRoutes } from './policies.ts';
+import { unavailable } from './problem.ts';
 import { readRoutes } from './reads.ts';
 import { json, type Route } from './route.ts';
 import { ruleRoutes } from './rules.ts';
@@ -15,14 +16,16 @@ import { taskRoutes } from './tasks.ts';
 
 export function allRoutes(plane: Plane & { readonly counts: RequestCounts }): readonly Route[] {
   const routes: Route[] = [
-    ...readRoutes(plane),
-    ...orderRoutes(plane),
-    ...policyRoutes(plane),
-    ...ruleRoutes(plane),
-    ...stateRoutes(plane),
-    ...taskRoutes(plane),
-    ...parkedRoutes(plane),
-    ...identityRoutes(plane),
+    ...[
+      ...readRoutes(plane),
+      ...orderRoutes(plane),
+      ...policyRoutes(plane),
+      ...ruleRoutes(plane),
+      ...stateRoutes(plane),
+      ...taskRoutes(plane),
+      ...parkedRoutes(plane),
+      ...identityRoutes(plane),
+    ].map((route) => onceRead(plane, route)),
     {
       method: 'GET',
       path: '/v1/leader',
@@ -90,6 +93,14 @@ export function allRoutes(plane: Plane & { readonly counts: RequestCounts }): re
   ];
   return routes;
 }
+
+/** Until the stream has been read, an empty registry would be no answer: "everybody is current" is true of nobody. */
+function onceRead(plane: Plane, route: Route): Route {
+  const handle: Route['handle'] = (asked) => (plane.status === 'starting' ? unavailable(UNREAD) : route.handle(asked));
+  return { ...route, handle };
+}
+
+const UNREAD = 'this replica has not read the registry yet: it has just started, or NATS is away; ask again in a few seconds';
 
 function leader(plane: Plane): LeaderAnswer {
   const facts = plane.leader();

@@ -56,6 +56,8 @@ export interface HeldAnswer {
 export interface FleetAnswer {
   readonly epoch: string;
   readonly last_seq: number;
+  /** Version of the server of this replica's connection; when acknowledged messages are flushed: `always`, `every 2m`, `unknown (why)`. */
+  readonly nats: { readonly version: string; readonly flush: string };
   readonly sidecars: readonly (Snake<FleetRow> & { readonly registered: Snake<SidecarView> | null })[];
   readonly summary: {
     readonly total: number;

@@ -59,6 +59,8 @@ export interface PoolView {
   /** With workers, or waiting for another try; as it was some seconds ago. */
   readonly in_hand: number;
   readonly agents: number;
+  /** Of these, those that are drained. */
+  readonly drained: number;
   readonly sidecars: readonly string[];
   readonly owners: readonly string[];
   /** Age of the oldest message; null = there is none. */

@@ -134,6 +134,7 @@ function fleetWords(view: FleetAnswer): string {
     '',
     `${summary.current} of ${summary.total} current at sequence ${view.last_seq}; behind ${summary.behind}, stale ${summary.stale}, missing ${summary.missing}, refusing ${summary.refusing}`,
   ];
+  lines.push(`NATS ${printable(view.nats.version)}, flushes what it acknowledges: ${printable(view.nats.flush)}`);
   for (const one of view.sidecars)
     for (const { tail, seq, why } of one.refused) lines.push(`${one.sidecar} refuses ${tail} (sequence ${seq}): ${printable(why)}`);
   for (const { id, reason, for_ms: forMs } of view.held ?? [])

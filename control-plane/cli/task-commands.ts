@@ -84,7 +84,7 @@ export function taskCommands(program: Command, act: Act): void {
     );
   tasks
     .command('parked [pool]')
-    .description('pools that hold tasks and have nobody who works on them; or the tasks of one')
+    .description('pools that hold tasks and have nobody who works on them, or only agents that are drained; or the tasks of one')
     .option('--limit <n>', 'at most so many tasks', '100')
     .option('--after <seq>', 'go on after this sequence')
     .action(act(parked));
@@ -117,6 +117,11 @@ function poolRow(one: PoolView): Cell[] {
     owners,
     one.words,
   ];
+}
+
+/** Why nobody works on it although somebody is there. */
+function drainedWords({ drained }: PoolView): string {
+  return drained === 0 ? '' : ` (drained: ${drained} agent${drained === 1 ? '' : 's'})`;
 }
 
 function releasing(command: Command, act: Act): void {
@@ -171,7 +176,7 @@ async function parked(context: Context, [pool]: readonly string[], options: Opti
         ? 'nothing is parked'
         : table(
             ['POOL', 'MESSAGES', 'OLDEST', 'WHAT'],
-            pools.map((one) => [one.pool, one.messages, ago(one.oldest_ms), one.words]),
+            pools.map((one) => [one.pool, one.messages, ago(one.oldest_ms), `${one.words}${drainedWords(one)}`]),
           ),
     );
   }

@@ -9,7 +9,8 @@
 import { randomBytes } from 'node:crypto';
 import type { Clock } from '../../base/clock.ts';
 import type { Logger } from '../../base/log.ts';
-import type { Bus, BusSubscription } from '../../base/nats.ts';
+import type { Bus } from '../../base/nats.ts';
+import type { BusSubscription } from '../../base/nats-listeners.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { type Claims, type HomeAnswer, type HomeRequest, HOMES_PER_REQUEST, issuerOf, type TrustState } from '../../proto/wire/identity.ts';
 import { type Refusal, REGISTRY_WIRE } from '../../proto/wire/registry.ts';

@@ -35,7 +35,7 @@ const DAY_MS = 86_400_000;
 const tasksShape = object('map', {
   size: optional(
     size(MIB, TIB),
-    'Bytes that wait at most; above it submissions are refused (7001, 429), never dropped. NATS sets this much disk aside.',
+    'Bytes that wait at most; above it submissions are refused (7001), never dropped. NATS sets this much disk aside.',
     GIB,
     '1GiB',
   ),

@@ -13,9 +13,15 @@ export interface Figures {
   readonly inHand: number;
   /** Entries for people; -1 = not known. */
   readonly kept: number;
+  /** By stream, how full it is: 0 to 1. */
+  readonly fill: ReadonlyMap<string, number>;
+  /** Acknowledged messages that had come back with a restart of NATS, and were deleted in this reign. */
+  readonly ghosts: number;
+  /** Tasks that nobody took in time, told by the leader in this reign. */
+  readonly expired: number;
 }
 
-export function figuresOf(book: PoolBook, facts: Iterable<ConsumerFacts>, kept: number): Figures {
+export function figuresOf(book: PoolBook, facts: Iterable<ConsumerFacts>, kept: number): Omit<Figures, 'fill' | 'ghosts' | 'expired'> {
   const waiting: Record<string, number> = { sticky: 0 };
   for (const lane of LANES) waiting[lane] = 0;
   const parked = new Set<string>();

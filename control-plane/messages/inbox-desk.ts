@@ -16,6 +16,8 @@ const AT_ONCE = 8;
 /** After agents came or went: they come in crowds. */
 const MOVE_SOON_MS = 500;
 const MOVE_PAGE = 200;
+/** Looked at again after so long all the same. */
+const SETTLED_MS = 300_000;
 const PREFIX = Consumer.inbox('');
 
 export class InboxDesk {
@@ -23,8 +25,8 @@ export class InboxDesk {
   /** Sidecars whose consumer is known to be there. */
   readonly #ready = new Set<string>();
   readonly #making = new Set<string>();
-  /** Old inboxes in which nothing is left to move, with the number of messages that they had then. */
-  readonly #settled = new Map<string, number>();
+  /** Old inboxes in which nothing is left to move, with the number of messages that they had then, and when. */
+  readonly #settled = new Map<string, { readonly count: number; readonly at: number }>();
   #timer: Timer | null = null;
   #isMoving = false;
   #isClosed = false;
@@ -113,7 +115,7 @@ export class InboxDesk {
   }
 
   async #moveAll(): Promise<void> {
-    const { bus, subjects, registry, isHeld } = this.#parts;
+    const { bus, subjects, registry, isHeld, clock } = this.#parts;
     if (isHeld()) return;
     const listed = await bus.subjects(INBOX_STREAM, subjects.inboxes);
     if ('failed' in listed) return;
@@ -121,30 +123,30 @@ export class InboxDesk {
     const start = subjects.inboxes.length - 1;
     for (const [subject, count] of listed) {
       if (this.#isClosed) return;
-      if (this.#settled.get(subject) === count) continue;
+      const settled = this.#settled.get(subject);
+      // One that came and one that went make the same number.
+      if (settled?.count === count && clock.now() - settled.at < SETTLED_MS) continue;
       const dot = subject.indexOf('.', start);
       const home = subject.slice(start, dot);
       const agent = subject.slice(dot + 1);
       const homes = registry().homesOf(agent);
       const to = homes[0];
       if (to === undefined || homes.includes(home)) continue;
-      const moved = await this.#move(subject, home, agent, to);
+      const moved = await this.#move(subject, agent, to);
       if (moved === null) continue;
-      this.#settled.set(subject, count - moved);
+      this.#settled.set(subject, { count: count - moved, at: clock.now() });
       if (moved > 0)
         this.#parts.logger.info({ agent, from: home, to, messages: moved }, 'what waited for an agent has followed it to its new home');
     }
   }
 
   /** How many were moved; null when it was interrupted, and is to be looked at again. */
-  async #move(subject: string, home: string, agent: string, to: string): Promise<number | null> {
+  async #move(subject: string, agent: string, to: string): Promise<number | null> {
     const { bus, subjects } = this.#parts;
-    const facts = await bus.consumer(INBOX_STREAM, Consumer.inbox(home));
-    if (facts !== null && 'failed' in facts) return null;
     const floor = await this.#floorOf(agent);
     if (floor === null) return null;
-    // What other agents have not acknowledged holds the consumer's floor down; the agent's own says more.
-    let from = Math.max(facts?.ackFloorSeq ?? 0, floor) + 1;
+    // Only the agent's own word counts: of one that is away its home lets the server forget what would be too much to hold.
+    let from = floor + 1;
     let moved = 0;
     for (;;) {
       const page = await bus.history(INBOX_STREAM, subject, MOVE_PAGE, from);

@@ -16,6 +16,7 @@ import { compileRange, parseVersion } from '../../proto/language/range.ts';
 import { parseTarget } from '../../proto/language/names.ts';
 import { encode } from '../push/json.ts';
 import { claimHead, eventLine, eventOf, type Kept, KEPT_KINDS, readKept } from './kept-entry.ts';
+import { KeptOrders, type Order } from './kept-orders.ts';
 import type { MessageParts } from './parts.ts';
 import type { PoolDesk } from './pool-desk.ts';
 import { guessPool, poolFor } from './pool-guess.ts';
@@ -36,12 +37,14 @@ const TASK = /^[a-z0-9]{8,40}$/;
 export class KeptDesk {
   readonly #parts: MessageParts;
   readonly #pools: PoolDesk;
+  readonly #orders: KeptOrders;
   /** Tasks that somebody is doing something with. */
   readonly #inHand = new Set<string>();
 
   constructor(parts: MessageParts, pools: PoolDesk) {
     this.#parts = parts;
     this.#pools = pools;
+    this.#orders = new KeptOrders(parts);
   }
 
   /** The oldest first. @param after sequence; 0 = from the start. */
@@ -82,21 +85,23 @@ export class KeptDesk {
 
   /** Back into the queue of its own pool. */
   async release(task: string, who: string): Promise<Done<{ readonly kept: Kept; readonly pool: Pool }>> {
-    return this.#with(task, async (kept) => {
+    return this.#with(task, { verb: 'release', target: '', who }, async (work) => {
+      const { kept } = work;
       const { envelope } = kept;
       if (envelope === null) return conflict(UNREADABLE);
       const pool = this.#pools.book.get(envelope.pool)?.pool ?? guessPool(envelope);
       if (pool === null) return conflict(`nobody knows the pool ${envelope.pool} any more: send it to a capability instead`);
-      const ready = await this.#ready(pool, envelope);
+      const ready = await this.#ready(work, pool, envelope);
       if (ready !== null) return ready;
-      const sent = await this.#queue(kept, envelope, pool, `released by ${who}`);
+      const sent = await this.#queue(work, envelope, pool, `released by ${who}`);
       return sent ?? { ok: { kept, pool } };
     });
   }
 
   /** Into the queue of another capability, in the newest version that is online and fits. @param target `name[@range]` */
   async reroute(task: string, target: string, who: string): Promise<Done<{ readonly kept: Kept; readonly pool: Pool }>> {
-    return this.#with(task, async (kept) => {
+    return this.#with(task, { verb: 'reroute', target, who }, async (work) => {
+      const { kept } = work;
       const { envelope } = kept;
       if (envelope === null) return conflict(UNREADABLE);
       const pool = this.poolOf(target, envelope.tags);
@@ -109,25 +114,22 @@ export class KeptDesk {
         version: pool.ok.version,
         pool: pool.ok.id,
       };
-      const ready = await this.#ready(pool.ok, rerouted);
+      const ready = await this.#ready(work, pool.ok, rerouted);
       if (ready !== null) return ready;
-      const sent = await this.#queue(kept, rerouted, pool.ok, `sent to ${poolWords(pool.ok)} by ${who}`);
+      const sent = await this.#queue(work, rerouted, pool.ok, `sent to ${poolWords(pool.ok)} by ${who}`);
       return sent ?? { ok: { kept, pool: pool.ok } };
     });
   }
 
   /** For good. Whoever was still waiting for it is told. */
   async drop(task: string, who: string): Promise<Done<{ readonly kept: Kept }>> {
-    return this.#with(task, async (kept) => {
+    return this.#with(task, { verb: 'drop', target: '', who }, async (work) => {
+      const { kept } = work;
       const { envelope } = kept;
-      if (kept.entry.kind === 'review' && envelope !== null && envelope.reply_to !== null) {
-        const { bus, subjects, clock } = this.#parts;
-        const event = eventOf(envelope, 'cancelled', Code.cancelled, 'dropped', `dropped by ${who}`, clock.wallMs());
-        const told = await bus.append(subjects.inbox(envelope.home, envelope.reply_to), eventLine(event), {
-          stream: INBOX_STREAM,
-          msgId: `${envelope.task_id}.cancelled`,
-        });
-        if (!('seq' in told)) return away('the sender’s inbox cannot be written');
+      if (kept.entry.kind === 'review' && envelope !== null) {
+        const problem = await tellDropped(this.#parts, envelope, who);
+        if (problem !== null) return away(problem);
+        work.isChanged = true;
       }
       const gone = await this.#takeOut(kept);
       return gone ?? { ok: { kept } };
@@ -157,33 +159,44 @@ export class KeptDesk {
     return { ok: poolFor(view.capability, chosen.version, tags, targets) };
   }
 
-  /** One person at a time with one task. */
-  async #with<T>(task: string, act: (kept: Kept) => Promise<Done<T>>): Promise<Done<T>> {
+  /** One order at a time about one task, whoever leads. */
+  async #with<T>(task: string, order: Order, act: (work: Work) => Promise<Done<T>>): Promise<Done<T>> {
     if (this.#inHand.has(task)) return conflict(`somebody is doing something with ${task} at this moment`);
     this.#inHand.add(task);
     try {
       const found = await this.find(task);
-      return 'ok' in found ? await act(found.ok) : found;
+      if (!('ok' in found)) return found;
+      const begun = await this.#orders.begin(found.ok, order);
+      if ('kind' in begun) return begun;
+      // Another one may have come to its end before this one began.
+      const still = await this.find(task);
+      const work: Work = { kept: found.ok, serverMs: begun.serverMs, isChanged: false };
+      const done = !('ok' in still) ? still : still.ok.seq !== found.ok.seq ? conflict(CHANGED) : await act(work);
+      if ('ok' in done || !work.isChanged) await this.#orders.end(begun);
+      return done;
     } finally {
       this.#inHand.delete(task);
     }
   }
 
   /** The claim last: until then nothing has been changed. */
-  async #ready(pool: Pool, envelope: Envelope): Promise<Exclude<Done<never>, { ok: never }> | null> {
+  async #ready({ serverMs }: Work, pool: Pool, envelope: Envelope): Promise<Exclude<Done<never>, { ok: never }> | null> {
     const used = await this.#pools.use(pool);
-    return used.ok ? this.#free(envelope) : conflict(used.why);
+    return used.ok ? this.#free(envelope, serverMs) : conflict(used.why);
   }
 
-  /** Lets go of the claim, so that the task can be started; null = done. */
-  async #free(envelope: Envelope): Promise<Exclude<Done<never>, { ok: never }> | null> {
+  /**
+   * Lets go of the claim, so that the task can be started; null = done.
+   * @param serverMs that a lease is over is said by the server's clock, like its beginning
+   */
+  async #free(envelope: Envelope, serverMs: number): Promise<Exclude<Done<never>, { ok: never }> | null> {
     const { bus, subjects } = this.#parts;
     const id = ledgerKey(envelope.source, envelope.capability, envelope.keyed ? envelope.power_id : envelope.task_id);
     const record = await bus.lastAtLeader(LEDGER_STREAM, subjects.idem(id));
     if (record === null) return null;
     if ('failed' in record) return away(record.failed);
     const { state, leaseMs } = claimHead(record.data);
-    if (state === 'executing' && record.timestampMs + leaseMs > this.#parts.clock.wallMs())
+    if (state === 'executing' && record.timestampMs + leaseMs > serverMs)
       return conflict('somebody works on this key at this moment: look again in some seconds');
     if (state === 'done')
       return conflict(
@@ -193,14 +206,16 @@ export class KeptDesk {
     return gone !== null && typeof gone === 'object' ? away(gone.failed) : null;
   }
 
-  async #queue(kept: Kept, envelope: Envelope, pool: Pool, detail: string): Promise<Exclude<Done<never>, { ok: never }> | null> {
+  async #queue(work: Work, envelope: Envelope, pool: Pool, detail: string): Promise<Exclude<Done<never>, { ok: never }> | null> {
     const { bus, subjects, clock } = this.#parts;
+    const { kept } = work;
     const partition = pool.sticky ? partitionOf(envelope.sticky_key ?? envelope.sequence_id ?? envelope.task_id) : 0;
     const sent = await bus.append(subjects.task(pool.id, envelope.lane, partition, envelope.home), encodeEnvelope(envelope, kept.payload), {
       stream: TASK_STREAM,
       msgId: `${envelope.task_id}.kept.${kept.seq}`,
     });
     if (!('seq' in sent)) return away('failed' in sent ? sent.failed : 'the queue refused it');
+    work.isChanged = true;
     const gone = await this.#takeOut(kept);
     bus.publish(subjects.note(envelope.home), encode(eventOf(envelope, 'waiting', 0, 'released', detail, clock.wallMs())));
     return gone;
@@ -212,7 +227,30 @@ export class KeptDesk {
   }
 }
 
+/** An order that is carried out. */
+interface Work {
+  readonly kept: Kept;
+  readonly serverMs: number;
+  /** Something was done that cannot be taken back. */
+  isChanged: boolean;
+}
+
+const CHANGED = 'it is kept for another reason than a moment ago: look again';
 const UNREADABLE = 'the message cannot be read by this version (or was too large to be kept): it can only be dropped';
+
+/** Whoever waits for a task that a person dropped; a sentence when it cannot be told. */
+export async function tellDropped({ bus, subjects, clock }: MessageParts, envelope: Envelope, who: string): Promise<string | null> {
+  const event = eventOf(envelope, 'cancelled', Code.cancelled, 'dropped', `dropped by ${who}`, clock.wallMs());
+  if (envelope.reply_to === null) {
+    bus.publish(subjects.note(envelope.home), encode(event));
+    return null;
+  }
+  const told = await bus.append(subjects.inbox(envelope.home, envelope.reply_to), eventLine(event), {
+    stream: INBOX_STREAM,
+    msgId: `${envelope.task_id}.cancelled`,
+  });
+  return 'seq' in told ? null : 'the sender’s inbox cannot be written';
+}
 
 function away(why: string): { readonly kind: 'away'; readonly why: string } {
   return { kind: 'away', why };

@@ -4,12 +4,14 @@
  * cannot be made stops no call: it is said, and tried again.
  */
 import type { Timer } from '../../base/clock.ts';
-import type { BusSubscription } from '../../base/nats.ts';
+import type { StreamFacts } from '../../base/jetstream.ts';
+import type { BusSubscription } from '../../base/nats-listeners.ts';
 import type { PoolAnswer } from '../../proto/wire/messages.ts';
 import { REGISTRY_WIRE } from '../../proto/wire/registry.ts';
 import { KEPT_STREAM, TASK_STREAM } from '../../proto/wire/subjects.ts';
 import { encode, parse } from '../push/json.ts';
 import type { Change } from '../registry/change.ts';
+import { Expiry } from './expiry.ts';
 import { type Figures, figuresOf } from './figures.ts';
 import { InboxDesk } from './inbox-desk.ts';
 import { KeptDesk } from './kept-desk.ts';
@@ -18,7 +20,7 @@ import type { MessageParts } from './parts.ts';
 import { ParkedDesk } from './parked-desk.ts';
 import { PoolDesk } from './pool-desk.ts';
 import { readPoolAsk } from './pool-request.ts';
-import { areThere, type MessageStreamsReady, readyMessageStreams } from './streams.ts';
+import { fillOf, fullness, lookAtStreams, type MessageStreamsReady, readyMessageStreams } from './streams.ts';
 import { TaskDesk } from './task-desk.ts';
 import { Waiting } from './waiting.ts';
 
@@ -42,6 +44,7 @@ export class Messages {
   readonly kept: KeptDesk;
   readonly parked: ParkedDesk;
   readonly waiting: Waiting;
+  readonly expiry: Expiry;
   readonly notices: Notices | null;
   readonly #parts: MessageParts;
   readonly #subscriptions: BusSubscription[];
@@ -53,6 +56,9 @@ export class Messages {
   #whoWaits: (() => void)[] = [];
   #trouble = 'the streams for messages are being made';
   #warnings: readonly string[] = [];
+  /** Of each stream, how full it is, 0 to 1. */
+  #fill: ReadonlyMap<string, number> = new Map();
+  #nearlyFull: readonly string[] = [];
 
   constructor(parts: MessageParts) {
     this.#parts = parts;
@@ -61,6 +67,7 @@ export class Messages {
     this.kept = new KeptDesk(parts, this.pools);
     this.parked = new ParkedDesk(parts, this.pools, this.kept);
     this.waiting = new Waiting(parts, this.pools);
+    this.expiry = new Expiry(parts, this.pools);
     const tasks = new TaskDesk(parts, this.kept, this.pools);
     this.notices = parts.config.notices === null ? null : new Notices(parts, parts.config.notices);
     const { inbound, subjects } = parts;
@@ -74,7 +81,7 @@ export class Messages {
 
   /** What an operator should know; empty = nothing. */
   get warnings(): readonly string[] {
-    const warnings = [...this.#warnings];
+    const warnings = [...this.#warnings, ...this.#nearlyFull];
     if (this.#trouble !== '' && this.#checks > 0) warnings.push(`messages: ${this.#trouble}`);
     if (this.notices !== null && this.notices.trouble !== '')
       warnings.push(`notices to operators do not get through: ${this.notices.trouble}`);
@@ -82,7 +89,13 @@ export class Messages {
   }
 
   get figures(): Figures {
-    return figuresOf(this.pools.book, this.pools.consumers.facts.values(), this.#kept);
+    const { book, consumers } = this.pools;
+    return {
+      ...figuresOf(book, consumers.facts.values(), this.#kept),
+      fill: this.#fill,
+      ghosts: consumers.ghosts.count,
+      expired: this.expiry.count,
+    };
   }
 
   /** The registry has changed. */
@@ -104,6 +117,7 @@ export class Messages {
     this.#wake();
     this.pools.close();
     this.inboxes.close();
+    this.expiry.close();
     this.notices?.close();
   }
 
@@ -154,7 +168,8 @@ export class Messages {
 
   async #look(): Promise<string | null> {
     const { bus, subjects, config, replicas, logger, registry } = this.#parts;
-    const streams = this.#isReady && (await areThere(bus)) ? NOTHING_MADE : await readyMessageStreams(bus, subjects, config, replicas);
+    const areThere = this.#isReady && (await lookAtStreams(bus)) !== null;
+    const streams = areThere ? NOTHING_MADE : await readyMessageStreams(bus, subjects, config, replicas);
     if ('failed' in streams) return streams.failed;
     if (streams !== NOTHING_MADE) this.#warnings = streams.warnings;
     if (streams.made.length > 0) {
@@ -164,14 +179,28 @@ export class Messages {
     }
     const pools = await this.pools.check();
     if (pools !== null || this.#isClosed) return pools;
-    const kept = await bus.stream(KEPT_STREAM);
-    this.#kept = kept === null || 'failed' in kept ? -1 : kept.messages;
+    // After the consumers, so that none of them can be ahead of its stream.
+    const seen = await lookAtStreams(bus);
+    if (seen !== null) this.#seen(seen);
     const isFirst = !this.#isReady;
     this.#isReady = true;
     this.#wake();
     if (isFirst) this.inboxes.seen(registry().sidecarNames());
     if (this.#checks % RECOVER_EVERY === 0) await this.waiting.recover();
     return this.inboxes.check();
+  }
+
+  #seen(streams: ReadonlyMap<string, StreamFacts>): void {
+    const { logger } = this.#parts;
+    this.#kept = streams.get(KEPT_STREAM)?.messages ?? -1;
+    this.#fill = new Map([...streams].map(([name, facts]) => [name, fillOf(facts)]));
+    const nearlyFull = fullness(streams);
+    for (const words of nearlyFull) if (!this.#nearlyFull.includes(words)) logger.warn(`messages: ${words}`);
+    this.#nearlyFull = nearlyFull;
+    const { consumers } = this.pools;
+    const tasks = streams.get(TASK_STREAM);
+    void this.expiry.look();
+    if (tasks !== undefined) void consumers.ghosts.sweep(tasks, consumers.facts.values());
   }
 
   #after(delayMs: number, act: () => void): Timer {

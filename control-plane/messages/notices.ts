@@ -16,6 +16,8 @@ import { type Notice, noticeOf, signature } from './notice.ts';
 import type { MessageParts } from './parts.ts';
 
 const POLL_MS = 1_000;
+/** Where there is more. */
+const NEXT_MS = 50;
 /** Notices in one request. */
 const PAGE = 50;
 const TIMEOUT_MS = 5_000;
@@ -83,7 +85,7 @@ export class Notices {
     if (problem === null) {
       this.trouble = '';
       this.#tries = 0;
-      return this.#through(through);
+      return this.#through(through, page.length >= PAGE ? NEXT_MS : POLL_MS);
     }
     this.trouble = problem;
     this.#tries++;
@@ -97,12 +99,12 @@ export class Notices {
     return this.#through(through);
   }
 
-  /** At once again: there may be more. */
-  async #through(seq: number): Promise<number> {
+  /** @returns when to look again. */
+  async #through(seq: number, nextMs = POLL_MS): Promise<number> {
     this.#seq = seq;
     const state: NoticesState = { wire: REGISTRY_WIRE, epoch: this.#parts.epoch, seq };
     await this.#parts.write([{ tail: Tail.notices, text: JSON.stringify(state) }]);
-    return POLL_MS;
+    return nextMs;
   }
 
   /** Null when it was taken. */

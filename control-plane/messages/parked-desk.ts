@@ -4,23 +4,27 @@
  * have been begun. As everywhere: stored in its new place first, taken out of the old one then.
  */
 import type { Stored } from '../../base/jetstream.ts';
-import { Code } from '../../proto/wire/codes.ts';
 import { decodeEnvelope, encodeEnvelope, type Envelope } from '../../proto/wire/envelope.ts';
-import { ledgerKey } from '../../proto/wire/ledger-key.ts';
-import type { Pool } from '../../proto/wire/messages.ts';
+import { Consumer, type Pool } from '../../proto/wire/messages.ts';
 import { poolWords } from '../../proto/wire/pool.ts';
-import { INBOX_STREAM, LEDGER_STREAM, TASK_STREAM } from '../../proto/wire/subjects.ts';
+import { TASK_STREAM } from '../../proto/wire/subjects.ts';
 import { encode } from '../push/json.ts';
-import type { Done, KeptDesk } from './kept-desk.ts';
-import { claimHead, eventLine, eventOf } from './kept-entry.ts';
+import { ClaimFence } from './claim-fence.ts';
+import { type Done, type KeptDesk, tellDropped } from './kept-desk.ts';
+import { eventOf } from './kept-entry.ts';
 import type { MessageParts } from './parts.ts';
 import type { PoolDesk } from './pool-desk.ts';
+import { takeOne } from './sifting.ts';
 
 export interface ParkedTask {
   readonly seq: number;
   readonly storedAtMs: number;
   readonly envelope: Envelope;
   readonly payload: Buffer;
+  /** As its subject says. */
+  readonly pool: string;
+  readonly lane: string;
+  readonly partition: number;
 }
 
 export interface ParkedPage {
@@ -34,6 +38,8 @@ export interface Handled {
   readonly failed: readonly { readonly task: string; readonly why: string }[];
 }
 
+/** What is wrong, or null: it is elsewhere now, or whoever waited for it has been told. */
+type Act = (parked: ParkedTask) => Promise<string | null>;
 type Failure = Exclude<Done<never>, { ok: never }>;
 
 const POOL = /^p[a-z2-7]{20}$/;
@@ -42,12 +48,14 @@ export class ParkedDesk {
   readonly #parts: MessageParts;
   readonly #pools: PoolDesk;
   readonly #kept: KeptDesk;
+  readonly #fence: ClaimFence;
   #isBusy = false;
 
   constructor(parts: MessageParts, pools: PoolDesk, kept: KeptDesk) {
     this.#parts = parts;
     this.#pools = pools;
     this.#kept = kept;
+    this.#fence = new ClaimFence(parts);
   }
 
   /** The oldest first. */
@@ -62,7 +70,7 @@ export class ParkedDesk {
 
   /** @param task only this one; null = all, up to `limit`. @param target `name[@range]` */
   reroute(pool: string, task: string | null, target: string, limit: number, who: string): Promise<Done<Handled>> {
-    return this.#each(pool, task, limit, async (parked) => {
+    return this.#each(pool, task, limit, who, async (parked) => {
       const { envelope } = parked;
       const next = this.#kept.poolOf(target, envelope.tags);
       if (!('ok' in next)) return next.why;
@@ -73,18 +81,7 @@ export class ParkedDesk {
   }
 
   drop(pool: string, task: string | null, limit: number, who: string): Promise<Done<Handled>> {
-    return this.#each(pool, task, limit, async ({ seq, envelope }) => {
-      const { bus, subjects, clock } = this.#parts;
-      const event = eventOf(envelope, 'cancelled', Code.cancelled, 'dropped', `dropped by ${who}`, clock.wallMs());
-      if (envelope.reply_to !== null) {
-        const told = await bus.append(subjects.inbox(envelope.home, envelope.reply_to), eventLine(event), {
-          stream: INBOX_STREAM,
-          msgId: `${envelope.task_id}.cancelled`,
-        });
-        if (!('seq' in told)) return 'the sender’s inbox cannot be written';
-      }
-      return this.#takeOut(seq);
-    });
+    return this.#each(pool, task, limit, who, ({ envelope }) => tellDropped(this.#parts, envelope, who));
   }
 
   async #send({ seq, envelope, payload }: ParkedTask, pool: Pool, target: string, who: string): Promise<string | null> {
@@ -102,34 +99,22 @@ export class ParkedDesk {
       msgId: `${envelope.task_id}.parked.${seq}`,
     });
     if (!('seq' in stored)) return 'failed' in stored ? stored.failed : 'the queue refused it';
-    const problem = await this.#takeOut(seq);
     const detail = `sent to ${poolWords(pool)} by ${who}`;
     bus.publish(subjects.note(envelope.home), encode(eventOf(sent, 'waiting', 0, 'rerouted', detail, clock.wallMs())));
-    return problem;
+    return null;
   }
 
-  /** @param act gives what is wrong, or null. */
-  async #each(
-    pool: string,
-    task: string | null,
-    limit: number,
-    act: (parked: ParkedTask) => Promise<string | null>,
-  ): Promise<Done<Handled>> {
+  async #each(pool: string, task: string | null, limit: number, who: string, act: Act): Promise<Done<Handled>> {
     if (this.#isBusy) return { kind: 'conflict', why: 'somebody is moving parked tasks at this moment' };
     this.#isBusy = true;
     try {
-      return await this.#eachOf(pool, task, limit, act);
+      return await this.#eachOf(pool, task, limit, who, act);
     } finally {
       this.#isBusy = false;
     }
   }
 
-  async #eachOf(
-    pool: string,
-    task: string | null,
-    limit: number,
-    act: (parked: ParkedTask) => Promise<string | null>,
-  ): Promise<Done<Handled>> {
+  async #eachOf(pool: string, task: string | null, limit: number, who: string, act: Act): Promise<Done<Handled>> {
     const done: string[] = [];
     const failed: { task: string; why: string }[] = [];
     let after = 0;
@@ -141,7 +126,7 @@ export class ParkedDesk {
       for (const parked of page.ok.tasks) {
         const id = parked.envelope.task_id;
         if (task !== null && id !== task) continue;
-        const problem = (await this.#begun(parked.envelope)) ?? (await act(parked));
+        const problem = this.#worked(pool)?.why ?? (await this.#fenced(parked, who, act));
         if (problem === null) done.push(id);
         else failed.push({ task: id, why: problem });
       }
@@ -158,23 +143,32 @@ export class ParkedDesk {
     return { kind: 'conflict', why: `${agents.length} agents work on this pool (${agents[0]}, …): what waits in it is theirs` };
   }
 
-  /** Why it may have been begun; null = it was not. */
-  async #begun({ source, capability, keyed, power_id, task_id }: Envelope): Promise<string | null> {
-    const { bus, subjects } = this.#parts;
-    const record = await bus.lastAtLeader(LEDGER_STREAM, subjects.idem(ledgerKey(source, capability, keyed ? power_id : task_id)));
-    if (record === null) return null;
-    if ('failed' in record) return record.failed;
-    const { state } = claimHead(record.data);
-    return state === 'released' ? null : `it may have been begun: its claim is ${state}`;
+  /** Nobody can begin it meanwhile. Once it is elsewhere, or its sender was told, nobody can begin it here any more, whatever follows. */
+  async #fenced(parked: ParkedTask, who: string, act: Act): Promise<string | null> {
+    const fence = await this.#fence.take(parked.envelope, who);
+    if (fence === 'ended') return this.#takeOut(parked);
+    if (typeof fence === 'string') return fence;
+    const problem = await act(parked);
+    await this.#fence.leave(fence, problem === null);
+    return problem ?? this.#takeOut(parked);
   }
 
-  async #takeOut(seq: number): Promise<string | null> {
-    const gone = await this.#parts.bus.deleteMessage(TASK_STREAM, seq);
-    return gone !== null && typeof gone === 'object' ? gone.failed : null;
+  /** What its subject says counts: by that it was given to a consumer, or not. */
+  #takeOut({ seq, pool, lane, partition }: ParkedTask): Promise<string | null> {
+    const entry = this.#pools.book.get(pool);
+    const term = entry?.partitions[partition]?.term ?? 0;
+    const laneConsumer = entry === undefined ? null : Consumer.lane(pool, lane);
+    return takeOne(
+      this.#parts,
+      seq,
+      entry?.pool.sticky !== true ? laneConsumer : term > 0 ? Consumer.partition(pool, partition, term) : null,
+    );
   }
 }
 
-function taskOf({ seq, timestampMs, data }: Stored): ParkedTask | null {
+function taskOf({ subject, seq, timestampMs, data }: Stored): ParkedTask | null {
   const read = decodeEnvelope(data);
-  return read === null ? null : { seq, storedAtMs: timestampMs, envelope: read.envelope, payload: read.payload };
+  if (read === null) return null;
+  const [pool = '', lane = '', partition = ''] = subject.split('.').slice(-4, -1);
+  return { seq, storedAtMs: timestampMs, envelope: read.envelope, payload: read.payload, pool, lane, partition: Number(partition) };
 }

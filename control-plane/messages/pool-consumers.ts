@@ -8,6 +8,7 @@ import { LANES } from '../../proto/wire/envelope.ts';
 import { Consumer, type Pool } from '../../proto/wire/messages.ts';
 import { TASK_STREAM } from '../../proto/wire/subjects.ts';
 import type { PoolEntry } from '../registry/pool-book.ts';
+import { Ghosts } from './ghosts.ts';
 import { forEachOf, type MessageParts } from './parts.ts';
 
 const AT_ONCE = 8;
@@ -15,12 +16,14 @@ const AT_ONCE = 8;
 const OURS = /^p[a-z2-7]{20}_/;
 
 export class PoolConsumers {
+  readonly ghosts: Ghosts;
   readonly #parts: MessageParts;
   /** As the last check found them; by name. */
   #facts: ReadonlyMap<string, ConsumerFacts> = new Map();
 
   constructor(parts: MessageParts) {
     this.#parts = parts;
+    this.ghosts = new Ghosts(parts);
   }
 
   get facts(): ReadonlyMap<string, ConsumerFacts> {
@@ -36,7 +39,12 @@ export class PoolConsumers {
   /** Takes away the consumer of the term before, which fences whoever has it, and makes that of this term. A sentence when it cannot. */
   async partition(pool: Pool, index: number, term: number): Promise<string | null> {
     if (term > 1) {
-      const gone = await this.#parts.bus.deleteConsumer(TASK_STREAM, Consumer.partition(pool.id, index, term - 1));
+      const { bus } = this.#parts;
+      const before = Consumer.partition(pool.id, index, term - 1);
+      // To the next consumer what came back with a restart of the server would be new.
+      const facts = await bus.consumer(TASK_STREAM, before);
+      if (facts !== null && !('failed' in facts)) await this.ghosts.clear(facts);
+      const gone = await bus.deleteConsumer(TASK_STREAM, before);
       if (typeof gone === 'object') return gone.failed;
     }
     return this.#ensure(this.#part(pool, index, term));

@@ -40,8 +40,6 @@ export class PoolDesk {
   readonly #making = new Map<string, Promise<PoolAnswer>>();
   /** Entries whose partitions are being given owners. */
   readonly #moving = new Set<PoolEntry>();
-  /** `<pool>/<index>` to the sidecar that has it: an owner who moves house is another one as far as fencing goes. */
-  readonly #hosts = new Map<string, string>();
   #atWork = 0;
   readonly #waiting: (() => void)[] = [];
   /** Pools to be written, with the write that takes them, and the one before it. */
@@ -194,9 +192,8 @@ export class PoolDesk {
         this.#parts.logger.warn({ pool: entry.pool.id, partition: index }, `the partition gets no owner yet: ${problem}`);
         break;
       }
-      this.book.own(entry, index, owner, term);
+      this.book.own(entry, index, owner, term, this.#processOf(entry, owner) ?? '');
       isMoved = true;
-      this.#hosts.set(`${entry.pool.id}/${index}`, entry.hostOf(owner) ?? '');
     }
     this.#moving.delete(entry);
     if (!isMoved) return;
@@ -217,16 +214,18 @@ export class PoolDesk {
       keepsOwnership(book.presenceOf(owner), eligible.has(owner), clock.wallMs(), config.stickyGraceMs),
     );
     const moved = new Set(moves.map(({ index }) => index));
-    for (const [index, { owner }] of entry.partitions.entries()) {
-      const host = owner === '' || moved.has(index) ? null : entry.hostOf(owner);
-      if (host === null) continue;
-      const key = `${entry.pool.id}/${index}`;
-      const before = this.#hosts.get(key);
-      if (before === undefined) this.#hosts.set(key, host);
-      // The sidecar that had it must not go on with it beside the new one.
-      else if (before !== host) moves.push({ index, owner });
+    for (const [index, { owner, host }] of entry.partitions.entries()) {
+      const process = owner === '' || moved.has(index) ? null : this.#processOf(entry, owner);
+      // An owner that moves house, or whose sidecar was started anew, is another one as far as fencing goes: the process that had it must
+      // not go on beside the new one, and what that one had in hand comes again in its order only by a consumer that begins anew.
+      if (process !== null && process !== host) moves.push({ index, owner });
     }
     return moves;
+  }
+
+  #processOf(entry: PoolEntry, owner: string): string | null {
+    const host = entry.hostOf(owner);
+    return host === null ? null : this.#parts.registry().processOf(host);
   }
 
   // ---- what is stored and pushed
@@ -244,9 +243,6 @@ export class PoolDesk {
       this.book.add(read.pool, Array.isArray(state.partitions) ? state.partitions : [], clock.now());
     }
     const told = mirror.tails('work.').map((tail) => tail.slice('work.'.length));
-    for (const sidecar of told)
-      for (const { pool, partitions } of mirror.state<WorkState>(Tail.work(sidecar))?.pools ?? [])
-        for (const { index } of partitions) this.#hosts.set(`${pool.id}/${index}`, sidecar);
     this.book.markDirty(told);
     this.#flushIn(0);
   }

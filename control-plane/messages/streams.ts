@@ -3,7 +3,7 @@
  * nothing accepted is ever dropped to make room; inboxes and what is kept for people lose their oldest entries. Whether
  * they are so is looked at again and again, since everything that waits depends on it.
  */
-import type { StreamSpec } from '../../base/jetstream.ts';
+import type { StreamFacts, StreamSpec } from '../../base/jetstream.ts';
 import type { Bus } from '../../base/nats.ts';
 import { INBOX_STREAM, KEPT_STREAM, LEDGER_STREAM, type Subjects, TASK_STREAM } from '../../proto/wire/subjects.ts';
 import type { MessagesConfig } from './config.ts';
@@ -105,8 +105,39 @@ export async function readyMessageStreams(
   return { made, warnings };
 }
 
-/** Whether none of them is missing, which is asked often. */
-export async function areThere(bus: Bus): Promise<boolean> {
+/** As the server has them; what it did not answer in time is left out. Null = one is missing. Asked often. */
+export async function lookAtStreams(bus: Bus): Promise<ReadonlyMap<string, StreamFacts> | null> {
   const facts = await Promise.all([TASK_STREAM, INBOX_STREAM, LEDGER_STREAM, KEPT_STREAM].map((name) => bus.stream(name)));
-  return !facts.includes(null);
+  const found = new Map<string, StreamFacts>();
+  for (const each of facts) {
+    if (each === null) return null;
+    if (!('failed' in each)) found.set(each.name, each);
+  }
+  return found;
+}
+
+/** A stream that refuses or drops when it is full is named from here on. */
+const NEARLY_FULL = 0.8;
+
+/** 0 to 1, by bytes or by messages, whichever is nearer to its bound. */
+export function fillOf({ messages, bytes, maxMessages, maxBytes }: StreamFacts): number {
+  return Math.max(maxMessages > 0 ? messages / maxMessages : 0, maxBytes > 0 ? bytes / maxBytes : 0);
+}
+
+const WHEN_FULL: Readonly<Record<string, { readonly key: string; readonly then: string }>> = {
+  [TASK_STREAM]: { key: 'tasks', then: 'submissions are refused' },
+  [LEDGER_STREAM]: { key: 'ledger', then: 'no new key is taken: calls with a key are refused, and tasks that need a claim wait' },
+};
+
+/** A sentence for each stream that will soon refuse. The same words as long as it is so, and not for each percent. Inboxes and what is kept lose their oldest. */
+export function fullness(streams: ReadonlyMap<string, StreamFacts>): string[] {
+  const words: string[] = [];
+  for (const [name, { key, then }] of Object.entries(WHEN_FULL)) {
+    const facts = streams.get(name);
+    const fill = facts === undefined ? 0 : fillOf(facts);
+    if (fill < NEARLY_FULL) continue;
+    const how = fill >= 0.995 ? 'is full' : fill >= 0.95 ? 'is full to more than 95 %' : 'is full to more than 80 %';
+    words.push(`the stream ${name} ${how} (control_plane.messages.${key}); when it is full ${then}`);
+  }
+  return words;
 }

@@ -6,7 +6,7 @@
 import { isAgentId } from '../../proto/language/names.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { decodeEnvelope, MESSAGE_WIRE } from '../../proto/wire/envelope.ts';
-import type { TaskAnswer, TaskAsk, TaskEvent, TaskFound } from '../../proto/wire/messages.ts';
+import type { TaskAnswer, TaskAsk, TaskCursor, TaskEvent, TaskFound, TaskState } from '../../proto/wire/messages.ts';
 import { INBOX_STREAM, TASK_STREAM } from '../../proto/wire/subjects.ts';
 import { parse } from '../push/json.ts';
 import type { KeptDesk } from './kept-desk.ts';
@@ -16,7 +16,7 @@ import type { PoolDesk } from './pool-desk.ts';
 const MAX_ENTRIES = 200;
 /** Base64 makes three bytes four, and a message holds a mebibyte. */
 const MAX_BYTES = 524_288;
-/** Of an agent's inbox, or of a sidecar's waiting tasks, looked through for one task. */
+/** Of an agent's inbox and of a sidecar's waiting tasks, looked through in one go for one task: there are other things to do. */
 const SCAN = 2_000;
 const SCAN_PAGE = 100;
 const SCAN_MS = 1_500;
@@ -46,7 +46,9 @@ export class TaskDesk {
     if (!this.#parts.registry().isHostedAt(sidecar, agent)) return refused(Code.forbidden, `${agent} is not at home with ${sidecar}`);
     if (ask.what === 'status') {
       if (typeof ask.task_id !== 'string' || !TASK.test(ask.task_id)) return refused(Code.invalid_request, 'it names no task');
-      return this.#status(sidecar, agent, ask.task_id);
+      const from = ask.from ?? START;
+      if (!isCursor(from)) return refused(Code.invalid_request, 'from must be what `more` was before');
+      return this.#status(sidecar, agent, ask.task_id, from);
     }
     if (ask.what === 'inbox') {
       const { from, limit } = ask;
@@ -84,20 +86,34 @@ export class TaskDesk {
     };
   }
 
-  async #status(sidecar: string, agent: string, task: string): Promise<TaskAnswer> {
-    const found = (await this.#inInbox(agent, task)) ?? (await this.#amongKept(agent, task)) ?? (await this.#waiting(sidecar, agent, task));
-    return typeof found === 'string' ? refused(Code.delivery_unavailable, found) : { wire: MESSAGE_WIRE, ok: true, what: 'status', found };
+  async #status(sidecar: string, agent: string, task: string, from: TaskCursor): Promise<TaskAnswer> {
+    const looking = new Looking(this.#parts.clock.now() + SCAN_MS);
+    let inbox = from.inbox;
+    if (inbox >= 0) {
+      const seen = await this.#inInbox(agent, task, inbox, looking);
+      if (typeof seen === 'string') return refused(Code.delivery_unavailable, seen);
+      if (seen.next !== null) return statusAnswer(seen.found, { inbox: seen.next, queue: seen.found === null ? from.queue : -1 });
+      if (seen.found !== null || from.queue < 0) return statusAnswer(seen.found, null);
+      const kept = await this.#amongKept(agent, task);
+      if (typeof kept === 'string') return refused(Code.delivery_unavailable, kept);
+      if (kept !== null) return statusAnswer(kept, null);
+      inbox = -1;
+    }
+    if (from.queue < 0) return statusAnswer(null, null);
+    const waits = await this.#waiting(sidecar, agent, task, from.queue, looking);
+    if (typeof waits === 'string') return refused(Code.delivery_unavailable, waits);
+    return statusAnswer(waits.found, waits.next === null ? null : { inbox, queue: waits.next });
   }
 
   /** Its final event. A sentence when that cannot be looked up. */
-  async #inInbox(agent: string, task: string): Promise<TaskFound | string | null> {
+  async #inInbox(agent: string, task: string, from: number, looking: Looking): Promise<Seen | string> {
     const needle = `"task_id":"${task}"`;
     let found: TaskFound | null = null;
-    const problem = await this.#scan(INBOX_STREAM, this.#parts.subjects.inbox('*', agent), (data) => {
+    const next = await this.#scan(INBOX_STREAM, this.#parts.subjects.inbox('*', agent), from, looking, (data) => {
       const at = data.indexOf(NEWLINE);
-      const head = data.toString('utf8', 0, at < 0 ? data.length : at);
+      const head = data.subarray(0, at < 0 ? data.length : at);
       if (!head.includes(needle)) return false;
-      const event = parse(Buffer.from(head, 'utf8')) as TaskEvent | null;
+      const event = parse(head) as TaskEvent | null;
       if (event === null || event.kind !== 'state' || event.task_id !== task) return false;
       const body = at < 0 ? null : data.subarray(at + 1);
       found = {
@@ -108,10 +124,10 @@ export class TaskDesk {
         result: body === null || body.length === 0 || body.length > MAX_BYTES ? null : body.toString('base64'),
         kept: null,
       };
-      // A later one may say more: a dead letter that was sent out again has ended better.
-      return false;
+      // A later one may say more: what was in doubt or dead and was sent out again has ended better.
+      return !REVIVABLE.has(event.state);
     });
-    return found ?? problem;
+    return typeof next === 'string' ? next : { found, next };
   }
 
   async #amongKept(agent: string, task: string): Promise<TaskFound | string | null> {
@@ -123,13 +139,13 @@ export class TaskDesk {
     return { state, capability: entry.capability, power_id: envelope?.power_id ?? '', event: null, result: null, kept: entry };
   }
 
-  /** In the queue still. Only what this sidecar has sent is looked through, and not without end. */
-  async #waiting(sidecar: string, agent: string, task: string): Promise<TaskFound | string | null> {
+  /** In the queue still. Only what this sidecar has sent is looked through. */
+  async #waiting(sidecar: string, agent: string, task: string, from: number, looking: Looking): Promise<Seen | string> {
     const { subjects } = this.#parts;
     let found: TaskFound | null = null;
     const needle = `"task_id":"${task}"`;
     const mine = `${subjects.tasks.slice(0, -1)}*.*.*.${sidecar}`;
-    const problem = await this.#scan(TASK_STREAM, mine, (data) => {
+    const next = await this.#scan(TASK_STREAM, mine, from, looking, (data) => {
       const at = data.indexOf(NEWLINE);
       if (at < 0 || !data.subarray(0, at).includes(needle)) return false;
       const envelope = decodeEnvelope(data)?.envelope;
@@ -145,15 +161,20 @@ export class TaskDesk {
       };
       return true;
     });
-    return found ?? problem;
+    return typeof next === 'string' ? next : { found, next };
   }
 
-  /** Looks at each until one is it. A sentence when it could not look at all of them. */
-  async #scan(stream: string, pattern: string, look: (data: Buffer) => boolean): Promise<string | null> {
+  /** Looks at each until one is it. Null when that was all, or it is it; where to go on; a sentence when it cannot be looked at. */
+  async #scan(
+    stream: string,
+    pattern: string,
+    start: number,
+    looking: Looking,
+    look: (data: Buffer) => boolean,
+  ): Promise<number | null | string> {
     const { bus, clock } = this.#parts;
-    const until = clock.now() + SCAN_MS;
-    let from = 1;
-    for (let looked = 0; looked < SCAN && clock.now() < until; looked += SCAN_PAGE) {
+    let from = Math.max(1, start);
+    while (looking.left > 0 && clock.now() < looking.until) {
       const page = await bus.history(stream, pattern, SCAN_PAGE, from);
       if ('failed' in page) return page.failed;
       for (const { seq, data } of page) {
@@ -161,9 +182,38 @@ export class TaskDesk {
         from = seq + 1;
       }
       if (page.length < SCAN_PAGE) return null;
+      looking.left -= SCAN_PAGE;
     }
-    return null;
+    return from;
   }
+}
+
+/** How much is looked through in one go. */
+class Looking {
+  left = SCAN;
+  readonly until: number;
+  constructor(until: number) {
+    this.until = until;
+  }
+}
+
+interface Seen {
+  readonly found: TaskFound | null;
+  /** Where to go on; null = there is nothing more to look at. */
+  readonly next: number | null;
+}
+
+const START: TaskCursor = Object.freeze({ inbox: 0, queue: 0 });
+const REVIVABLE: ReadonlySet<TaskState> = new Set(['dead_lettered', 'in_doubt', 'expired']);
+
+function isCursor(from: unknown): from is TaskCursor {
+  if (typeof from !== 'object' || from === null) return false;
+  const { inbox, queue } = from as Partial<TaskCursor>;
+  return Number.isSafeInteger(inbox) && Number.isSafeInteger(queue) && (inbox as number) >= -1 && (queue as number) >= -1;
+}
+
+function statusAnswer(found: TaskFound | null, more: TaskCursor | null): TaskAnswer {
+  return { wire: MESSAGE_WIRE, ok: true, what: 'status', found, ...(more === null ? null : { more }) };
 }
 
 function refused(code: Code, why: string): TaskAnswer {

@@ -16,6 +16,8 @@ export interface WaitingPool {
   readonly lanes: Readonly<Record<string, number>>;
   /** Agents that are eligible and online. */
   readonly agents: number;
+  /** Those of them that are drained: they are not given any. */
+  readonly drained: number;
   readonly sidecars: readonly string[];
   /** Given to a worker and not done: in work, or waiting for another try. */
   readonly inHand: number;
@@ -34,7 +36,7 @@ export class Waiting {
     this.#pools = pools;
   }
 
-  /** @param isParkedOnly those that have messages and nobody who works on them. */
+  /** @param isParkedOnly those that have messages and nobody who works on them, or only agents that are drained. */
   async all(isParkedOnly: boolean): Promise<readonly WaitingPool[] | { readonly failed: string }> {
     const counted = await this.#counts();
     if ('failed' in counted) return counted;
@@ -45,13 +47,17 @@ export class Waiting {
       const id = name.slice(0, name.indexOf('_'));
       inHand.set(id, (inHand.get(id) ?? 0) + ackPending);
     }
+    const idle = new Set<string>();
+    for (const { agent, drain } of this.#parts.registry().providers()) if (drain) idle.add(agent);
     const pools: WaitingPool[] = [];
     for (const id of [...ids].sort()) {
       const entry = book.get(id);
       const lanes = counted.get(id) ?? {};
       const messages = Object.values(lanes).reduce((sum, count) => sum + count, 0);
       const agents = entry?.agents ?? [];
-      if (isParkedOnly && (messages === 0 || agents.length > 0)) continue;
+      let drained = 0;
+      for (const agent of agents) if (idle.has(agent)) drained++;
+      if (isParkedOnly && (messages === 0 || agents.length > drained)) continue;
       const pool = entry?.pool ?? null;
       pools.push({
         id,
@@ -60,6 +66,7 @@ export class Waiting {
         messages,
         lanes,
         agents: agents.length,
+        drained,
         sidecars: [...(entry?.workers.keys() ?? [])].sort(),
         inHand: inHand.get(id) ?? 0,
         owners: entry?.partitions.map(({ owner }) => owner) ?? [],

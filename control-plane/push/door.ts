@@ -4,9 +4,18 @@
  */
 import { type Clock, nextTurn } from '../../base/clock.ts';
 import type { BusMessage } from '../../base/bus-message.ts';
-import type { Bus, BusSubscription } from '../../base/nats.ts';
+import type { Bus } from '../../base/nats.ts';
+import type { BusSubscription } from '../../base/nats-listeners.ts';
 import { Code } from '../../proto/wire/codes.ts';
-import { type Answer, type Hello, type Leave, type Refusal, type Register, REGISTRY_WIRE } from '../../proto/wire/registry.ts';
+import {
+  type AgentRegistration,
+  type Answer,
+  type Hello,
+  type Leave,
+  type Refusal,
+  type Register,
+  REGISTRY_WIRE,
+} from '../../proto/wire/registry.ts';
 import type { Subjects } from '../../proto/wire/subjects.ts';
 import type { Change } from '../registry/change.ts';
 import type { Registry } from '../registry/registry.ts';
@@ -28,6 +37,10 @@ export interface DoorParts {
   readonly commit: (change: Change) => Promise<Written>;
   /** The same, but no longer than an asker waits. */
   readonly commitInTime: (change: Change) => Promise<Written>;
+  /** Sequence of the newest state of a capability; 0 = none is stored. */
+  readonly stateSeq: (capability: string) => number;
+  /** The newest of all. */
+  readonly lastSeq: () => number;
 }
 
 export class Door {
@@ -46,14 +59,26 @@ export class Door {
     const { bus, subjects } = parts;
     const subscribed = (one: BusSubscription): void => void this.#subscriptions.push(one);
     subscribed(
-      bus.serve(subjects.ctl('hello'), (message) => this.#serve(message, readHello, (hello, refused) => this.#hello(hello, refused))),
+      bus.serve(subjects.ctl('hello'), (message) =>
+        this.#serve(
+          message,
+          readHello,
+          (hello, refused) => this.#hello(hello, refused),
+          (hello) => hello.agents,
+        ),
+      ),
     );
     subscribed(
       bus.serve(subjects.ctl('register'), (message) =>
-        this.#serve(message, readRegister, (register, refused) => this.#register(register, refused)),
+        this.#serve(
+          message,
+          readRegister,
+          (register, refused) => this.#register(register, refused),
+          (register) => [register.agent],
+        ),
       ),
     );
-    subscribed(bus.serve(subjects.ctl('leave'), (message) => this.#serve(message, readLeave, (leave) => this.#leave(leave))));
+    subscribed(bus.serve(subjects.ctl('leave'), (message) => this.#serve(message, readLeave, (leave) => this.#leave(leave), noAgents)));
     subscribed(bus.subscribe(subjects.heartbeats, (message) => this.#beatOf(message)));
     subscribed(bus.subscribe(subjects.reports, (message) => this.#reportOf(message)));
   }
@@ -62,6 +87,7 @@ export class Door {
     message: BusMessage,
     read: (json: unknown) => Reading<T>,
     act: (request: T, refused: readonly Refusal[]) => Change | Promise<Change>,
+    agentsOf: (request: T) => readonly AgentRegistration[],
   ): Promise<Uint8Array | null> {
     await this.#slice();
     if (this.#isClosed) return null;
@@ -70,11 +96,29 @@ export class Door {
     const { request } = reading;
     const change = await this.#inTurn(request.sidecar, () => act(request, reading.refused));
     if (this.#isClosed) return null;
+    if (change.isStranger) return encode({ ...this.#answer(change.refused, 0), again: 'hello' } satisfies Answer);
     const written = await this.#parts.commitInTime(change);
     if (this.#isClosed) return null;
-    if (written.ok) return encode(this.#answer(change.refused, written.seq, change.warned));
+    if (written.ok) {
+      const states = this.#statesOf(agentsOf(request), change);
+      return encode({ ...this.#answer(change.refused, written.seq, change.warned), states } satisfies Answer);
+    }
     const unwritten: Refusal = { agent: '', code: Code.delivery_unavailable, problems: [`not written: ${written.why}; ask again`] };
-    return encode(this.#answer([...change.refused, unwritten], 0, change.warned));
+    return encode({ ...this.#answer([...change.refused, unwritten], 0, change.warned), again: 'later' } satisfies Answer);
+  }
+
+  /** An agent that changes too often is told of later: by a state that is still to be written. */
+  #statesOf(agents: readonly AgentRegistration[], change: Change): Record<string, number> {
+    const deferred = new Set(change.deferred);
+    const states: Record<string, number> = {};
+    for (const { record } of agents) {
+      const isLater = deferred.has(record.agentId);
+      for (const { name } of record.offers) {
+        if (isLater) states[name] = this.#parts.lastSeq() + 1;
+        else states[name] ??= this.#parts.stateSeq(name);
+      }
+    }
+    return states;
   }
 
   /** Requests wait here; more will change in a moment. */
@@ -153,4 +197,8 @@ export class Door {
     this.#isClosed = true;
     for (const each of this.#subscriptions) each.close();
   }
+}
+
+function noAgents(): readonly AgentRegistration[] {
+  return [];
 }

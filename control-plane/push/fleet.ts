@@ -34,6 +34,7 @@ interface Seen {
   readonly atMs: number;
 }
 
+const NOT_HEARD = "it has not reported since this replica's connection to NATS came back";
 const PREFIX = 'reg.';
 /** A sidecar that is neither registered nor heard of for an hour is forgotten. */
 const FORGET_MS = 3_600_000;
@@ -45,11 +46,18 @@ export class Fleet {
   readonly #mirror: Mirror;
   readonly #missingMs: number;
   readonly #seen = new Map<string, Seen>();
+  /** Reports from before then say nothing of what is now. */
+  #hearsSinceMs = Number.NEGATIVE_INFINITY;
 
   /** @param missingMs silence after which a sidecar counts as missing. */
   constructor(mirror: Mirror, missingMs: number) {
     this.#mirror = mirror;
     this.#missingMs = missingMs;
+  }
+
+  /** Sidecars can be heard again, after a break in which anything may have become of them. */
+  hearsAgain(nowMs: number): void {
+    this.#hearsSinceMs = nowMs;
   }
 
   take(report: Report, nowMs: number): void {
@@ -80,22 +88,27 @@ export class Fleet {
     const report = seen?.report ?? null;
     const refused = new Set(report?.refused.map(({ seq }) => seq));
     let behind = report === null ? seqs.length : seqs.filter((seq) => seq > report.appliedSeq || refused.has(seq)).length;
-    // Rules go to everybody, beside what is in a scope, and are followed on their own.
-    const rulesSeq = this.#mirror.get(Tail.rules)?.seq ?? 0;
-    if (report?.rules !== undefined && rulesSeq > 0) {
-      wantedSeq = Math.max(wantedSeq, rulesSeq);
-      if (rulesSeq > report.rules.seq || refused.has(rulesSeq)) behind++;
+    // Rules, which go to everybody, and work, which goes to one, are followed on their own, beside what is in a scope.
+    for (const [tail, followed] of [
+      [Tail.rules, report?.rules],
+      [Tail.work(sidecar), report?.work],
+    ] as const) {
+      const seq = this.#mirror.get(tail)?.seq ?? 0;
+      if (followed === undefined || seq === 0) continue;
+      wantedSeq = Math.max(wantedSeq, seq);
+      if (seq > followed.seq || refused.has(seq)) behind++;
     }
     const agoMs = seen === null ? null : nowMs - seen.atMs;
+    const staleBecause = report === null ? '' : (seen?.atMs ?? nowMs) < this.#hearsSinceMs ? NOT_HEARD : report.staleBecause;
     return {
       sidecar,
       instance: report?.instance ?? null,
       version: report?.version ?? null,
-      standing: this.#standing(report, agoMs, behind),
+      standing: this.#standing(report, agoMs, staleBecause, behind),
       appliedSeq: report?.appliedSeq ?? null,
       wantedSeq,
       behind,
-      staleBecause: report?.staleBecause ?? '',
+      staleBecause,
       lastReportAgoMs: agoMs === null ? null : Math.round(agoMs),
       capabilities: report?.capabilities ?? null,
       providers: report?.providers ?? null,
@@ -104,9 +117,9 @@ export class Fleet {
     };
   }
 
-  #standing(report: Report | null, agoMs: number | null, behind: number): SidecarStanding {
+  #standing(report: Report | null, agoMs: number | null, staleBecause: string, behind: number): SidecarStanding {
     if (report === null || agoMs === null || agoMs > this.#missingMs) return 'missing';
-    if (report.staleBecause !== '') return 'stale';
+    if (staleBecause !== '') return 'stale';
     return behind > 0 ? 'behind' : 'current';
   }
 

@@ -9,7 +9,7 @@ import type { Logger } from '../../base/log.ts';
 import type { Bus } from '../../base/nats.ts';
 import type { Random } from '../../base/random.ts';
 import type { CapabilityState, RegistrationState } from '../../proto/wire/registry.ts';
-import type { Subjects } from '../../proto/wire/subjects.ts';
+import { type Subjects, Tail } from '../../proto/wire/subjects.ts';
 import type { IdentityState } from '../identity/book.ts';
 import { IdentityDesk, type IdentityParts } from '../identity/desk.ts';
 import type { MessagesConfig } from '../messages/config.ts';
@@ -97,6 +97,8 @@ export class Leading {
   /** What the next write takes with it. */
   #dirty = nothingDirty();
   #gathering: Promise<Written> | null = null;
+  /** All that was committed and is not in force yet; null = nothing. */
+  #underway: Promise<Written> | null = null;
   #flushing: Promise<void> = Promise.resolve();
   #sweep: Timer | null = null;
   #sweptAt = 0;
@@ -149,6 +151,8 @@ export class Leading {
       registry: () => this.registry,
       commit: (change) => this.commit(change),
       commitInTime: (change) => this.inTime(this.commit(change)),
+      stateSeq: (capability) => this.#stateSeq(capability),
+      lastSeq: () => parts.mirror.lastSeq,
     });
     this.messages = new Messages({
       bus: parts.bus,
@@ -201,14 +205,35 @@ export class Leading {
    */
   commit(change: Change): Promise<Written> {
     for (const event of change.events) this.#parts.onEvent(event);
-    if (isQuiet(change)) return Promise.resolve(NOTHING_CHANGED);
+    // What it says again may have been said a moment ago, and be on its way: it is in force when that is.
+    if (isQuiet(change)) return this.#underway ?? Promise.resolve(NOTHING_CHANGED);
     this.messages.changed(change);
     for (const each of change.registrations) this.#dirty.registrations.add(each);
     for (const each of change.operators) this.#dirty.operators.add(each);
     for (const each of change.capabilities) this.#dirty.capabilities.add(each);
     for (const each of change.scopes) this.#dirty.scopes.add(each);
-    this.#gathering ??= this.#gather();
+    if (this.#gathering === null) {
+      this.#gathering = this.#gather();
+      this.#follow(this.#gathering);
+    }
     return this.#gathering;
+  }
+
+  #follow(gathering: Promise<Written>): void {
+    const all = this.#underway === null ? gathering : allOf([this.#underway, gathering]);
+    this.#underway = all;
+    void all.then(() => {
+      if (this.#underway === all) this.#underway = null;
+    });
+  }
+
+  /** Sequence of the newest state of a capability; 0 = none is stored. */
+  #stateSeq(name: string): number {
+    const { mirror } = this.#parts;
+    const shards = mirror.state<CapabilityState>(Tail.capability(name))?.shards ?? 1;
+    let seq = 0;
+    for (let shard = 0; shard < shards; shard++) seq = Math.max(seq, mirror.get(Tail.shard(name, shard))?.seq ?? 0);
+    return seq;
   }
 
   async #gather(): Promise<Written> {

@@ -35,6 +35,8 @@ export interface RegistryEvent {
 }
 
 export interface Change {
+  /** Whoever spoke has not said hello here: nothing of it was judged. */
+  readonly isStranger: boolean;
   readonly refused: readonly Refusal[];
   /** What is in force otherwise than it was said. */
   readonly warned: readonly Refusal[];
@@ -54,6 +56,7 @@ export interface Change {
 }
 
 export const NO_CHANGE: Change = Object.freeze({
+  isStranger: false,
   refused: [],
   warned: [],
   registrations: [],

@@ -49,6 +49,7 @@ export class Marks {
   readonly #deferred = new Set<string>();
   #touched = new Touch();
   #operators = new Set<OperatorsPart>();
+  #isStranger = false;
   #refused: Refusal[] = [];
   #warned: Refusal[] = [];
   #events: RegistryEvent[] = [];
@@ -83,6 +84,11 @@ export class Marks {
 
   operators(part: OperatorsPart): void {
     this.#operators.add(part);
+  }
+
+  /** Whoever speaks has not said hello. */
+  stranger(): void {
+    this.#isStranger = true;
   }
 
   refuse(refusal: Refusal): void {
@@ -120,6 +126,7 @@ export class Marks {
   take(): Change {
     const touched = this.#touched;
     const change: Change = {
+      isStranger: this.#isStranger,
       refused: this.#refused,
       warned: this.#warned,
       registrations: [...touched.registrations],
@@ -132,6 +139,7 @@ export class Marks {
     };
     this.#touched = new Touch();
     this.#operators = new Set();
+    this.#isStranger = false;
     this.#refused = [];
     this.#warned = [];
     this.#events = [];

@@ -107,10 +107,10 @@ export class PoolBook {
     this.touch([...this.#byCapability.keys()], now);
   }
 
-  /** A partition has another owner, and the consumer of this term is there. */
-  own(entry: PoolEntry, index: number, owner: string, term: number): void {
+  /** A partition has another owner, or its owner another process, and the consumer of this term is there. */
+  own(entry: PoolEntry, index: number, owner: string, term: number, host: string): void {
     const before = entry.partitions[index] ?? UNOWNED;
-    entry.partitions = entry.partitions.with(index, { owner, term });
+    entry.partitions = entry.partitions.with(index, { owner, term, host });
     for (const agent of [before.owner, owner]) {
       const sidecar = entry.hostOf(agent);
       if (sidecar !== null) this.#dirty.add(sidecar);
@@ -140,7 +140,7 @@ export class PoolBook {
       return {
         pool,
         agents,
-        partitions: partitions.flatMap(({ owner, term }, index) => (agents.includes(owner) ? [{ index, owner, term }] : [])),
+        partitions: partitions.flatMap((each, index) => (agents.includes(each.owner) ? [{ index, ...each }] : [])),
       };
     });
   }

@@ -154,6 +154,7 @@ export class Reception {
       sidecar.beatAt = this.#state.clock.now();
       return sidecar;
     }
+    this.#state.marks.stranger();
     this.#state.marks.refuse(refusal('', [`this process of ${from.sidecar} has not said hello here: say hello first`]));
     return null;
   }

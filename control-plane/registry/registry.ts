@@ -248,6 +248,11 @@ export class Registry {
     return workersOf(this.#state, capability);
   }
 
+  /** `<sidecar>/<instance>`: a sidecar that was started anew is another one. */
+  processOf(sidecar: string): string {
+    return `${sidecar}/${this.#state.sidecars.get(sidecar)?.instance ?? ''}`;
+  }
+
   presenceOf(agent: string): Presence {
     return presenceOf(this.#state, agent);
   }

@@ -163,6 +163,7 @@ export function readReport(json: unknown): Report | null {
       .map((each) => ({ tail: word(each['tail']), seq: atLeastZero(each['seq']), why: word(each['why']) })),
     policies: { version: atLeastZero(policies['version']), staged: policies['staged'] === true },
     ...(isMap(map['rules']) ? { rules: readRulesReport(map['rules']) } : null),
+    ...(isMap(map['work']) ? { work: { seq: atLeastZero(map['work']['seq']) } } : null),
   };
 }
 

@@ -46,14 +46,26 @@ export function homesOf(state: RegistryState, agent: string): string[] {
   const since = state.clock.now() - state.times.offlineMs;
   const homes: string[] = [];
   for (const sidecar of state.sidecars.values())
-    if (sidecar.leftAt === null && sidecar.lastSignAt() > since && sidecar.callers.includes(agent)) homes.push(sidecar.name);
+    if (sidecar.leftAt === null && sidecar.lastSignAt() > since && calls(sidecar.callers, agent)) homes.push(sidecar.name);
   return homes;
 }
 
 /** Whether a sidecar may ask about an agent: it hosts it, or the agent calls through it. */
 export function isHostedAt(state: RegistryState, sidecar: string, agent: string): boolean {
   const entry = state.sidecars.get(sidecar);
-  return entry !== undefined && (entry.callers.includes(agent) || entry.agents.has(agent));
+  return entry !== undefined && (calls(entry.callers, agent) || entry.agents.has(agent));
+}
+
+/** A gateway has thousands of callers, and is asked about each of them. A list never changes: another one takes its place. */
+const sets = new WeakMap<readonly string[], ReadonlySet<string>>();
+
+function calls(callers: readonly string[], agent: string): boolean {
+  let set = sets.get(callers);
+  if (set === undefined) {
+    set = new Set(callers);
+    sets.set(callers, set);
+  }
+  return set.has(agent);
 }
 
 /**

@@ -3,6 +3,7 @@
  * with `POST /{capability}`, counts what it was asked, and asks others through its own sidecar, handing on the path, the
  * trace and what is left of the time. `GET /_count` and `POST /_control` are for the demo's eyes and hands only.
  */
+import { appendFileSync } from 'node:fs';
 import { createServer, type IncomingHttpHeaders, type IncomingMessage } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 
@@ -15,8 +16,12 @@ export interface Asked {
   readonly version: string;
   /** Milliseconds left of the caller's time, as the sidecar said. */
   readonly remainingMs: number;
+  /** The key of the work: the same at every start of it. '' when it has none. */
+  readonly key: string;
   /** Asks another capability through this agent's own sidecar; gives the Result, or the problem document of a refusal. */
   readonly ask: (target: string, payload: unknown) => Promise<Record<string, unknown>>;
+  /** Sends a message through this agent's own sidecar; throws when it is not taken. */
+  readonly send: (message: object) => Promise<void>;
 }
 
 /** An answer other than 200: the agent's own "no". */
@@ -36,7 +41,14 @@ export const self = {
   agentId: process.env['AGENT_ID'] ?? 'demo.agent.x',
   /** Where it writes down what it did, one line each, before it answers; '' = nowhere. */
   journal: process.env['AGENT_JOURNAL'] ?? '',
+  /** A folder that all agents of the team share, as they would a database. */
+  store: process.env['AGENT_STORE'] ?? '',
 };
+
+/** A line in the journal, at once: a kill cannot hide what was done. */
+export function note(line: string): void {
+  if (self.journal !== '') appendFileSync(self.journal, `${line}\n`);
+}
 
 /** Serves the capabilities of `works`, each taking about `workMs`. */
 export function serve(works: Readonly<Record<string, Work>>, workMs: number): void {
@@ -88,8 +100,20 @@ function askedBy(headers: IncomingHttpHeaders, payload: Record<string, unknown>,
     session: String(headers['x-session'] ?? ''),
     version: String(headers['reach-version'] ?? ''),
     remainingMs,
+    key: String(headers['idempotency-key'] ?? ''),
     ask: (target, question) => ask(target, question, headers, Math.max(1, remainingMs - (Date.now() - at))),
+    send,
   };
+}
+
+async function send(message: object): Promise<void> {
+  const answer = await fetch(`${process.env['SIDECAR_URL'] ?? ''}/v1/messages`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${process.env['SIDECAR_TOKEN'] ?? ''}`, 'content-type': 'application/json' },
+    body: JSON.stringify(message),
+  });
+  const text = await answer.text();
+  if (answer.status !== 202) throw new Error(`a message was not taken: ${answer.status} ${text}`);
 }
 
 /** What a sub-call must hand on, so that deadline, trace and loop check hold for the whole task. */

@@ -37,6 +37,13 @@ export interface Result {
   readonly decision?: readonly TraceLine[];
 }
 
+type Headers = Readonly<Record<string, string>>;
+
+interface Answer<T> {
+  readonly status: number;
+  readonly body: T;
+}
+
 export class Client {
   readonly #pool: Pool;
   readonly #token: string;
@@ -47,7 +54,7 @@ export class Client {
   }
 
   /** Calls a capability; the Result carries the decision trace. */
-  async invoke(target: string, payload: unknown, headers: Readonly<Record<string, string>> = {}): Promise<Result> {
+  async invoke(target: string, payload: unknown, headers: Headers = {}): Promise<Result> {
     const { body } = await this.#pool.request({
       method: 'POST',
       path: `/v1/invoke/${encodeURI(target)}`,
@@ -55,6 +62,17 @@ export class Client {
       body: JSON.stringify(payload),
     });
     return (await body.json()) as Result;
+  }
+
+  /** Any request with our credential: the status, and the parsed answer. */
+  async ask<T>(method: 'GET' | 'POST' | 'DELETE', path: string, payload?: unknown, headers: Headers = {}): Promise<Answer<T>> {
+    const { statusCode, body } = await this.#pool.request({
+      method,
+      path,
+      headers: { authorization: `Bearer ${this.#token}`, 'content-type': 'application/json', ...headers },
+      body: payload === undefined ? null : JSON.stringify(payload),
+    });
+    return { status: statusCode, body: (await body.json()) as T };
   }
 
   /** A GET with our credential; the parsed answer. */

@@ -85,12 +85,12 @@ function sidecarSection(place: Place, meshToken: string, source: Readonly<Record
   };
 }
 
-/** The same with a registry: what its agent offers stands in its own file, and nothing of anybody else. */
-export function registeringText(place: Place, meshToken: string, registry: Readonly<Record<string, unknown>>, team: TeamText): string {
+/** The same with a registry, which `from` names: what its agent offers stands in its own file, and nothing of anybody else. */
+export function registeringText(place: Place, meshToken: string, from: Readonly<Record<string, unknown>>, team: TeamText): string {
   const { member } = place;
   const own = team.contracts.filter(({ name, version }) => member.offers.includes(`${name}@${version}`));
   const agents = place.agent === '' ? {} : { contracts: own, providers: [providerOf(place)] };
-  return stringify({ sidecar: sidecarSection(place, meshToken, { registry }), ...agents });
+  return stringify({ sidecar: sidecarSection(place, meshToken, from), ...agents });
 }
 
 /** Beside a registry, with agents as people have written them down: `$WORDS` in their text are filled. */

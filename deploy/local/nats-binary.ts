@@ -6,6 +6,7 @@ import { spawnSync } from 'node:child_process';
 import { accessSync, constants, existsSync, statSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { delimiter, join } from 'node:path';
+import { versionWarning } from '../../base/jetstream.ts';
 
 const NAME = 'nats-server';
 /** Of the lines that production should run, the one that has been out for longer. */
@@ -62,6 +63,30 @@ export function ensureNatsServer(say: (line: string) => void): string {
     failures.push(`${way.program}: ${problem ?? 'it is not where such programs are put'}`);
   }
   throw new Error(failures.length === 0 ? HOW_TO_GET_ONE : `${HOW_TO_GET_ONE} Tried: ${failures.join('; ')}`);
+}
+
+/**
+ * One of a version that production should run, for what older ones do not know: another one that is here, or one that Go makes now.
+ * Null when there is none.
+ */
+export function supportedNatsServer(say: (line: string) => void): string | null {
+  const found = findSupported();
+  const go = findProgram('go', pathFolders());
+  if (found !== null || go === null) return found;
+  say(`no nats-server of a supported version here: getting one with "${GO_COMMAND}"`);
+  const problem = run(go, ['install', GO_MODULE]);
+  if (problem !== null) say(`that did not work: ${problem}`);
+  return findSupported();
+}
+
+function findSupported(): string | null {
+  const first = findNatsServer();
+  const others = [...pathFolders(), ...USUAL_FOLDERS, ...goFolders()].map((folder) => findProgram(NAME, [folder]));
+  for (const each of [first, ...others]) {
+    const version = each === null ? '' : versionOf(each);
+    if (version !== '' && versionWarning(version) === null) return each;
+  }
+  return null;
 }
 
 /** Such as `2.14.10`; '' when the program does not say. */

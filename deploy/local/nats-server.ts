@@ -8,6 +8,7 @@ import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSyn
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { ensureNatsServer, versionOf } from './nats-binary.ts';
+import { unusedPort } from './ports.ts';
 
 const START_MOST_MS = 20_000;
 const STOP_MOST_MS = 5_000;
@@ -41,14 +42,15 @@ export class NatsProcess {
 
   /** Throws with its own words when it does not start. */
   static async start(options: NatsOptions): Promise<NatsProcess> {
-    const server = new NatsProcess(options);
+    const [nats, monitor] = await Promise.all([(options.port ?? 0) === 0 ? unusedPort() : (options.port as number), unusedPort()]);
+    const server = new NatsProcess(options, { nats, monitor });
     await server.#start();
     return server;
   }
 
-  private constructor(options: NatsOptions) {
+  private constructor(options: NatsOptions, ports: Ports) {
     this.#options = options;
-    this.#ports = { nats: options.port ?? 0, monitor: 0 };
+    this.#ports = ports;
   }
 
   get url(): string {
@@ -135,11 +137,11 @@ export class NatsProcess {
 
   #config(): string {
     const { folder, config = '', sync } = this.#options;
-    // A port of -1 lets the system choose, and the server writes down which one it got: no moment in which another could take it.
+    // Not a port that the system chooses: while the server is down, a connection of somebody else could be given it.
     return [
       `host: "127.0.0.1"`,
-      `port: ${this.#ports.nats === 0 ? -1 : this.#ports.nats}`,
-      `http: "127.0.0.1:${this.#ports.monitor === 0 ? -1 : this.#ports.monitor}"`,
+      `port: ${this.#ports.nats}`,
+      `http: "127.0.0.1:${this.#ports.monitor}"`,
       `ports_file_dir: ${JSON.stringify(folder)}`,
       `server_name: "local"`,
       `jetstream { store_dir: ${JSON.stringify(join(folder, 'store'))}${sync === undefined ? '' : `, sync_interval: ${sync}`} }`,

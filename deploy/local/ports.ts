@@ -1,6 +1,15 @@
-/** Free ports of 127.0.0.1. Each stays occupied by us until the moment its user is started, so that nobody else takes it. */
+/**
+ * Free ports of 127.0.0.1. Each stays occupied by us until the moment its user is started, so that nobody else takes it; and it
+ * is none of those that systems hand out by themselves, so that in that moment no connection of anybody's takes it either.
+ */
 import { once } from 'node:events';
 import { createServer, type Server } from 'node:net';
+import { systemRandom } from '../../base/random.ts';
+
+/** Below what Linux (32768) and macOS (49152) hand out by default, above what services are known by. */
+const FIRST = 20_000;
+const PAST_LAST = 32_768;
+const TRIES = 100;
 
 export class Port {
   readonly number: number;
@@ -12,13 +21,19 @@ export class Port {
   }
 
   static async reserve(): Promise<Port> {
-    const holder = createServer();
-    holder.listen(0, '127.0.0.1');
-    await once(holder, 'listening');
-    holder.unref();
-    const address = holder.address();
-    if (address === null || typeof address === 'string') throw new Error('a TCP server without a port');
-    return new Port(address.port, holder);
+    for (let tries = 1; ; tries++) {
+      const number = FIRST + Math.floor(systemRandom.next() * (PAST_LAST - FIRST));
+      const holder = createServer();
+      holder.listen(number, '127.0.0.1');
+      try {
+        await once(holder, 'listening');
+      } catch (error) {
+        if (tries < TRIES) continue;
+        throw error;
+      }
+      holder.unref();
+      return new Port(number, holder);
+    }
   }
 
   /** Lets go of it, for the program that is started next. */
@@ -31,4 +46,11 @@ export class Port {
   get url(): string {
     return `http://127.0.0.1:${this.number}`;
   }
+}
+
+/** One that was free a moment ago, for a program that keeps it for long and may come back to it. */
+export async function unusedPort(): Promise<number> {
+  const port = await Port.reserve();
+  await port.release();
+  return port.number;
 }

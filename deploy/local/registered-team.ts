@@ -5,9 +5,10 @@
 import { join } from 'node:path';
 import { ENVIRONMENT, LocalRegistry, ownNats } from './registry.ts';
 import { type Place, policiesText, type PolicyText, put, registeringText, type TeamText, teamText } from './files.ts';
+import { Mail } from './mail.ts';
 import type { LocalNats } from './nats-server.ts';
 import type { Process } from './processes.ts';
-import type { Member } from './roster.ts';
+import { FRONT, type Member } from './roster.ts';
 import { Shop, SHOP_AGENTS } from './shop.ts';
 import { placeOf, type Ports, reservePorts, type Split, Team } from './team.ts';
 
@@ -36,16 +37,35 @@ export interface ProviderLine {
 
 type NatsOf = (folder: string, say: (line: string) => void) => Promise<LocalNats>;
 
+/** How soon the work of a machine that has died is somebody else's. */
+export interface TakeOver {
+  /** `messages.ack_wait` of the control plane */
+  readonly ackWait: string;
+  /** `claims.lease` of the sidecars */
+  readonly lease: string;
+}
+
+/** A story does not wait for the usual twenty seconds. */
+export const QUICK: TakeOver = Object.freeze({ ackWait: '3s', lease: '2s' });
+
 export class RegisteredTeam extends Team {
   #nats: LocalNats | null = null;
   #registry: LocalRegistry | null = null;
   #shop: Shop | null = null;
+  #mail: Mail | null = null;
+  /** Policies that are in force beside the team's own. */
+  #more: readonly PolicyText[] = [];
   readonly #text: TeamText;
   readonly #natsOf: NatsOf;
+  readonly #takeOver: TakeOver | null;
 
-  /** @param natsOf where its NATS comes from: one of its own that can be killed, unless told otherwise. */
-  constructor(text: TeamText = teamText(), natsOf: NatsOf = ownNats) {
+  /**
+   * @param natsOf where its NATS comes from: one of its own that can be killed, unless told otherwise.
+   * @param takeOver null = as it comes
+   */
+  constructor(text: TeamText = teamText(), natsOf: NatsOf = ownNats, takeOver: TakeOver | null = null) {
     super();
+    this.#takeOver = takeOver;
     this.#text = text;
     this.#natsOf = natsOf;
   }
@@ -60,9 +80,20 @@ export class RegisteredTeam extends Team {
     return super.processes + (this.#nats?.process == null ? 0 : 1);
   }
 
+  /** Of its nats-server; '' = not known. */
+  get natsVersion(): string {
+    return this.#nats?.version ?? '';
+  }
+
   /** What its nats-server has said, the end of it. */
   registryLog(): string {
     return this.#nats?.process?.said ?? '';
+  }
+
+  /** The front agent's messages. */
+  get mail(): Mail {
+    this.#mail ??= new Mail(this.seat(FRONT).client);
+    return this.#mail;
   }
 
   get policiesFile(): string {
@@ -71,11 +102,10 @@ export class RegisteredTeam extends Team {
 
   override async start(members: readonly Member[], say: (line: string) => void): Promise<void> {
     this.#nats = await this.#natsOf(this.folder, say);
-    this.#registry = await LocalRegistry.start(this.children, this.folder, this.#nats);
+    const messages = this.#takeOver === null ? {} : { ack_wait: this.#takeOver.ackWait };
+    this.#registry = await LocalRegistry.start(this.children, this.folder, this.#nats, messages);
     say(`nats-server${this.#nats.version === '' ? '' : ` ${this.#nats.version}`} and a control plane are up, nothing is registered yet`);
-    const ports = await Promise.all(members.map(reservePorts));
-    await Promise.all(members.map((member, i) => this.launch(placeOf(member, ports[i] as Ports), ports[i] as Ports)));
-    await this.#registered(members);
+    await this.joinAll(members);
     await this.applyPolicies([]);
   }
 
@@ -87,6 +117,21 @@ export class RegisteredTeam extends Team {
     await this.#registered([member]);
     const before = split === undefined ? '' : 'its share was applied with "reachctl apply", then ';
     return `${before}its sidecar was started, registered it from its own file, and every sidecar has it in force`;
+  }
+
+  /** Starts several at once; resolves when every sidecar has all of them in force. */
+  async joinAll(members: readonly Member[]): Promise<void> {
+    const ports = await Promise.all(members.map(reservePorts));
+    await Promise.all(members.map((member, i) => this.launch(placeOf(member, ports[i] as Ports), ports[i] as Ports)));
+    await this.#registered(members);
+  }
+
+  /** Applies these rules for messages, behind the policies that were applied last. */
+  async applyRules(rules: string): Promise<Process> {
+    put(this.policiesFile, `${policiesText([...this.#text.policies, ...this.#more])}\n${rules}`);
+    const ran = await this.obeyed('apply', this.policiesFile);
+    await this.everywhere();
+    return ran;
   }
 
   /** Starts the shop's other systems; resolves when every sidecar has them in force. */
@@ -118,6 +163,7 @@ export class RegisteredTeam extends Team {
 
   /** Applies the team's policies and these as well, as a new version of the operators' document. */
   async applyPolicies(more: readonly PolicyText[]): Promise<void> {
+    this.#more = more;
     put(this.policiesFile, policiesText([...this.#text.policies, ...more]));
     await this.obeyed('apply', this.policiesFile);
     await this.everywhere();
@@ -177,7 +223,8 @@ export class RegisteredTeam extends Team {
   }
 
   protected override settingsOf(place: Place): string {
-    return registeringText(place, this.meshToken, this.#registrySettings, this.#text);
+    const claims = this.#takeOver === null ? {} : { claims: { lease: this.#takeOver.lease } };
+    return registeringText(place, this.meshToken, { registry: this.#registrySettings, ...claims }, this.#text);
   }
 
   get #registrySettings(): Readonly<Record<string, unknown>> {

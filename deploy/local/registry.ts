@@ -35,20 +35,27 @@ export class LocalRegistry {
   readonly #children: Processes;
   readonly #folder: string;
   readonly #port: Port;
+  readonly #messages: Readonly<Record<string, unknown>>;
   #plane: Process | null = null;
 
-  /** Starts both; resolves when the control plane leads. */
-  static async start(children: Processes, folder: string, nats: LocalNats): Promise<LocalRegistry> {
-    const registry = new LocalRegistry(children, folder, nats, await Port.reserve());
+  /** Starts it; resolves when it leads. @param messages what its settings say of messages */
+  static async start(
+    children: Processes,
+    folder: string,
+    nats: LocalNats,
+    messages: Readonly<Record<string, unknown>> = {},
+  ): Promise<LocalRegistry> {
+    const registry = new LocalRegistry(children, folder, nats, await Port.reserve(), messages);
     await registry.startPlane();
     return registry;
   }
 
-  private constructor(children: Processes, folder: string, nats: LocalNats, port: Port) {
+  private constructor(children: Processes, folder: string, nats: LocalNats, port: Port, messages: Readonly<Record<string, unknown>>) {
     this.#children = children;
     this.#folder = folder;
     this.nats = nats;
     this.#port = port;
+    this.#messages = messages;
     this.url = port.url;
     put(this.#settingsFile, this.#settings());
   }
@@ -77,6 +84,11 @@ export class LocalRegistry {
   async kill(): Promise<void> {
     this.plane.signal('SIGKILL');
     await Promise.all([this.#natsProcess.kill(), this.plane.end]);
+  }
+
+  /** SIGKILL to nats-server alone. */
+  async killNats(): Promise<void> {
+    await this.#natsProcess.kill();
   }
 
   /** The same port, the same folder. */
@@ -119,6 +131,7 @@ export class LocalRegistry {
         api: { listen: `127.0.0.1:${this.#port.number}`, operators: [{ name: 'demo', role: 'operator', token: this.token }] },
         // Everything here is on one machine.
         addresses: { loopback: true },
+        messages: this.#messages,
       },
     });
   }

@@ -41,4 +41,17 @@ export const ORDER_NEXT: Member = member('crm.order.next', 'agents/order.ts', 'o
   'crm.refund.apply@2.0.0',
 ]);
 
+/** The customers' records, kept by two: they join for the scenes with messages. */
+const RECORDS = ['crm.customer.note@1.0.0', 'crm.customer.copy@1.0.0', 'crm.invoice.send@1.0.0'];
+export const RECORDS_B1: Member = member('crm.records.b1', 'agents/records.ts', 'records-b1', 'a', RECORDS);
+export const RECORDS_B2: Member = member('crm.records.b2', 'agents/records.ts', 'records-b2', 'b', RECORDS);
+/** Addressed by their roles. */
+export const RETRIEVER: Member = member('search.retriever.r1', 'agents/retriever.ts', 'retriever', 'a', ['agent.message.handle@1.0.0']);
+export const AGGREGATOR_A1: Member = member('search.aggregator.a1', 'agents/aggregator.ts', 'aggregator-a1', 'a', [
+  'agent.message.handle@1.0.0',
+]);
+export const AGGREGATOR_A2: Member = member('search.aggregator.a2', 'agents/aggregator.ts', 'aggregator-a2', 'b', [
+  'agent.message.handle@1.0.0',
+]);
+
 export const TEAM: readonly Member[] = Object.freeze([FRONT, INTENT, SENTIMENT, KNOWLEDGE, ORDER_OLD, ORDER_A1, ORDER_B1, GENERATION]);

@@ -3,7 +3,7 @@
  * asks for it, and takes everything down again. How a sidecar learns who is there differs, and stands in the two kinds of
  * team: `FileTeam` (one table file for all) and `RegisteredTeam` (a control plane).
  */
-import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -56,6 +56,7 @@ export abstract class Team {
 
   constructor() {
     this.folder = mkdtempSync(join(tmpdir(), 'agent-reach-'));
+    mkdirSync(this.store);
   }
 
   /** Starts all of them at once; resolves when every sidecar knows all of them. `say` is told what a person would want to know meanwhile. */
@@ -76,6 +77,11 @@ export abstract class Team {
   /** The last to be stopped, after all sidecars and agents. */
   protected async stopRest(): Promise<string[]> {
     return [];
+  }
+
+  /** What the agents share, as they would a database. */
+  get store(): string {
+    return join(this.folder, 'store');
   }
 
   get processes(): number {
@@ -232,6 +238,7 @@ export abstract class Team {
       AGENT_ID: place.member.agentId,
       AGENT_PORT: new URL(place.agent).port,
       AGENT_JOURNAL: this.#journalFile(place.member),
+      AGENT_STORE: this.store,
       SIDECAR_URL: `http://${place.listen}`,
       SIDECAR_TOKEN: place.token,
     };

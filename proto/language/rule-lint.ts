@@ -67,22 +67,28 @@ export function faultsIn(rules: readonly Rule[], world: RuleWorld | null): reado
 /** By index. Only a rule with the very same condition can keep another one from ever deciding: the rest is more or less specific. */
 function shadowedIn(rules: readonly Rule[]): ReadonlyMap<number, RuleFinding> {
   const found = new Map<number, RuleFinding>();
-  const before = new Map<string, { readonly first: Rule; ender: Rule | null }>();
+  const before = new Map<string, { readonly first: Rule; ender: Rule | null; readonly tried: Map<string, Rule> }>();
   for (const [index, rule] of rules.entries()) {
     const key = conditionKey(rule.when);
+    const onward = rule.fallback?.kind === 'capability' ? rule.fallback.target : null;
     const same = before.get(key);
     if (same === undefined) {
-      before.set(key, { first: rule, ender: endsIt(rule) ? rule : null });
+      before.set(key, { first: rule, ender: endsIt(rule) ? rule : null, tried: new Map(onward === null ? [] : [[onward, rule]]) });
       continue;
     }
-    const { first, ender } = same;
+    const { first, ender, tried } = same;
+    const tries = onward === null ? undefined : tried.get(onward);
     if (ender !== null) {
       const words = `it never decides: ${ender.name} has the same condition, comes before it, and ends the matter with ${fallbackWords(ender)} when nobody is there`;
       found.set(index, { kind: 'shadowed', rule: rule.name, index, other: ender.name, words });
     } else if (rule.fallback === null) {
       const words = `it never decides: ${first.name} has the same condition and comes before it, so it is tried only when nobody is there, and has no fallback for that`;
       found.set(index, { kind: 'shadowed', rule: rule.name, index, other: first.name, words });
+    } else if (onward !== null && tries !== undefined) {
+      const words = `it never decides: ${tries.name} has the same condition, comes before it, and has tried ${onward} by then`;
+      found.set(index, { kind: 'shadowed', rule: rule.name, index, other: tries.name, words });
     } else if (endsIt(rule)) same.ender = rule;
+    else if (onward !== null) tried.set(onward, rule);
   }
   return found;
 }

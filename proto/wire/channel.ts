@@ -14,6 +14,8 @@
  *     reach.stream    Ask                                    {stream, status, content_type, headers}; then frames, the last is `end` or `error`
  *     reach.explain   Ask                                    what GET /v1/explain answers
  *     reach.cast      a message, as POST /v1/messages takes it  {task_id, power_id, durable, state, capability, version, lane, rule, trace_id}
+ *     reach.task      {task_id}                              what GET /v1/tasks/{id} answers
+ *     reach.cancel_task {task_id}                            {task_id, outcome}: `cancelled` or `requested`
  *     reach.resume    {from?}                                {from, floor}; then `reach.message`. Without `from`: after what is acknowledged
  *     reach.ack       {seq}                                  {floor}: everything up to `seq` has been taken; also as a notification
  *     reach.done      {task_id, status?, payload | payload_base64?, content_type?}  {task_id, outcome}: how work has ended that was taken with 202
@@ -57,6 +59,8 @@ export const ChannelMethod = {
   stream: 'reach.stream',
   explain: 'reach.explain',
   cast: 'reach.cast',
+  task: 'reach.task',
+  cancelTask: 'reach.cancel_task',
   resume: 'reach.resume',
   ack: 'reach.ack',
   done: 'reach.done',

@@ -42,7 +42,7 @@ export interface Envelope {
   readonly sticky_key?: string;
   /** The sender says whether a failed try may be followed by another. */
   readonly retryable: boolean;
-  /** From acceptance (the server's time of storing), milliseconds. */
+  /** From acceptance, milliseconds; in the queue, from when the server stored it: what lay on the sender's disk before has less. */
   readonly expires_ms: number;
   /** Total working time of all tries, milliseconds; null = only `timeout_ms` counts. */
   readonly deadline_ms: number | null;

@@ -31,6 +31,8 @@ export const Header = {
   explain: 'reach-explain',
   /** To agents: what they are asked for. */
   capability: 'reach-capability',
+  /** To agents, of work that came as a message: by this name it is extended and its end told. */
+  taskId: 'reach-task-id',
   powerId: 'reach-power-id',
   idempotencyKey: 'idempotency-key',
   path: 'reach-path',

@@ -33,8 +33,11 @@ export interface PoolState {
   readonly wire: number;
   readonly epoch: string;
   readonly pool: Pool;
-  /** Of a sticky pool, PARTITIONS of them: who owns each one; '' = nobody yet. `term` rises at each change of owner and names its consumer. */
-  readonly partitions: readonly { readonly owner: string; readonly term: number }[];
+  /**
+   * Of a sticky pool, PARTITIONS of them: who owns each one; '' = nobody yet. `term` rises at each change of owner, or of the process
+   * that hosts it (`host`: `<sidecar>/<instance>`), and names the consumer.
+   */
+  readonly partitions: readonly { readonly owner: string; readonly term: number; readonly host?: string }[];
 }
 
 /** Request `ctl.pool`: this pool is going to be used. Answered with `PoolAnswer` once its consumers exist. */
@@ -62,8 +65,8 @@ export interface WorkPool {
   readonly pool: Pool;
   /** Agent ids hosted here that are eligible. */
   readonly agents: readonly string[];
-  /** Of a sticky pool: the partitions that these agents own. */
-  readonly partitions: readonly { readonly index: number; readonly owner: string; readonly term: number }[];
+  /** Of a sticky pool: the partitions that these agents own. Another process than the named one leaves them alone. */
+  readonly partitions: readonly { readonly index: number; readonly owner: string; readonly term: number; readonly host?: string }[];
 }
 
 /** Durable consumers of AR_TASKS, made by the control plane. */
@@ -151,9 +154,26 @@ export interface TaskEvent {
   readonly trace_id: string;
 }
 
-/** Messages from agent to agent that go to an inbox as they are: the envelope of the sender, then the payload. */
+/**
+ * A message to one agent that takes none by `agent.message.handle`: it lies in the agent's inbox as it is, this line and then the
+ * payload. The sidecar that keeps the inbox says that it is there (state `done`), to the inbox of whoever sent it.
+ */
 export interface InboxMessage
-  extends Pick<Envelope, 'task_id' | 'message_type' | 'source' | 'tags' | 'sequence_id' | 'in_reply_to' | 'content_type' | 'traceparent'> {
+  extends Pick<
+    Envelope,
+    | 'task_id'
+    | 'power_id'
+    | 'message_type'
+    | 'source'
+    | 'home'
+    | 'reply_to'
+    | 'tags'
+    | 'sequence_id'
+    | 'in_reply_to'
+    | 'content_type'
+    | 'traceparent'
+    | 'accepted_at_ms'
+  > {
   readonly wire: number;
   readonly kind: 'message';
 }
@@ -194,8 +214,15 @@ export interface KeptEntry {
 
 /** Requests of sidecars about tasks, answered by the leader: `ctl.task`. */
 export type TaskAsk =
-  /** What became of it: for tasks that their home no longer remembers. */
-  | { readonly wire: number; readonly what: 'status'; readonly sidecar: string; readonly agent: string; readonly task_id: string }
+  /** What became of it: for tasks that their home no longer remembers. `from`: `more` of the answer before. */
+  | {
+      readonly wire: number;
+      readonly what: 'status';
+      readonly sidecar: string;
+      readonly agent: string;
+      readonly task_id: string;
+      readonly from?: TaskCursor;
+    }
   /** The inbox of an agent from `from` on, also what is acknowledged. At most `limit` entries or a mebibyte. */
   | {
       readonly wire: number;
@@ -206,12 +233,25 @@ export type TaskAsk =
       readonly limit: number;
     };
 
+/** Sequences from which on is to be looked: in the agent's inbox, and in the queue; -1 = there is nothing more to look at there. */
+export interface TaskCursor {
+  readonly inbox: number;
+  readonly queue: number;
+}
+
 /**
  * Answer to `TaskAsk`. It goes to an inbox of the asking sidecar (`_INBOX.<sidecar>.…`) and to nowhere else, so that who may
  * not listen there learns nothing.
  */
 export type TaskAnswer =
-  | { readonly wire: number; readonly ok: true; readonly what: 'status'; readonly found: TaskFound | null }
+  | {
+      readonly wire: number;
+      readonly ok: true;
+      readonly what: 'status';
+      readonly found: TaskFound | null;
+      /** Not everything was looked at: ask again from here. What is found then counts more. Absent = that was all. */
+      readonly more?: TaskCursor;
+    }
   | {
       readonly wire: number;
       readonly ok: true;

@@ -83,6 +83,7 @@ export interface InvokeReply {
   readonly attempts: readonly Attempt[];
   readonly cause: string;
   readonly decision: readonly Decision[];
+  readonly replay: boolean;
 }
 
 export interface Failure {

@@ -64,8 +64,19 @@ export interface Answer {
   readonly refused: readonly Refusal[];
   /** What is in force otherwise than it was said: contracts that other sidecars have otherwise in parts that are no interface. */
   readonly warned?: readonly Refusal[];
+  /**
+   * Nobody is at fault, and it is to be said again: after a hello (this process of the sidecar has not said one here, or
+   * has been forgotten), or later (what follows from it is not stored yet). Those that `refused` names are refused all
+   * the same; '' there says it in words.
+   */
+  readonly again?: 'hello' | 'later';
   /** Stream sequence at which the change is in force; 0 when nothing changed. */
   readonly seq: number;
+  /**
+   * Of each capability that the request's agents offer, the sequence of its newest state: whoever holds that one or a
+   * newer one has the registry's word on them. Absent = an older control plane, which does not say it.
+   */
+  readonly states?: Readonly<Record<string, number>>;
   readonly epoch: string;
 }
 
@@ -169,6 +180,11 @@ export interface Report {
   readonly policies: { readonly version: number; readonly staged: boolean };
   /** The rules for messages that it uses, and what they decided; absent = it sends none. */
   readonly rules?: RulesReport;
+  /** What it knows of its work on pools; absent = it takes none. */
+  readonly work?: {
+    /** Sequence of the newest message about it that it has looked at; 0 = none. */
+    readonly seq: number;
+  };
 }
 
 /** Counts of one sidecar since its process began, or since these rules came into force there. */

@@ -116,6 +116,10 @@ export class Subjects {
   kept(kind: 'dead' | 'in_doubt' | 'review' | '*', task: string): string {
     return `${this.#root}.kept.${kind}.${task === '*' ? task : token(task)}`;
   }
+  /** Beside the kept entry of a task: what somebody is doing with it. */
+  order(task: string): string {
+    return `${this.#root}.kept.order.${token(task)}`;
+  }
   /** Core NATS: states of tasks that are not final, to the sender's home. */
   note(home: string): string {
     return `${this.#root}.note.${token(home)}`;

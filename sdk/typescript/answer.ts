@@ -60,6 +60,7 @@ function commonOf(status: number, headers: IncomingHttpHeaders, elapsedMs: numbe
     traceId: textOf(headers, Header.traceId) ?? '',
     retryAfterMs: Number(headers[Header.retryAfterMs] ?? 0),
     noRetry: headers[Header.retry] === 'none',
+    replay: headers[Header.replay] === 'true',
     cause: null,
     decision: null,
   };

@@ -34,16 +34,17 @@ export class InboxError extends ReachError {
   }
 }
 
+/** One entry: what became of a task of this agent (several as it goes on, the last is its end), or a message from another agent. */
 export class InboxMessage<T = unknown> {
-  /** Rises, with gaps. */
+  /** Its position: rises, with gaps. */
   readonly seq: number;
   /** `state`: what became of a task of this agent; `message`: from another agent. */
   readonly kind: 'state' | 'message';
   readonly taskId: string;
   readonly messageType: string;
-  /** null for a message. */
+  /** null for a message. `received` and `waiting` are on the way, and may be missing; an end never is. */
   readonly state: TaskState | null;
-  /** 0 = fine. */
+  /** 0 = fine; else of docs/errors.md. */
   readonly code: number;
   readonly detail: string;
   /** Agent id of who worked on it, or who has sent the message. */

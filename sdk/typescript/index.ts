@@ -14,3 +14,4 @@ export type { Attempt, ErrorInfo, Failure, Result, Success } from './result.ts';
 export type { StreamEvent } from './events.ts';
 export type { ReachStream, StreamHead } from './stream.ts';
 export type { Accepted, Task, TaskState, TaskStatus } from './task.ts';
+export type { DoneOptions } from './work.ts';

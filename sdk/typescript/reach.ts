@@ -19,6 +19,7 @@ import { type RunOptions, Serving } from './serve/serving.ts';
 import { untilSignal } from './serve/signals.ts';
 import { ReachStream } from './stream.ts';
 import { Task, taskIn } from './task.ts';
+import { type DoneOptions, extend, tellDone } from './work.ts';
 
 export class Reach {
   readonly #settings: Settings;
@@ -60,16 +61,37 @@ export class Reach {
   }
 
   /**
-   * Sends a message: a capability (`name`, alias or `name@range`), or a role or an agent. Settles when it is durable: from then
-   * on it is not lost. Rejects with a `ReachError` when it is not. Its result comes to the task, and to the inbox.
+   * Gives work away: to a capability (`name`, alias or `name@range`), or to a role or an agent. Settles when the message is durable,
+   * in NATS or on the sidecar's disk (`task.accepted.durable`): from then on it is not lost, and has one end. States and result
+   * come to the task, and to the inbox.
+   *
+   * Rejects with a `ReachError` when it was not accepted: 3004 above the agent's rate (`error.result.retryAfterMs`), 7001 when it can be
+   * kept nowhere now (send it again, with the same key), 4005 when it is too large, 4008 when the key is somebody else's, and
+   * as a call would: 2001, 2002, 2003, 4002, 4003. A rejection says nothing of a message whose answer was lost on the way
+   * (`error.ambiguous`): with an `idempotencyKey` it is safe to send it again.
+   *
+   * @param payload anything that JSON can say, or bytes (`Uint8Array`), which are passed on as they are
    */
   async cast<T = unknown>(target: string | Address, payload?: unknown, options: CastOptions = {}): Promise<Task<T>> {
     return taskIn<T>(this.#http, await this.#http.ask(castAsk(target, payload, options, scopeNow())));
   }
 
-  /** A task that was sent before, by its id. Nothing is asked yet. */
+  /** A task that this agent has sent before, by its id (`task.id`). Nothing is asked yet; `T` is the shape of its result. */
   task<T = unknown>(id: string): Task<T> {
     return new Task<T>(this.#http, id, null);
+  }
+
+  /**
+   * How work ended that this agent has taken with 202 (`context.status = 202`) and gone on with. The id is the context's
+   * `taskId`. Rejects with a ReachError when it is not taken, or could not be stored yet (then say it again).
+   */
+  done(taskId: string, result?: unknown, options: DoneOptions = {}): Promise<void> {
+    return tellDone(this.#http, taskId, result, options);
+  }
+
+  /** This agent is still at work on a task: its time begins anew. Settles with the milliseconds that it has now. */
+  extend(taskId: string): Promise<number> {
+    return extend(this.#http, taskId);
   }
 
   /** What waits for this agent, and what comes: read it with `for await`. One reader an agent. */

@@ -45,6 +45,8 @@ interface Common {
   readonly retryAfterMs: number;
   /** Nobody on the way back should repeat it. */
   readonly noRetry: boolean;
+  /** The first answer to this key once more: no provider was asked. */
+  readonly replay: boolean;
   /** What went wrong before the fallback, or before the time was over. */
   readonly cause: string | null;
   /** What every stage decided, when the call was made with the header `reach-explain: 1`. */
@@ -85,6 +87,7 @@ export function resultFrom(json: unknown, noRetry: boolean): Result | null {
     traceId: textIn(fields, 'trace_id') ?? '',
     retryAfterMs: numberIn(fields, 'retry_after_ms'),
     noRetry,
+    replay: fields['replay'] === true,
     cause: textIn(fields, 'cause'),
     decision: fields['decision'] ?? null,
   };
@@ -111,6 +114,7 @@ export function ownFailure(code: Code, detail: string, ambiguous: boolean, elaps
     traceId: '',
     retryAfterMs: 0,
     noRetry: false,
+    replay: false,
     cause: null,
     decision: null,
   };

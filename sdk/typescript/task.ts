@@ -9,6 +9,12 @@ import { Backoff, pause } from './serve/backoff.ts';
 
 type Fields = Readonly<Record<string, unknown>>;
 
+/**
+ * How far a task is. On the way: `accepted` (it waits for a free worker), `parked` (nobody is there who could work on it), `received`
+ * (an agent has it), `waiting` (a try failed, and another one follows). Ends: `done`; `failed` (the agent, or a check, said no);
+ * `dead_lettered` (every try failed); `in_doubt` (its worker vanished, and it must not be begun twice); `expired`; `cancelled`. Dead
+ * ones and those in doubt are kept for a person, whose release gives them another end.
+ */
 export type TaskState =
   | 'accepted'
   | 'waiting'
@@ -44,15 +50,18 @@ export interface TaskStatus<T = unknown> {
   /** It stays so. */
   readonly isFinal: boolean;
   readonly lane: string | null;
-  /** Wall clock; null = not known (any more). */
+  /** Milliseconds since 1970, by the clock of the sender's sidecar; null = not known (any more). */
   readonly acceptedAtMs: number | null;
+  /** The same of the worker's sidecar, when an agent was known to have it; null = not yet, or it was too quick to be told. */
   readonly receivedAtMs: number | null;
   /** Who has it, or had it last; null = nobody. */
   readonly by: string | null;
   readonly version: string | null;
+  /** Hand-overs to agents so far. */
   readonly attempts: number;
-  /** 0 = fine. */
+  /** 0 = fine; else of docs/errors.md. */
   readonly code: number;
+  /** Such as `attempts_exhausted` or `worker_vanished`; null = the code says it all. */
   readonly cause: string | null;
   readonly detail: string | null;
   /** The agent's own status; 0 = none. */
@@ -70,7 +79,9 @@ export interface TaskStatus<T = unknown> {
 const WAIT_MS = 30_000;
 const PATIENCE_MS = 15_000;
 
+/** A task of this agent, wherever it is worked on. Nothing here is repeated: it only asks what became of it. `T` is its result. */
 export class Task<T = unknown> {
+  /** 8 to 40 of a-z and 0-9. Worth keeping: `reach.task(id)` finds it again, also after a restart. */
   readonly id: string;
   /** null = the task was looked up by its id. */
   readonly accepted: Accepted | null;
@@ -88,7 +99,7 @@ export class Task<T = unknown> {
     return this.#read(await this.#http.ask(this.#ask('GET', '', [], PATIENCE_MS)));
   }
 
-  /** When it has ended, or as it is when the time is over. A sidecar that is away meanwhile is asked again. */
+  /** When it has ended, or as it is when the time (milliseconds) is over. A sidecar that is away meanwhile is asked again. */
   async wait({ timeoutMs = Number.POSITIVE_INFINITY, signal }: { timeoutMs?: number; signal?: AbortSignal } = {}): Promise<TaskStatus<T>> {
     const { clock, random } = this.#http.settings;
     const until = clock.now() + timeoutMs;
@@ -109,7 +120,11 @@ export class Task<T = unknown> {
     }
   }
 
-  /** The result of a task that is done; rejects with a ReachError for every other end. */
+  /**
+   * The result of a task that is done: JSON, text, or {base64, content_type}. Rejects with a ReachError for every other end, with
+   * its code: that of the failure (6001 with the agent's own `data` and `status`), 7002 dead_lettered, 7003 in_doubt, 7004
+   * expired, 5003 cancelled; and with 5001 when the time is over first: the task goes on. Without `timeoutMs` it waits for as long as it takes.
+   */
   async result(options: { timeoutMs?: number; signal?: AbortSignal } = {}): Promise<T> {
     const { state, isFinal, code, detail, result, status } = await this.wait(options);
     if (state === 'done') return result;

@@ -64,7 +64,7 @@ export async function registerAgent(front: Front, who: Who, bytes: Buffer): Prom
   if (forbidden !== null) return refused(Code.forbidden, 403, forbidden);
   const unusable = registry.unreachable(registration.record);
   if (unusable !== null) return refused(Code.invalid_request, 422, 'this sidecar cannot reach the agent', [unusable]);
-  const agent = await registry.announcer.register(registration, 'api');
+  const agent = await registry.register(registration, 'api');
   if (agent.state === 'refused')
     return refused(codeOf(agent), agent.code === Code.forbidden ? 403 : 409, 'the registry refuses the registration', agent.problems);
   return { agent, view: viewOf(registry, agent) };

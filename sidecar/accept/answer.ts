@@ -103,7 +103,7 @@ export function refuse(response: ServerResponse, code: Code, status: number, det
     response.destroy();
     return;
   }
-  const body = plainProblem(code, status, detail);
+  const body = plainProblem(code, status, detail, retryAfterMs);
   const head = ['content-type', PROBLEM_TYPE, 'content-length', String(Buffer.byteLength(body))];
   if (retryAfterMs > 0) head.push('retry-after', retryAfterSeconds(retryAfterMs), Header.retryAfterMs, String(retryAfterMs));
   if (status === 407) head.push('proxy-authenticate', 'Basic realm="agent-reach", charset="UTF-8"', 'proxy-authenticate', 'Bearer');

@@ -6,10 +6,11 @@ import { Header } from '../../proto/wire/headers.ts';
 import type { Principal } from '../call/principal.ts';
 import { NO_BODY } from '../call/reply.ts';
 import { plainProblem } from '../call/result.ts';
-import type { Rate, SendDoor, Submission, Submitted } from '../send/door.ts';
+import type { SendDoor, Submission, Submitted } from '../send/door.ts';
 import { JSON_TYPE, PROBLEM_TYPE, refuse, retryAfterSeconds } from './answer.ts';
 import type { Front } from './front.ts';
 import { messageFrom } from './message-text.ts';
+import { pushRate } from './rate-headers.ts';
 import { submissionFrom } from './submission.ts';
 import { acceptedOf } from './submitted.ts';
 
@@ -18,28 +19,27 @@ const NO_MESSAGES = 'this sidecar takes no messages';
 
 /** What is refused before there was a submission. */
 export function refusedText(code: Code, detail: string): Extract<Submitted, { ok: false }> {
-  return { ok: false, code, detail, retryAfterMs: 0, rate: null };
+  return { ok: false, code, detail, retryAfterMs: 0, ambiguous: false, rate: null };
 }
 
 /** Submits, whatever the way in; never rejects. @param read the submission, or the words of what is wrong with it. */
 export async function submitted(front: Front, read: Submission | string): Promise<Submitted> {
-  const came = await submit(front, read);
+  let came: Submitted;
+  if (typeof read === 'string') came = refusedText(Code.invalid_request, read);
+  else if (front.send === null) came = refusedText(Code.delivery_unavailable, NO_MESSAGES);
+  else {
+    try {
+      // The first word of an agent that is new here: what it may send to is on its way.
+      const arriving = front.engine.identities.arriving?.get(read.principal.agent);
+      if (arriving !== undefined) await arriving;
+      came = await front.send.submit(read);
+    } catch (error) {
+      front.observation.fault(error);
+      came = refusedText(Code.internal, 'a fault in Agent-Reach');
+    }
+  }
   front.observation.metrics.messageSubmitted(came.ok ? came.durable : codeEntry(came.code).name);
   return came;
-}
-
-async function submit(front: Front, read: Submission | string): Promise<Submitted> {
-  if (typeof read === 'string') return refusedText(Code.invalid_request, read);
-  if (front.send === null) return refusedText(Code.delivery_unavailable, NO_MESSAGES);
-  try {
-    // The first word of an agent that is new here: what it may send to is on its way.
-    const arriving = front.engine.identities.arriving?.get(read.principal.agent);
-    if (arriving !== undefined) await arriving;
-    return await front.send.submit(read);
-  } catch (error) {
-    front.observation.fault(error);
-    return refusedText(Code.internal, 'a fault in Agent-Reach');
-  }
 }
 
 /** Who is asking; null = it was answered with 401. */
@@ -76,23 +76,11 @@ function answer(front: Front, response: ServerResponse, principal: Principal, ca
     return;
   }
   const { http } = codeEntry(came.code);
-  const problem = plainProblem(came.code, http, came.detail);
+  const problem = plainProblem(came.code, http, came.detail, came.retryAfterMs, came.ambiguous);
   const head = ['content-type', PROBLEM_TYPE, 'content-length', String(Buffer.byteLength(problem))];
   if (came.retryAfterMs > 0)
     head.push('retry-after', retryAfterSeconds(came.retryAfterMs), Header.retryAfterMs, String(Math.ceil(came.retryAfterMs)));
   if (came.rate !== null) pushRate(head, came.rate);
   response.writeHead(http, head);
   response.end(problem);
-}
-
-/** Limit, what is left of it, and in how many seconds it is whole again. */
-function pushRate(head: string[], { limit, remaining, resetMs }: Rate): void {
-  head.push(
-    'ratelimit-limit',
-    String(limit),
-    'ratelimit-remaining',
-    String(remaining),
-    'ratelimit-reset',
-    String(Math.ceil(resetMs / 1_000)),
-  );
 }

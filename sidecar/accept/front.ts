@@ -85,6 +85,8 @@ export class Front {
   channels: ChannelDoor | null = null;
   /** Messages out; null = this sidecar takes none. This and the next two are set before the ports are made. */
   send: SendDoor | null = null;
+  /** Messages that wait on this machine's disk until NATS is back; null = there is no disk for them. */
+  outbox: { readonly pending: number } | null = null;
   /** What waits for the agents here; null = standalone: no inboxes. */
   inbox: InboxDoor | null = null;
   /** Tasks in the hands of agents here; null = standalone: none are handed out. */

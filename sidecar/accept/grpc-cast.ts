@@ -5,6 +5,8 @@ import { NO_CREDENTIAL, submitted } from './cast.ts';
 import type { Exchange } from './grpc-exchange.ts';
 import { notNow } from './grpc-invoke.ts';
 import { headerChars, joinHeaders, readCastRequest } from './grpc-request.ts';
+import { refusalTrailers } from './grpc-status.ts';
+import { pushRate } from './rate-headers.ts';
 import { submissionFrom } from './submission.ts';
 import { acceptedOf } from './submitted.ts';
 
@@ -43,7 +45,9 @@ export async function cast(exchange: Exchange, message: Buffer): Promise<void> {
   const came = await submitted(front, submissionFrom(principal, capability, metadata.view, request.body, contentType));
   if (exchange.isOver) return;
   if (!came.ok) {
-    exchange.refuse(came.code, came.detail, Math.ceil(came.retryAfterMs));
+    const head: string[] = [];
+    if (came.rate !== null) pushRate(head, came.rate);
+    exchange.fail(refusalTrailers(came.code, came.detail, Math.ceil(came.retryAfterMs), undefined, came.ambiguous, head));
     return;
   }
   const told = acceptedOf(came);

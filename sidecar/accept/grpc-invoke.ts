@@ -144,6 +144,7 @@ export function resultFields(result: Result, contentType: string): Partial<Invok
     attempts: call.attempts.map((attempt) => attemptOf(attempt, MAX_DETAIL_CHARS)),
     cause: call.cause ?? '',
     decision: wish === '1' || wish === 'true' ? call.trace.lines().map(decisionOf) : [],
+    replay: call.replay !== null,
   };
 }
 

@@ -47,15 +47,18 @@ const MAX_ATTEMPT_WORDS_CHARS = 120;
 /** Trailers of an RPC, and the HTTP/2 headers of one that has nothing else. */
 export type Trailers = Readonly<Record<string, string>>;
 
+const NONE: readonly string[] = Object.freeze([]);
+
 export const OK: Trailers = Object.freeze({ [STATUS]: '0' });
 
-/** For what never became a call. `status` is the code's own unless another fits better. */
+/** For what never became a call. `status` is the code's own unless another fits better. @param more further trailers, flat */
 export function refusalTrailers(
   code: Code,
   detail: string,
   retryAfterMs: number,
   status: number = codeEntry(code).grpc,
   isAmbiguous = false,
+  more: readonly string[] = NONE,
 ): Trailers {
   const entry = codeEntry(code);
   const trailers = begin(status, entry, detail, retryAfterMs, entry.retryable && !isAmbiguous);
@@ -72,6 +75,7 @@ export function refusalTrailers(
     detail: cut(detail, MAX_WORDS_CHARS),
   };
   trailers[DETAILS] = details(status, messageOf(entry, detail), info, retryAfterMs, failure);
+  for (let i = 0; i < more.length; i += 2) trailers[more[i] as string] = more[i + 1] as string;
   return trailers;
 }
 

@@ -9,22 +9,24 @@
  * for a compressed body.
  *
  * A notification is a cast: a durable message, and its 204 comes when it is durable (standalone: when it was begun, without a
- * promise). It is never answered; a lone one that was not accepted has the status of its code and `Reach-*` headers instead of
- * 204, since silence would be a loss that nobody hears of. `reach.cast` takes a whole message, with an answer. One id twice in a batch gets two answers: they cannot be mixed up,
- * since nothing but the echo depends on it.
+ * promise). It is never answered; one that was not accepted is told by the status of its code and `Reach-*` headers instead of
+ * 204, since silence would be a loss that nobody hears of. In a batch of notifications alone that counts for all of them (the
+ * detail says how many); beside answers the headers say it, where they have not left. `reach.cast` takes a whole message, with an
+ * answer. One id twice in a batch gets two answers: they cannot be mixed up, since nothing but the echo depends on it.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { Code, codeEntry } from '../../proto/wire/codes.ts';
+import { Code } from '../../proto/wire/codes.ts';
 import { Header } from '../../proto/wire/headers.ts';
 import { NO_ID, readRpc, RpcError } from '../../proto/wire/json-rpc.ts';
 import { NO_BODY } from '../call/reply.ts';
-import { headerText, retryAfterSeconds, writeJson, writeNothing } from './answer.ts';
+import { writeJson } from './answer.ts';
 import type { Front } from './front.ts';
 import { isRaw } from './invoke.ts';
 import { lineOf } from './line.ts';
 import { rpcFailure, rpcRefusal } from './rpc-answer.ts';
 import { Batch } from './rpc-batch.ts';
 import { Door, NO_STREAM } from './rpc-door.ts';
+import { writeNoAnswer } from './rpc-silence.ts';
 
 export const RPC_PATH = '/rpc';
 
@@ -61,21 +63,8 @@ export async function rpc(front: Front, request: IncomingMessage, response: Serv
   const answer = await door.carryOut(message, work);
   if (work !== null) line.remove(work);
   if (response.destroyed) return;
-  if (answer === null) writeNoAnswer(response, door);
+  if (answer === null) writeNoAnswer(response, door, 1);
   else writeJson(response, 200, answer);
-}
-
-/** Of a lone notification. */
-function writeNoAnswer(response: ServerResponse, { refusal }: Door): void {
-  if (refusal === null) {
-    writeNothing(response);
-    return;
-  }
-  const head = [Header.code, String(refusal.code), Header.detail, headerText(refusal.detail), 'content-length', '0'];
-  if (refusal.retryAfterMs > 0)
-    head.push('retry-after', retryAfterSeconds(refusal.retryAfterMs), Header.retryAfterMs, String(Math.ceil(refusal.retryAfterMs)));
-  response.writeHead(codeEntry(refusal.code).http, head);
-  response.end();
 }
 
 const ENCODED = 'the message is read here, and compressed ones are not: send it without Content-Encoding';

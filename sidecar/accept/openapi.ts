@@ -138,7 +138,7 @@ function paths(): Json {
     description:
       '`method` is a capability, an alias, or either with `@` and a range; `params` (an object or a list) is its payload, byte for byte, `null` when there are none. `result` is the Result, in raw mode only its data. ' +
       '`error.code` is one of the protocol, or the code of the table for this protocol; `error.data` is the problem document that HTTP would carry. The headers hold for every message of a batch; each is a call of its own before limits and ACL. ' +
-      'A notification (no `id`; `"id": null` is none) is a cast: a durable message, never answered; standalone it is carried out without a promise. A lone one that is not accepted has the status of its code and `Reach-Code`, without a body. `reach.cast` takes a message as `POST /v1/messages` does, and is answered. A batch above `limits.batch` is refused whole. `reach.explain` with `{capability, payload?}` answers what `/v1/explain` does. Streams have no form here: use `/v1/stream`. ' +
+      'A notification (no `id`; `"id": null` is none) is a cast: a durable message, never answered; standalone it is carried out without a promise. One that is not accepted, alone or in a batch of nothing else, is told by the status of its code with `Reach-Code` and `Reach-Detail` (how many), without a body; beside answers these headers say it. `reach.cast` takes a message as `POST /v1/messages` does, and is answered; `reach.task` and `reach.cancel_task` with `{task_id}` are what `GET` and `DELETE /v1/tasks/{task}` are. A batch above `limits.batch` is refused whole. `reach.explain` with `{capability, payload?}` answers what `/v1/explain` does. Streams have no form here: use `/v1/stream`. ' +
       'Only a request that is not about any message (no calls are taken now, events are wanted) has another status than 200 and 204; it carries an error with the id `null` all the same.',
     parameters: callParameters('Mode', 'ModeQuery', 'Explain').slice(1),
     requestBody: {
@@ -151,7 +151,7 @@ function paths(): Json {
       200: jsonAnswer('The answer, or those to a batch in the order of its messages; errors too.', {
         oneOf: [ref('schemas/RpcAnswer'), { type: 'array', items: ref('schemas/RpcAnswer') }],
       }),
-      204: { description: 'There were only notifications; a lone one is durable.' },
+      204: { description: 'There were only notifications, and all are durable.' },
       406: jsonAnswer('Only events would be accepted.', ref('schemas/RpcAnswer')),
       503: jsonAnswer('No calls are taken now.', ref('schemas/RpcAnswer')),
       default: ref('responses/Problem'),
@@ -361,7 +361,7 @@ function messagePaths(payload: Json): Json {
         operationId: 'message',
         summary: 'Hand over a durable message that says everything itself. It may address a role or an agent.',
         description:
-          'The same as `/v1/cast`, as one JSON object. `source`, `task_id` and the like are stamped and cannot be said; a field that is not known is refused. The payload’s bytes are passed on unchanged.',
+          'The same as `/v1/cast`, as one JSON object. `source`, `task_id` and the like are stamped and cannot be said; a field that is not known is refused. The payload’s bytes are passed on unchanged. A message to an agent that offers no `agent.message.handle` lies in that agent’s inbox, if the sender may call it for anything at all; it is `done` once it is there.',
         requestBody: { required: true, content: content('application/json', ref('schemas/Message')) },
         responses: accepted,
       },
@@ -993,7 +993,7 @@ function schemas(): Json {
 const INBOX_ENTRY = {
   type: 'object',
   description:
-    'Beside these, what is said of the task (`state`, `code`, `detail`, `by`, `version`, `attempts`, …) or of the message (`source`, `tags`, `sequence_id`, …).',
+    'Beside these, what is said of the task (`state`, `code`, `detail`, `by`, `version`, `attempts`, …) or of the message (`source`, `message_type`, `tags`, `sequence_id`, `in_reply_to`, …). A state that is not final is `received` (the agent has it) or `waiting` (for its next try).',
   properties: {
     seq: { type: 'integer', description: 'Its position.' },
     kind: { type: 'string', enum: ['state', 'message'] },

@@ -176,6 +176,7 @@ export async function metrics(front: Front, response: ServerResponse): Promise<v
       },
       channels: front.channels,
       work: front.work,
+      outbox: front.outbox,
       rules: front.registry?.client.ruling ?? null,
       registry: front.registry?.client.status() ?? null,
       security: front.security,

@@ -30,7 +30,7 @@ export function rpcValue(id: RpcId, result: unknown): JsonBytes {
 
 /** What a message came to that was submitted. */
 export function rpcSubmitted(id: RpcId, came: Submitted): JsonBytes {
-  return came.ok ? rpcValue(id, acceptedOf(came)) : rpcFailure(id, came.code, came.detail);
+  return came.ok ? rpcValue(id, acceptedOf(came)) : rpcFailure(id, came.code, came.detail, came.retryAfterMs, came.ambiguous);
 }
 
 const MESSAGES: Readonly<Record<RpcErrorCode, string>> = {
@@ -56,7 +56,8 @@ const OURS: Readonly<Record<RpcErrorCode, Code>> = {
 };
 
 /** A refusal of ours before there was a call: the sidecar is not ready, the caller may not look. */
-export function rpcFailure(id: RpcId, code: Code, detail: string): JsonBytes {
+export function rpcFailure(id: RpcId, code: Code, detail: string, retryAfterMs = 0, isAmbiguous = false): JsonBytes {
   const entry = codeEntry(code);
-  return writeRpcError(id, entry.jsonRpc, entry.meaning, Buffer.from(plainProblem(code, entry.http, detail), 'utf8'));
+  const data = plainProblem(code, entry.http, detail, retryAfterMs, isAmbiguous);
+  return writeRpcError(id, entry.jsonRpc, entry.meaning, Buffer.from(data, 'utf8'));
 }

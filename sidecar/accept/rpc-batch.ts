@@ -7,9 +7,10 @@ import type { ServerResponse } from 'node:http';
 import type { RpcMessage } from '../../proto/wire/json-rpc.ts';
 import type { Call } from '../call/call.ts';
 import type { JsonBytes } from '../call/result.ts';
-import { JSON_TYPE, writeJson, writeNothing } from './answer.ts';
+import { JSON_TYPE, writeJson } from './answer.ts';
 import { type Line, lineOf, type Stoppable } from './line.ts';
 import type { Door } from './rpc-door.ts';
+import { silenceHeaders, writeNoAnswer } from './rpc-silence.ts';
 
 /** Messages that are carried out at a time: well below a caller's usual limit of calls in flight (100). */
 const AT_ONCE = 16;
@@ -120,12 +121,13 @@ export class Batch implements Stoppable {
   }
 
   #finish(): void {
+    const count = this.#messages.filter(({ kind }) => kind === 'notification').length;
     if (!this.#hasAnswers) {
-      writeNothing(this.#response);
+      writeNoAnswer(this.#response, this.#door, count);
       return;
     }
     this.#push(Buffer.from(']'));
     if (this.#response.headersSent) this.#response.end(this.#takeReady());
-    else writeJson(this.#response, 200, this.#takeReady());
+    else writeJson(this.#response, 200, this.#takeReady(), silenceHeaders(this.#door, count));
   }
 }

@@ -20,6 +20,7 @@ import { messageFrom } from './message-text.ts';
 import { explained } from './pages.ts';
 import { rpcAnswer, rpcFailure, rpcRefusal, rpcSubmitted, rpcValue } from './rpc-answer.ts';
 import { submissionFrom } from './submission.ts';
+import { cancelAnswer, taskAnswer } from './task-methods.ts';
 
 const NULL = Buffer.from('null');
 
@@ -30,7 +31,9 @@ export class Door {
   readonly front: Front;
   readonly request: IncomingMessage;
   readonly #raw: boolean;
-  /** Why the last notification was not accepted; null = it was. Over HTTP a lone one can be told by status, without an answer. */
+  /** Notifications that were not accepted. Over HTTP that can be told beside the answers. */
+  refusedCount = 0;
+  /** Why the last of them was not; null = all were. */
   refusal: Extract<Submitted, { ok: false }> | null = null;
 
   constructor(front: Front, request: IncomingMessage, raw: boolean) {
@@ -79,7 +82,9 @@ export class Door {
   async #submit(read: (principal: Principal) => Submission | string): Promise<void> {
     const principal = this.front.engine.identities.caller(this.request.headers.authorization);
     const came = principal === null ? refusedText(Code.unauthenticated, NO_CREDENTIAL) : await submitted(this.front, read(principal));
-    this.refusal = came.ok ? null : came;
+    if (came.ok) return;
+    this.refusedCount++;
+    this.refusal = came;
   }
 
   async #cast(id: RpcId, params: Buffer | null): Promise<JsonBytes> {
@@ -94,12 +99,21 @@ export class Door {
       case 'invalid':
         return message.isNotification ? null : rpcRefusal(message.id, message.code, message.problem);
       case 'request':
-        return message.method === 'reach.cast' ? await this.#cast(message.id, message.params) : this.#own(message.id, message);
+        return await this.#request(message);
       case 'notification':
         return null;
       default:
         return rpcRefusal(NO_ID, RpcError.invalidRequest, 'this is an answer, and nothing was asked here: method is missing');
     }
+  }
+
+  async #request(message: RpcRequest): Promise<JsonBytes> {
+    const { id, method, params } = message;
+    if (method === 'reach.cast') return await this.#cast(id, params);
+    if (method !== 'reach.task' && method !== 'reach.cancel_task') return this.#own(id, message);
+    const principal = this.front.engine.identities.caller(this.request.headers.authorization);
+    if (principal === null) return rpcFailure(id, Code.unauthenticated, NO_CREDENTIAL);
+    return await (method === 'reach.task' ? taskAnswer : cancelAnswer)(this.front, principal, id, params);
   }
 
   /** The methods that are ours. */
@@ -108,7 +122,7 @@ export class Door {
     if (method === 'reach.stream') return rpcRefusal(id, RpcError.methodNotFound, NO_STREAM);
     const known = method.startsWith('rpc.')
       ? 'names that begin with rpc. are reserved by JSON-RPC'
-      : 'here are reach.explain and reach.cast';
+      : 'here are reach.explain, reach.cast, reach.task and reach.cancel_task';
     return rpcRefusal(id, RpcError.methodNotFound, `there is no method ${JSON.stringify(method.slice(0, 80))}: ${known}`);
   }
 

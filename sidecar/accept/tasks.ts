@@ -21,8 +21,11 @@ import { taskText } from './submitted.ts';
 
 /** Longest wait of one request; whoever waits longer asks again. */
 const MAX_WAIT_MS = 60_000;
+export const TOO_LATE = 'the task has ended, or is being worked on and cannot be stopped';
 const ALIVE_EVERY_MS = 15_000;
-const NOT_KNOWN = 'no such task of this caller is known here';
+export const NOT_KNOWN = 'no such task of this caller is known here';
+export const NOT_SURE =
+  'this sidecar does not remember the task, and whether the streams do cannot be said now: NATS or the control plane does not answer, or they hold very much; ask again';
 
 export async function task(front: Front, request: IncomingMessage, response: ServerResponse, taskId: string): Promise<void> {
   const asked = askedOf(front, request, response);
@@ -41,6 +44,7 @@ export async function task(front: Front, request: IncomingMessage, response: Ser
   const view = waitMs === 0 ? await send.task(principal, taskId) : await ended(front, request, asked, taskId, waitMs);
   if (response.destroyed) return;
   if (view === null) notKnown(response);
+  else if (view === 'unsure') notSure(response);
   else writeTask(response, view);
 }
 
@@ -51,8 +55,8 @@ export async function cancelTask(front: Front, request: IncomingMessage, respons
   const outcome = await asked.send.cancel(asked.principal, taskId);
   if (response.destroyed) return;
   if (outcome === 'unknown') notKnown(response);
-  else if (outcome === 'too_late')
-    refuse(response, Code.invalid_request, 409, 'the task has ended, or is being worked on and cannot be stopped', 'keep');
+  else if (outcome === 'unsure') notSure(response);
+  else if (outcome === 'too_late') refuse(response, Code.invalid_request, 409, TOO_LATE, 'keep');
   else json(response, outcome === 'cancelled' ? 200 : 202, { task_id: taskId, outcome });
 }
 
@@ -132,6 +136,11 @@ function notKnown(response: ServerResponse): void {
   refuse(response, Code.invalid_request, 404, NOT_KNOWN, 'keep');
 }
 
+/** That it is not known would be taken for the word that it was never accepted. */
+function notSure(response: ServerResponse): void {
+  refuse(response, Code.delivery_unavailable, 503, NOT_SURE, 'keep');
+}
+
 function writeTask(response: ServerResponse, view: TaskView): void {
   const text = taskText(view);
   response.writeHead(200, ['content-type', JSON_TYPE, 'content-length', String(Buffer.byteLength(text)), 'cache-control', 'no-store']);
@@ -145,7 +154,7 @@ async function ended(
   { send, principal }: Asked,
   taskId: string,
   waitMs: number,
-): Promise<TaskView | null> {
+): Promise<TaskView | null | 'unsure'> {
   const waiting = new Waiting();
   const line = lineOf(request.socket);
   line.add(waiting);
@@ -155,13 +164,15 @@ async function ended(
     waiting.last = view;
     if (FINAL_STATES.has(view.state)) waiting.over();
   });
-  if (watching !== null) await waiting.whenOver;
-  watching?.close();
+  const isWatched = watching !== null && watching !== 'unsure';
+  if (isWatched) await waiting.whenOver;
+  if (isWatched) watching.close();
   timer.cancel();
   line.remove(waiting);
   front.waiting.delete(waiting);
   // What was too large to be remembered is looked up.
-  return waiting.last === null ? null : await send.task(principal, taskId);
+  if (waiting.last === null) return watching === 'unsure' ? 'unsure' : null;
+  return await send.task(principal, taskId);
 }
 
 /** Ends when its time is over, the task has ended, or the caller has left. */
@@ -189,7 +200,15 @@ async function events(
   { send, principal }: Asked,
   taskId: string,
 ): Promise<void> {
+  // In the line before anything is asked: a caller that leaves meanwhile is not waited for.
   const waiting = new Waiting();
+  const line = lineOf(request.socket);
+  line.add(waiting);
+  front.waiting.add(waiting);
+  const leave = (): void => {
+    line.remove(waiting);
+    front.waiting.delete(waiting);
+  };
   let isOpen = false;
   const watching = await send.watch(principal, taskId, (view) => {
     if (response.destroyed) return;
@@ -202,15 +221,16 @@ async function events(
     // One that does not read is not written to without end: a task has few states, and it can ask again.
     if (FINAL_STATES.has(view.state) || response.writableLength > MAX_UNREAD_BYTES) waiting.over();
   });
-  if (watching === null) {
-    notKnown(response);
+  if (watching === null || watching === 'unsure' || response.destroyed) {
+    leave();
+    if (watching !== null && watching !== 'unsure') watching.close();
+    if (response.destroyed) return;
+    if (watching === 'unsure') notSure(response);
+    else notKnown(response);
     return;
   }
-  const line = lineOf(request.socket);
-  line.add(waiting);
   // The port closes: the caller asks again, elsewhere or later.
   if (front.draining) waiting.over();
-  front.waiting.add(waiting);
   let timer: Timer;
   const alive = (): void => {
     response.write(': keep-alive\n\n');
@@ -220,8 +240,7 @@ async function events(
   await waiting.whenOver;
   timer.cancel();
   watching.close();
-  line.remove(waiting);
-  front.waiting.delete(waiting);
+  leave();
   response.end();
 }
 

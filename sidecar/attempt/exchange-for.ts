@@ -43,6 +43,7 @@ export function exchangeFor(
   if (call.affinityKey !== null) own.push(Header.affinity, call.affinityKey);
   const execution = headerOf(call, Header.execution);
   if (execution !== null) own.push(Header.execution, execution);
+  for (const text of call.about) own.push(text);
   return new Exchange(
     candidate,
     call.body,

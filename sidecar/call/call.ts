@@ -59,6 +59,8 @@ export class Failure {
   }
 }
 
+const NOTHING: readonly string[] = Object.freeze([]);
+
 export class Call {
   // What the way in knows.
   readonly way: WayIn;
@@ -116,6 +118,8 @@ export class Call {
   totalMs = 0;
   /** What one attempt may take, where the way in says so; 0 = what the contract gives a call. */
   attemptMs = 0;
+  /** Of a message: what its worker is told about it, as headers (flat). No caller can say them. */
+  about: readonly string[] = NOTHING;
   /** When the step's budget is over; ≤ deadlineAt. */
   stepEndsAt = Number.POSITIVE_INFINITY;
   chosen: Candidate | null = null;

@@ -167,15 +167,16 @@ export function streamEnd(result: Result): string {
   return `{"code":${entry.code},"status":${result.status},"error":${error}${commonFields(result, false)}`;
 }
 
-/** A problem document for what never became a call: a refused request line, an unknown path. */
-export function plainProblem(code: Code, status: number, detail: string): string {
+/** A problem document for what never became a call: a refused request line, an unknown path. @param retryAfterMs 0 = not known */
+export function plainProblem(code: Code, status: number, detail: string, retryAfterMs = 0, isAmbiguous = false): string {
   const entry = codeEntry(code);
   const title = JSON.stringify(entry.meaning);
   const words = JSON.stringify(cut(detail));
+  const marks = `"retryable":${entry.retryable && !isAmbiguous},"ambiguous":${isAmbiguous}`;
   return (
     `{"type":"urn:agent-reach:error:${entry.code}","title":${title},"status":${status},"detail":${words},"code":${entry.code},"name":"${entry.name}",` +
-    `"retryable":${entry.retryable},"ambiguous":false,` +
-    `"error":{"code":${entry.code},"name":"${entry.name}","message":${title},"retryable":${entry.retryable},"ambiguous":false,"detail":${words}}}`
+    `${marks},${retryAfterMs > 0 ? `"retry_after_ms":${Math.ceil(retryAfterMs)},` : ''}` +
+    `"error":{"code":${entry.code},"name":"${entry.name}","message":${title},${marks},"detail":${words}}}`
   );
 }
 

@@ -1,5 +1,5 @@
 /** The decision record of one call: every verdict in order, kept as references and rendered only on reading. */
-import { type Arg, type Reason, type Stage, type Verdict, wordsOf } from './verdict.ts';
+import { type Stage, type Verdict, wordsOf } from './verdict.ts';
 
 /** As it stands in answers: `decision` of a Result and of `explain`. */
 export interface TraceLine {
@@ -10,30 +10,35 @@ export interface TraceLine {
   readonly words: string;
 }
 
-const WIDTH = 5;
+/** Stages of a usual call: no more room is asked for then. */
+const USUAL = 12;
+const WIDTH = 2;
 
 export class Trace {
-  /** at, reason, a, b, c — repeated. */
-  readonly #cells: (number | Reason | Arg)[] = [];
+  /** at, verdict — repeated. */
+  readonly #cells: (number | Verdict)[] = new Array<number>(WIDTH * USUAL);
+  #count = 0;
 
   add(atMs: number, verdict: Verdict): void {
-    this.#cells.push(atMs, verdict.reason, verdict.a, verdict.b, verdict.c);
+    const at = WIDTH * this.#count++;
+    this.#cells[at] = atMs;
+    this.#cells[at + 1] = verdict;
   }
 
   get length(): number {
-    return this.#cells.length / WIDTH;
+    return this.#count;
   }
 
   lines(): TraceLine[] {
     const lines: TraceLine[] = [];
-    for (let i = 0; i < this.#cells.length; i += WIDTH) {
-      const reason = this.#cells[i + 1] as Reason;
+    for (let i = 0; i < this.#count; i++) {
+      const { reason, a, b, c } = this.#cells[WIDTH * i + 1] as Verdict;
       lines.push({
-        at_ms: Math.round((this.#cells[i] as number) * 1000) / 1000,
+        at_ms: Math.round((this.#cells[WIDTH * i] as number) * 1000) / 1000,
         stage: reason.stage,
         reason: reason.name,
         code: reason.code,
-        words: wordsOf(reason, this.#cells[i + 2] as Arg, this.#cells[i + 3] as Arg, this.#cells[i + 4] as Arg),
+        words: wordsOf(reason, a, b, c),
       });
     }
     return lines;

@@ -2,7 +2,7 @@
 import { hash } from 'node:crypto';
 import type { Clock, Timer } from '../../base/clock.ts';
 import { Code } from '../../proto/wire/codes.ts';
-import { ledgerKey } from '../../proto/wire/ledger-key.ts';
+import { keyOwner, ledgerKey } from '../../proto/wire/ledger-key.ts';
 import type { Call } from '../call/call.ts';
 import type { Principal } from '../call/principal.ts';
 import { answered } from '../call/reply.ts';
@@ -62,8 +62,6 @@ const doubt = refusing(
 );
 const gone = refusing('claim', 'cancelled', Code.cancelled, 'the caller went away');
 
-/** `{agent_id}:{task_id}:{timestamp_ms}` */
-const POWER_ID = /^([a-z0-9_-]+\.[a-z0-9_-]+\.[A-Za-z0-9_-]+):[^:]+:\d{1,16}$/;
 const FIRST_PAUSE_MS = 20;
 /** A twin answers this much before its time is over. */
 const MARGIN_MS = 5;
@@ -110,8 +108,8 @@ export class CallLedger implements Ledger {
     if (call.claim === 'passed') return new Verdict(passed, 'as before');
     const key = call.powerId as string;
     const caller = (call.principal as Principal).agent;
-    const owner = POWER_ID.exec(key)?.[1];
-    if (owner !== undefined && owner !== caller) return new Verdict(notYours, owner, caller);
+    const owner = keyOwner(key);
+    if (owner !== null && owner !== caller) return new Verdict(notYours, owner, caller);
     const ask = askOf(call, key, caller);
     const startedAt = this.#clock.now();
     const endsAt = Math.min(call.deadlineAt, call.stepEndsAt) - MARGIN_MS;

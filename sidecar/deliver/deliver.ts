@@ -18,10 +18,12 @@ import type { DeliverCounts } from './counts.ts';
 import { Dispatcher } from './dispatcher.ts';
 import type { Reported, WorkDoor, WorkReport } from './door.ts';
 import type { Failpoint } from './failpoint.ts';
+import type { LongWork } from './long-work.ts';
 import type { Queue } from './queue.ts';
 import { type Appender, type Post, Results } from './results.ts';
 import { AllSlots } from './seats.ts';
 import type { DeliverSettings } from './settings.ts';
+import { Standstill } from './standstill.ts';
 import { Sticky } from './sticky.ts';
 import { Tasks } from './tasks.ts';
 
@@ -37,6 +39,8 @@ export interface Work {
 }
 
 export interface DeliverParts {
+  /** This process, as the control plane calls it: `<sidecar>/<instance>`. */
+  readonly self: string;
   readonly engine: Engine;
   inbound(engine: Engine, call: Call, agentId: string, version: string): Promise<void>;
   readonly bus: DeliverBus;
@@ -53,6 +57,8 @@ export interface DeliverParts {
   readonly log: Logger;
   readonly settings: DeliverSettings;
   readonly failpoint: Failpoint | null;
+  /** Begun before; null = nothing is remembered over a restart. */
+  readonly longWork: LongWork | null;
 }
 
 /** Extension, tellings and fitness are looked at so often. */
@@ -67,6 +73,7 @@ export class Deliver implements WorkDoor {
   readonly #dispatcher: Dispatcher;
   readonly #sticky: Sticky;
   readonly #slots: AllSlots;
+  readonly #standstill: Standstill;
   readonly #cancelled = new Cancelled();
   #following: { close(): void } | null = null;
   #hearing: { close(): void } | null = null;
@@ -81,7 +88,9 @@ export class Deliver implements WorkDoor {
     const results = new Results(parts.bus, parts.appender, subjects, clock, settings, log);
     const tasks = new Tasks({ ...parts, results, cancelled: this.#cancelled });
     this.#tasks = tasks;
-    const shared = { queue, table: engine.table, slots, clock, log };
+    const standstill = new Standstill(clock, () => queue.answers());
+    this.#standstill = standstill;
+    const shared = { queue, table: engine.table, slots, clock, log, standstill, ackWaitMs: () => tasks.watch.ackWaitMs };
     this.#dispatcher = new Dispatcher({
       ...shared,
       settings,
@@ -90,8 +99,8 @@ export class Deliver implements WorkDoor {
     });
     this.#sticky = new Sticky({
       ...shared,
+      self: parts.self,
       take: (delivery, arrivedAt, consumer, work, seat) => tasks.take(delivery, arrivedAt, consumer, work, seat, true),
-      ackWaitMs: () => tasks.watch.ackWaitMs,
       extendIfDue: (waiting, now) => tasks.watch.extendIfDue(waiting, now),
     });
     tasks.ends.onFree = () => this.#dispatcher.due();
@@ -111,6 +120,7 @@ export class Deliver implements WorkDoor {
   }
 
   start(): void {
+    if (this.#isStopped) return;
     const { work, bus, subjects } = this.#parts;
     this.#following = work.onChange((state) => this.#assign(state));
     this.#hearing = bus.subscribe(subjects.cancel, (message) => this.#callOff(message));
@@ -131,6 +141,7 @@ export class Deliver implements WorkDoor {
     this.#sticky.stop();
     await this.#until(clock.now() + graceMs);
     const left = this.#tasks.watch.size;
+    this.#parts.longWork?.stop();
     if (left > 0) {
       log.warn({ unfinished: left, graceMs }, 'messages were still at work when the time to stop was over');
       this.#tasks.watch.stopAll();
@@ -139,15 +150,19 @@ export class Deliver implements WorkDoor {
     this.#hearing?.close();
     this.#timer?.cancel();
     this.#timer = null;
+    await this.#parts.longWork?.close();
     return left;
   }
 
   async done(agent: string, taskId: string, report: WorkReport): Promise<Reported> {
-    return await this.#tasks.watch.report(agent, taskId, report);
+    const { longWork } = this.#parts;
+    if (longWork !== null) await longWork.begun;
+    const reported = await this.#tasks.watch.report(agent, taskId, report);
+    return reported === 'unknown' && longWork !== null ? await longWork.report(agent, taskId, report) : reported;
   }
 
   extend(agent: string, taskId: string): number | null {
-    return this.#tasks.watch.extendWork(agent, taskId);
+    return this.#tasks.watch.extendWork(agent, taskId) ?? this.#parts.longWork?.extend(agent, taskId) ?? null;
   }
 
   async #until(at: number): Promise<void> {
@@ -167,8 +182,10 @@ export class Deliver implements WorkDoor {
   #tick(): void {
     const { clock } = this.#parts;
     this.#timer = clock.after(SWEEP_MS, () => {
+      this.#standstill.beat();
       const now = clock.now();
       this.#tasks.watch.sweep(now);
+      this.#parts.longWork?.sweep(now);
       if (!this.#isStopped) {
         this.#dispatcher.sweep(now);
         this.#sticky.sweep(now);

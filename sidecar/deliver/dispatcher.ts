@@ -16,6 +16,7 @@ import { Held, type LanePulls, PoolPulls } from './pool-pulls.ts';
 import type { Queue } from './queue.ts';
 import { type AllSlots, freest, type Seat } from './seats.ts';
 import type { DeliverSettings } from './settings.ts';
+import type { Standstill } from './standstill.ts';
 
 export interface DispatcherParts {
   readonly queue: Queue;
@@ -24,6 +25,9 @@ export interface DispatcherParts {
   readonly clock: Clock;
   readonly log: Logger;
   readonly settings: DeliverSettings;
+  readonly standstill: Standstill;
+  /** What is not extended for so long is delivered again. */
+  ackWaitMs(): number;
   /** Ends that are being written down. */
   ending(): number;
   start(delivery: Delivery, arrivedAt: number, consumer: string, work: WorkPool, seat: Seat): void;
@@ -97,7 +101,9 @@ export class Dispatcher {
           lane.backlog = 0;
         }
         while (lane.held.length > 0 && now - (lane.held[0] as Held).at > settings.holdMs) {
-          queue.giveBack((lane.held.shift() as Held).delivery, 0);
+          const { delivery, at } = lane.held.shift() as Held;
+          // What the queue has given to others is not ours to give.
+          if (now - at < this.#parts.ackWaitMs()) queue.giveBack(delivery, 0);
         }
       }
     }
@@ -145,14 +151,15 @@ export class Dispatcher {
   #came(lane: LanePulls, delivery: Delivery): void {
     const { pool } = lane;
     const now = this.#parts.clock.now();
+    const sentAt = this.#parts.standstill.sentAt(now);
     lane.backlog = delivery.pending;
     lane.movedAt = now;
     const isPromised = lane.promised > 0;
     if (isPromised) lane.promised--;
     const mayStart = isPromised || (pool.roomFor(lane.lane) - pool.promised > 0 && lane.held.length === 0);
-    if (!mayStart || this.#isStopped || !this.#start(lane, delivery, now, now)) {
+    if (!mayStart || this.#isStopped || !this.#start(lane, delivery, sentAt, now)) {
       if (this.#isStopped) this.#parts.queue.giveBack(delivery, 0);
-      else lane.held.push(new Held(delivery, now));
+      else lane.held.push(new Held(delivery, sentAt));
     } else if (!isPromised) {
       const group = this.#groupOf.get(pool);
       group?.turns.charge(lane.lane, lanesWith(group));

@@ -7,7 +7,7 @@ import type { Delivery } from '../../base/puller.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import type { KeptKind, TaskState } from '../../proto/wire/messages.ts';
 import { NO_BODY } from '../call/reply.ts';
-import type { KeptResult } from '../ledger/ledger.ts';
+import type { Claim, KeptResult } from '../ledger/ledger.ts';
 import { pauseAfter } from './backoff.ts';
 import { DeliverCounts } from './counts.ts';
 import { Report } from './hand-over.ts';
@@ -34,9 +34,14 @@ export class Ends {
     this.#parts = parts;
   }
 
-  async done(task: InHand, report: Report): Promise<number> {
-    const { claim } = task;
-    if (claim !== null && !(await recordDone(task, claim, report, this.#parts.clock))) return this.dropped(task);
+  done(task: InHand, report: Report): Promise<number> {
+    if (task.claim !== null) return this.#doneWithClaim(task, task.claim, report);
+    if (this.#parts.failpoint !== null) this.#parts.failpoint.pass('after_result');
+    return this.finish(task, 'done', Code.ok, report.detail, report);
+  }
+
+  async #doneWithClaim(task: InHand, claim: Claim, report: Report): Promise<number> {
+    if (!(await recordDone(task, claim, report, this.#parts.clock))) return this.dropped(task);
     if (this.#parts.failpoint !== null) this.#parts.failpoint.pass('after_result');
     return await this.finish(task, 'done', Code.ok, report.detail, report);
   }
@@ -61,6 +66,14 @@ export class Ends {
     return await this.finish(task, 'dead_lettered', Code.dead_lettered, report.detail, report, 'attempts_exhausted');
   }
 
+  /** Every worker that had it died with it, and so would the next one: that it was tried is known from its claim alone. */
+  async exhausted(task: InHand): Promise<number> {
+    const detail = `it was handed over ${task.tries} times, and the last worker vanished with it`;
+    task.hadBy = '';
+    if (!(await this.#keep(task, 'dead', Code.dead_lettered, 'attempts_exhausted', detail))) return await this.#notStored(task);
+    return await this.finish(task, 'dead_lettered', Code.dead_lettered, detail, null, 'attempts_exhausted');
+  }
+
   /** @param isOwn this task is the one that nobody knows about; else one of the same key is */
   async inDoubt(task: InHand, detail: string, isOwn: boolean): Promise<number> {
     if (!(await doubt(task, detail))) return this.dropped(task);
@@ -69,14 +82,14 @@ export class Ends {
     return await this.finish(task, 'in_doubt', Code.in_doubt, words, null, 'worker_vanished');
   }
 
-  async finish(task: InHand, state: TaskState, code: Code, detail: string, report: Report | null, cause = ''): Promise<number> {
+  finish(task: InHand, state: TaskState, code: Code, detail: string, report: Report | null, cause = ''): Promise<number> {
     const isAnswer = report !== null && (state === 'done' || state === 'failed');
     const body = isAnswer ? report.body : NO_BODY;
     const { agentId } = task.seat.slots;
-    const had = task.tries > 0;
-    const by = had ? agentId : '';
+    const had = task.tries > 0 && task.hadBy === null;
+    const by = had ? agentId : (task.hadBy ?? '');
     const version = had ? task.seat.candidate.version.text : '';
-    return await this.#end(
+    return this.#end(
       task,
       toldOf(this.#parts.clock.wallMs(), task, state, code, cause, detail, isAnswer ? report : null, by, version, false),
       body,
@@ -173,17 +186,22 @@ export class Ends {
     }
     if (stored !== 'stored') return await this.#notStored(task);
     if (failpoint !== null) failpoint.pass('before_ack');
-    await this.#acknowledge(task);
-    // Last, so that a crash before it cannot make a second start of work that had begun. A server that is killed may forget an
-    // acknowledgement that it has confirmed: what has ended says so in its key.
-    if (mayHaveActed(task, told)) await doubt(task, told.detail);
-    else if (told.state === 'failed') await endKey(task);
-    else await release(task, true);
+    task.isAcked = await this.#parts.queue.end(task.delivery);
+    if (!task.isAcked) await this.#acknowledge(task);
+    if (task.claim !== null) await this.#leaveKey(task, told);
     this.#count(told.state);
     this.tries.forget(task.envelope.task_id);
     this.#parts.cancelled.forget(task.envelope.task_id);
     task.reported = 'stored';
     return OVER;
+  }
+
+  async #leaveKey(task: InHand, told: Told): Promise<void> {
+    // Last, so that a crash before it cannot make a second start of work that had begun. A server that is killed may forget an
+    // acknowledgement that it has confirmed: what has ended says so in its key.
+    if (mayHaveActed(task, told)) await doubt(task, told.detail);
+    else if (told.state === 'failed') await endKey(task);
+    else await release(task, true);
   }
 
   /** Until it is confirmed: while there is no connection an answer cannot come, and one that does not come says nothing. */

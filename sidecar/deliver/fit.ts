@@ -1,6 +1,8 @@
 /** Whether an envelope is one that can be dealt with: what comes out of a queue may have been written by anybody who may write there. */
 import { isAgentId } from '../../proto/language/names.ts';
-import type { Envelope } from '../../proto/wire/envelope.ts';
+import { type Envelope, LANES } from '../../proto/wire/envelope.ts';
+
+const MOST_CHARS = 256;
 
 /** Null when it is; else why not, for people. Every field that delivery reads is looked at, with no more than comparisons. */
 export function envelopeProblem(envelope: Envelope, capability: string): string | null {
@@ -15,11 +17,30 @@ export function envelopeProblem(envelope: Envelope, capability: string): string 
   if (envelope.sequence_id !== null && !isText(envelope.sequence_id)) return 'its sequence cannot be read';
   if (typeof envelope.headers !== 'object' || envelope.headers === null || !Array.isArray(envelope.path))
     return 'its headers or path cannot be read';
+  // What the agent is told in headers.
+  if (!isPlain(envelope.message_type) || (envelope.in_reply_to !== null && !isToken(envelope.in_reply_to)) || !isTags(envelope.tags))
+    return 'its type, tags or in_reply_to cannot be told';
+  if (!(LANES as readonly string[]).includes(envelope.lane)) return 'its lane is none';
   return typeof envelope.keyed === 'boolean' && typeof envelope.retryable === 'boolean' ? null : 'keyed or retryable is missing';
 }
 
 function isText(value: unknown): value is string {
   return typeof value === 'string';
+}
+
+/** Printable, without blanks: it can stand in a header. */
+function isPlain(value: string): boolean {
+  for (let i = 0; i < value.length; i++) {
+    const c = value.charCodeAt(i);
+    if (c < 0x21 || c > 0x7e) return false;
+  }
+  return value.length <= MOST_CHARS;
+}
+
+function isTags(tags: unknown): boolean {
+  if (typeof tags !== 'object' || tags === null) return false;
+  for (const [name, value] of Object.entries(tags)) if (typeof value !== 'string' || !isPlain(name) || !isPlain(value)) return false;
+  return true;
 }
 
 /** What can stand as one token of a subject: its form is looked at again where the subject is made. */

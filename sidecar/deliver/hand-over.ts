@@ -16,6 +16,7 @@ import { Principal } from '../call/principal.ts';
 import { NO_BODY } from '../call/reply.ts';
 import { detailOf } from '../call/result.ts';
 import type { Version } from '../table/snapshot.ts';
+import type { WorkReport } from './door.ts';
 
 /** What the total has beyond the time of one try, where the sender set none: the try is to be what runs out. */
 const SLACK_MS = 1_000;
@@ -28,10 +29,21 @@ export function callFor(envelope: Envelope, payload: Buffer, via: string, leftMs
   if (envelope.path.length !== 0) headers[Header.path] = envelope.path.join(', ');
   const call = new Call('message', envelope.capability, headers, payload, envelope.content_type, false, clock);
   call.principal = new Principal(envelope.source, via);
+  call.about = aboutOf(envelope);
   call.attemptMs = envelope.timeout_ms;
   call.totalMs = leftMs ?? envelope.timeout_ms + SLACK_MS;
   readTraceContext(call, envelope.traceparent, envelope.tracestate === '' ? undefined : envelope.tracestate, random);
   return call;
+}
+
+/** What an agent has to know of a message beside its payload: by its id it is extended and ended, and the rest is the sender's word. */
+function aboutOf({ task_id: taskId, message_type: messageType, in_reply_to: inReplyTo, tags, lane }: Envelope): readonly string[] {
+  const about = [Header.taskId, taskId, Header.messageType, messageType, Header.priority, lane];
+  if (inReplyTo !== null) about.push(Header.inReplyTo, inReplyTo);
+  let said = '';
+  for (const name in tags) said += `${said === '' ? '' : ','}${name}=${tags[name] as string}`;
+  if (said !== '') about.push(Header.tags, said);
+  return about;
 }
 
 /** As the contract stage will find it. */
@@ -88,6 +100,11 @@ export function reportOf(call: Call): Report {
     typeof contentType === 'string' ? contentType : '',
     isAnswer ? reply.body : NO_BODY,
   );
+}
+
+/** What the agent has said of work that it had taken with 202; to say 202 again would be to say that it goes on. */
+export function reported({ code, status, detail, contentType, body }: WorkReport): Report {
+  return new Report(code, status === 202 ? 200 : status, 'done', false, 0, detail, contentType, body);
 }
 
 /** A report of ours about work that the agent was doing. */

@@ -33,6 +33,8 @@ export class InHand {
   wake: (() => void) | null = null;
   /** Hand-overs so far. */
   tries = 0;
+  /** Who had it last, where that is not the agent that it was taken for; '' = nobody knows. */
+  hadBy: string | null = null;
   /** `clock.now()` of the hand-over; -1 = not handed over yet. */
   handedAt = -1;
   /** Wall clock when the agent is known to have it; 0 = not known. */
@@ -47,6 +49,10 @@ export class InHand {
   endsAt = Number.POSITIVE_INFINITY;
   /** When the agent's time for it is over, `clock.now()` scale. */
   dueAt = Number.POSITIVE_INFINITY;
+  /** An agent goes on with it for so long that a restart is thought of. */
+  isLong = false;
+  /** It is remembered over a restart. */
+  isKept = false;
   /** How it ends is known: nothing stops it any more. */
   isDecided = false;
   /** The hand-over is over and its end is being written down. */

@@ -10,39 +10,55 @@ import type { Engine } from '../engine.ts';
 import type { TaskLedger } from '../ledger/ledger.ts';
 import { Deliver, type DeliverParts, type Work } from './deliver.ts';
 import { failpointFrom } from './failpoint.ts';
+import { LongWork, type LongWorkParts, type WorkFile } from './long-work.ts';
 import { NatsQueue } from './queue.ts';
 import { DELIVER_DEFAULTS, type DeliverSettings } from './settings.ts';
 
 export interface LiveParts {
+  readonly self: string;
   readonly engine: Engine;
   readonly inbound: DeliverParts['inbound'];
   readonly bus: Bus;
   readonly subjects: Subjects;
-  readonly ledger: TaskLedger & { noteServerTime(ms: number): void };
+  readonly ledger: TaskLedger & { noteServerTime(ms: number): void; resume: LongWorkParts['resume'] };
   readonly work: Work;
   readonly clock: Clock;
   readonly random: Random;
   readonly log: Logger;
   readonly settings: Pick<DeliverSettings, 'concurrency' | 'reserveHigh' | 'maxTries'>;
+  /** Where work is remembered over a restart; null = nowhere. */
+  readonly longWork: WorkFile | null;
   /** `REACH_FAILPOINT`, for drills. */
   readonly failpoint: string | undefined;
 }
 
 export interface LiveDelivery {
   readonly deliver: Deliver;
+  /** Pulls from now on, as soon as it is known for which pools. */
+  start(): void;
   /** Answers how many messages had not ended within that time. */
   stop(graceMs: number): Promise<number>;
 }
 
 const MAX_PENDING = 65_536;
 
-/** Starts at once, and pulls as soon as it is known for which pools. Throws with a sentence when the failpoint cannot be read. */
-export function startDelivery(parts: LiveParts): LiveDelivery {
+/** What agents were at before a restart is taken up at once. Throws with a sentence when the failpoint cannot be read. */
+export function liveDelivery(parts: LiveParts): LiveDelivery {
   const { bus, clock, random, ledger } = parts;
   const failpoint = failpointFrom(parts.failpoint, random, () => process.kill(process.pid, 'SIGKILL'));
   const settings: DeliverSettings = Object.freeze({ ...DELIVER_DEFAULTS, ...parts.settings });
   const appender = new StreamPublisher(bus, clock, { timeoutMs: settings.storeTimeoutMs, maxPending: MAX_PENDING });
+  const longWork =
+    parts.longWork === null
+      ? null
+      : new LongWork({
+          file: parts.longWork,
+          resume: (claim, worker, taskId) => ledger.resume(claim, worker, taskId),
+          clock,
+          log: parts.log,
+        });
   const deliver = new Deliver({
+    self: parts.self,
     engine: parts.engine,
     inbound: parts.inbound,
     bus,
@@ -58,10 +74,16 @@ export function startDelivery(parts: LiveParts): LiveDelivery {
     log: parts.log,
     settings,
     failpoint,
+    longWork,
   });
-  deliver.start();
+  void longWork?.begin();
   return {
     deliver,
+    start: () => {
+      // Nothing is pulled before it is known what agents are at.
+      if (longWork === null) deliver.start();
+      else void longWork.begun.finally(() => deliver.start());
+    },
     stop: async (graceMs) => {
       const left = await deliver.stop(graceMs);
       appender.close();

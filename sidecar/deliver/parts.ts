@@ -7,6 +7,7 @@ import type { Engine } from '../engine.ts';
 import type { TaskLedger } from '../ledger/ledger.ts';
 import type { Cancelled } from './cancelled.ts';
 import type { Failpoint } from './failpoint.ts';
+import type { LongWork } from './long-work.ts';
 import type { Queue } from './queue.ts';
 import type { Results } from './results.ts';
 import type { DeliverSettings } from './settings.ts';
@@ -28,6 +29,8 @@ export interface TaskParts {
   readonly log: Logger;
   readonly settings: DeliverSettings;
   readonly failpoint: Failpoint | null;
+  /** null = nothing is remembered over a restart. */
+  readonly longWork: LongWork | null;
 }
 
 /** What a round answers, instead of the pause before the next one, when there is nothing more to do here. */

@@ -85,9 +85,8 @@ export class PoolPulls {
     let room = 0;
     let unreserved = 0;
     for (const seat of this.seats) {
-      const here = roomAt(seat, table, now, wallMs, 0);
-      room += here;
-      unreserved += Math.max(0, here - reserveHigh);
+      room += roomAt(seat, table, now, wallMs, 0);
+      if (reserveHigh > 0) unreserved += roomAt(seat, table, now, wallMs, reserveHigh);
     }
     this.room = room;
     this.unreservedRoom = reserveHigh === 0 ? room : unreserved;

@@ -36,6 +36,8 @@ export interface Queue {
   giveBack(delivery: Delivery, delayMs: number): boolean;
   /** Its wait begins anew: true once the server has said so. */
   extend(delivery: Delivery): Promise<boolean>;
+  /** True once the server has answered: what comes behind that was sent afterwards. */
+  answers(): Promise<boolean>;
   /** Asked just after a delivery; null = it did not say. */
   facts(consumer: string): Promise<QueueFacts | null>;
 }
@@ -72,6 +74,10 @@ export class NatsQueue implements Queue {
 
   extend(delivery: Delivery): Promise<boolean> {
     return extend(this.#bus, delivery, CONFIRM_MS);
+  }
+
+  answers(): Promise<boolean> {
+    return this.#bus.answers(CONFIRM_MS);
   }
 
   async facts(consumer: string): Promise<QueueFacts | null> {

@@ -1,6 +1,7 @@
 /**
  * What is told of a task, and what is kept of it: final states with their result go to the sender's inbox and are durable before
- * anything is acknowledged, the others are only news; what needs a person goes to the kept messages. A stream that does
+ * anything is acknowledged. The others go there too, without anybody's waiting for it, and to the sender's home at once, where the
+ * task may be watched. What needs a person goes to the kept messages. A stream that does
  * not answer is asked again for as long as a fail-over takes: the message id makes the repeat harmless.
  */
 import type { Clock } from '../../base/clock.ts';
@@ -44,6 +45,7 @@ export interface Told {
 export type Stored = 'stored' | 'too_large' | 'not_stored';
 
 const NEWLINE = 0x0a;
+const NOT_WAITED_FOR = (): void => undefined;
 /** Headers of a stored message, at most. */
 const HEADER_BYTES = 512;
 const FIRST_PAUSE_MS = 250;
@@ -71,21 +73,30 @@ export class Results {
    * A final state with its result. Where nobody wants it, the home is told, and that is all.
    * @param seq of the message in the queue: a task that is driven again may end in the same way again, and that is no repeat
    */
-  async final(envelope: Envelope, told: Told, body: Buffer, seq: number): Promise<Stored> {
+  final(envelope: Envelope, told: Told, body: Buffer, seq: number): Stored | Promise<Stored> {
     if (envelope.reply_to === null) {
-      this.note(envelope, told);
+      this.#tellHome(envelope, this.#event(envelope, told));
       return 'stored';
     }
     const data = joined(this.#event(envelope, told), body);
     if (data.length + HEADER_BYTES > this.#post.maxPayload) return 'too_large';
     const subject = this.#subjects.inbox(envelope.home, envelope.reply_to);
     const id = told.state === 'done' ? `${envelope.task_id}.done` : `${envelope.task_id}.${told.state}.${seq}`;
-    return (await this.#store(subject, data, id, INBOX_STREAM)) ? 'stored' : 'not_stored';
+    return this.#store(subject, data, id, INBOX_STREAM);
   }
 
-  /** A state that is not final: may be lost, is never waited for. */
+  /** A state that is not final: may be lost with this process or its connection, and is never waited for. */
   note(envelope: Envelope, told: Told): void {
-    this.#post.publish(this.#subjects.note(envelope.home), Buffer.from(this.#event(envelope, told), 'utf8'));
+    const event = this.#event(envelope, told);
+    this.#tellHome(envelope, event);
+    if (envelope.reply_to === null) return;
+    const subject = this.#subjects.inbox(envelope.home, envelope.reply_to);
+    const msgId = `${envelope.task_id}.${told.state}.${told.attempts}.${told.by}`;
+    this.#appender.send(subject, Buffer.from(`${event}\n`, 'utf8'), { msgId, stream: INBOX_STREAM }, NOT_WAITED_FOR);
+  }
+
+  #tellHome(envelope: Envelope, event: string): void {
+    this.#post.publish(this.#subjects.note(envelope.home), Buffer.from(event, 'utf8'));
   }
 
   /** @param message as it stood in the queue */
@@ -94,7 +105,7 @@ export class Results {
     const whole = joined(head, message);
     // The message was as large as can be: what people need most is kept all the same.
     const data = whole.length + HEADER_BYTES > this.#post.maxPayload ? joined(head, NO_BODY) : whole;
-    return await this.#store(this.#subjects.kept(entry.kind, entry.task_id), data, id, KEPT_STREAM);
+    return (await this.#store(this.#subjects.kept(entry.kind, entry.task_id), data, id, KEPT_STREAM)) === 'stored';
   }
 
   #event(envelope: Envelope, told: Told): string {
@@ -122,7 +133,7 @@ export class Results {
     return JSON.stringify(event);
   }
 
-  #store(subject: string, data: Buffer, msgId: string, stream: string): Promise<boolean> {
+  #store(subject: string, data: Buffer, msgId: string, stream: string): Promise<Stored> {
     return new Promise((resolve) => {
       const until = this.#clock.now() + this.#settings.storeForMs;
       new Storing(this.#appender, this.#clock, this.#log, subject, data, { msgId, stream }, until, resolve).attempt();
@@ -138,7 +149,7 @@ class Storing {
   readonly #data: Buffer;
   readonly #options: { readonly msgId: string; readonly stream: string };
   readonly #until: number;
-  readonly #resolve: (stored: boolean) => void;
+  readonly #resolve: (stored: Stored) => void;
   #pauseMs = FIRST_PAUSE_MS;
 
   constructor(
@@ -149,7 +160,7 @@ class Storing {
     data: Buffer,
     options: { readonly msgId: string; readonly stream: string },
     until: number,
-    resolve: (stored: boolean) => void,
+    resolve: (stored: Stored) => void,
   ) {
     this.#appender = appender;
     this.#clock = clock;
@@ -167,14 +178,14 @@ class Storing {
   }
 
   #heard(outcome: Appended): void {
-    if ('seq' in outcome) this.#resolve(true);
+    if ('seq' in outcome) this.#resolve('stored');
     else this.#later('failed' in outcome ? outcome.failed : 'refused');
   }
 
   #later(why: string): void {
     if (this.#clock.now() + this.#pauseMs > this.#until) {
       this.#log.warn({ subject: this.#subject, why }, 'not stored; the message will come again');
-      this.#resolve(false);
+      this.#resolve('not_stored');
       return;
     }
     this.#clock.after(this.#pauseMs, () => this.attempt());

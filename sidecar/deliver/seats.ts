@@ -29,10 +29,18 @@ export class AgentSlots {
     this.#concurrency = concurrency;
   }
 
-  get free(): number {
+  get limit(): number {
     const calls = this.health.limit === Number.POSITIVE_INFINITY ? WHERE_UNLIMITED : this.health.limit;
-    const limit = this.#concurrency === null ? calls : Math.min(calls, this.#concurrency);
-    return limit - this.health.inFlight - this.assigned - this.goingOn;
+    return this.#concurrency === null ? calls : Math.min(calls, this.#concurrency);
+  }
+
+  get free(): number {
+    return this.limit - this.health.inFlight - this.assigned - this.goingOn;
+  }
+
+  /** Of so many that are to be kept for the high lane: one is left to the others, whose messages would never end else. */
+  kept(wanted: number): number {
+    return wanted === 0 ? 0 : Math.max(0, Math.min(wanted, this.limit - 1));
   }
 }
 
@@ -93,7 +101,7 @@ export function seatsOf({ pool, agents }: WorkPool, table: Snapshot, all: AllSlo
 
 /** Messages that it may be given now, of a lane that may (or may not) use the reserve. */
 export function roomAt(seat: Seat, table: Snapshot, now: number, wallMs: number, reserved: number): number {
-  const free = seat.slots.free - reserved;
+  const free = seat.slots.free - seat.slots.kept(reserved);
   if (free <= 0) return 0;
   const { candidate } = seat;
   if (candidate.drain || candidate.weight <= 0) return 0;

@@ -13,11 +13,15 @@ import { Consumer, type WorkPool } from '../../proto/wire/messages.ts';
 import type { Table } from '../table/snapshot.ts';
 import type { Pull, Queue } from './queue.ts';
 import { type AllSlots, roomAt, type Seat, seatsOf } from './seats.ts';
+import type { Standstill } from './standstill.ts';
 
 export interface StickyParts {
+  /** This process, as the control plane calls it. */
+  readonly self: string;
   readonly queue: Queue;
   readonly table: Table;
   readonly slots: AllSlots;
+  readonly standstill: Standstill;
   readonly clock: Clock;
   readonly log: Logger;
   /** Resolves when the message has ended, whatever pauses lie between; false = it comes again. */
@@ -40,12 +44,12 @@ class Waiting {
   }
 }
 
-/** A message of a key that comes again. */
+/** A message that comes again, and before which no later one of its key may begin. */
 class Owed {
-  readonly streamSeq: number;
+  readonly key: string;
   readonly since: number;
-  constructor(streamSeq: number, since: number) {
-    this.streamSeq = streamSeq;
+  constructor(key: string, since: number) {
+    this.key = key;
     this.since = since;
   }
 }
@@ -65,8 +69,16 @@ class Partition {
   readonly busy = new Set<string>();
   /** Their messages, by sequence. */
   readonly atWork = new Map<number, Seat>();
-  /** By key. */
-  readonly owed = new Map<string, Owed>();
+  /** By sequence. */
+  readonly owed = new Map<number, Owed>();
+  /** The consumer's number of the next delivery; 0 = none has come. */
+  expected = 0;
+  /** Deliveries that went astray with a connection: of which keys is known when they come again, and nothing behind them begins until then. */
+  missing = 0;
+  missingSince = 0;
+  /** What stands up to here was delivered before any of those. */
+  wholeTo = 0;
+  lastSeq = 0;
   /** In the order of the queue. */
   readonly waiting: Waiting[] = [];
   isClosed = false;
@@ -89,8 +101,9 @@ export class Sticky {
   assign(works: readonly WorkPool[]): void {
     const seen = new Set<string>();
     for (const work of works) {
-      for (const { index, owner, term } of work.partitions) {
-        if (!work.agents.includes(owner)) continue;
+      for (const { index, owner, term, host } of work.partitions) {
+        // What the process before this one had: it has to be given to us anew, so that it comes again in its order.
+        if (!work.agents.includes(owner) || (host !== undefined && host !== this.#parts.self)) continue;
         const consumer = Consumer.partition(work.pool.id, index, term);
         seen.add(consumer);
         const known = this.#partitions.get(consumer);
@@ -113,17 +126,21 @@ export class Sticky {
 
   sweep(now: number): void {
     const ackWaitMs = this.#parts.ackWaitMs();
-    for (const { waiting, owed } of this.#partitions.values()) {
+    for (const partition of this.#partitions.values()) {
+      const { waiting, owed } = partition;
       for (let i = 0; i < waiting.length; ) {
         const each = waiting[i] as Waiting;
-        // The queue has not said for so long that it is ours: it delivers it again.
-        if (now - each.confirmedAt >= ackWaitMs) waiting.splice(i, 1);
-        else {
+        if (now - each.confirmedAt < ackWaitMs) {
           this.#parts.extendIfDue(each, now);
           i++;
+          continue;
         }
+        // The queue has not said for so long that it is ours: it delivers it again.
+        waiting.splice(i, 1);
+        owed.set(each.delivery.streamSeq, new Owed(each.key, now));
       }
-      for (const [key, { since }] of owed) if (now - since > OWED_WAITS * ackWaitMs) owed.delete(key);
+      for (const [seq, { since }] of owed) if (now - since > OWED_WAITS * ackWaitMs) owed.delete(seq);
+      if (now - partition.missingSince > OWED_WAITS * ackWaitMs) partition.missing = 0;
     }
     this.refill();
   }
@@ -144,12 +161,12 @@ export class Sticky {
   }
 
   #open(partition: Partition): void {
-    const { queue, log, clock } = this.#parts;
+    const { queue, log, clock, standstill } = this.#parts;
     this.#partitions.set(partition.consumer, partition);
     partition.pull = queue.pull(partition.consumer, {
       message: (delivery) => {
         if (partition.isClosed) return;
-        this.#came(partition, delivery, clock.now());
+        this.#came(partition, delivery, standstill.sentAt(clock.now()));
         this.#go(partition);
       },
       returned: () => this.#go(partition),
@@ -162,21 +179,36 @@ export class Sticky {
     partition.pull?.close();
   }
 
-  #came(partition: Partition, delivery: Delivery, now: number): void {
+  /** @param sentAt when it was sent here, at the earliest */
+  #came(partition: Partition, delivery: Delivery, sentAt: number): void {
+    this.#count(partition, delivery);
     const seat = partition.atWork.get(delivery.streamSeq);
     if (seat !== undefined) {
       // Delivered anew while it is at work: it is not to be done once more afterwards.
-      void this.#parts.take(delivery, now, partition.consumer, partition.work, seat);
+      void this.#parts.take(delivery, sentAt, partition.consumer, partition.work, seat);
       return;
     }
     const key = decodeEnvelope(delivery.data)?.envelope.sticky_key ?? '';
-    if (partition.owed.get(key)?.streamSeq === delivery.streamSeq) partition.owed.delete(key);
+    partition.owed.delete(delivery.streamSeq);
     const place = partition.waiting.findIndex((each) => each.delivery.streamSeq >= delivery.streamSeq);
-    const waiting = new Waiting(delivery, key, now);
+    const waiting = new Waiting(delivery, key, sentAt);
     if (place < 0) partition.waiting.push(waiting);
     // One that came back: it stands where it stood.
     else if ((partition.waiting[place] as Waiting).delivery.streamSeq === delivery.streamSeq) partition.waiting[place] = waiting;
     else partition.waiting.splice(place, 0, waiting);
+  }
+
+  /** The consumer numbers its deliveries: where one is missing, a message is with nobody until it comes again. */
+  #count(partition: Partition, { consumerSeq, streamSeq, deliveries }: Delivery): void {
+    const { expected } = partition;
+    if (expected > 0 && consumerSeq > expected) {
+      if (partition.missing === 0) partition.wholeTo = partition.lastSeq;
+      partition.missing += consumerSeq - expected;
+      partition.missingSince = this.#parts.clock.now();
+    }
+    partition.expected = Math.max(expected, consumerSeq + 1);
+    partition.lastSeq = Math.max(partition.lastSeq, streamSeq);
+    if (partition.missing > 0 && deliveries > 1 && !isKnown(partition, streamSeq)) partition.missing--;
   }
 
   /** Starts what may be started, and asks for more where there is room. */
@@ -189,7 +221,7 @@ export class Sticky {
     let room = seat === null ? 0 : roomAt(seat, snapshot, clock.now(), clock.wallMs(), 0);
     for (let i = 0; i < waiting.length && room > 0; ) {
       const next = waiting[i] as Waiting;
-      if (busy.has(next.key) || owed.has(next.key)) {
+      if (busy.has(next.key) || mustWait(partition, next)) {
         i++;
         continue;
       }
@@ -200,7 +232,7 @@ export class Sticky {
       void this.#run(partition, next, seat as Seat);
     }
     // What is owed is asked for although those that wait for it fill the window.
-    const most = Math.max(Math.min(room, WINDOW - waiting.length - busy.size), room > 0 ? owed.size : 0);
+    const most = Math.max(Math.min(room, WINDOW - waiting.length - busy.size), room > 0 ? owed.size + partition.missing : 0);
     const wanted = most - (partition.pull?.outstanding ?? 0);
     if (wanted > 0) partition.pull?.request(wanted);
   }
@@ -209,7 +241,20 @@ export class Sticky {
     const isGone = await this.#parts.take(delivery, confirmedAt, partition.consumer, partition.work, seat);
     partition.busy.delete(key);
     partition.atWork.delete(delivery.streamSeq);
-    if (!isGone) partition.owed.set(key, new Owed(delivery.streamSeq, this.#parts.clock.now()));
+    if (!isGone) partition.owed.set(delivery.streamSeq, new Owed(key, this.#parts.clock.now()));
     this.#go(partition);
   }
+}
+
+/** It is here, or was, and is on its way back. */
+function isKnown({ atWork, owed, waiting }: Partition, streamSeq: number): boolean {
+  return atWork.has(streamSeq) || owed.has(streamSeq) || waiting.some(({ delivery }) => delivery.streamSeq === streamSeq);
+}
+
+/** For an earlier one of its key, or for one that may be. */
+function mustWait({ missing, wholeTo, owed }: Partition, { key, delivery: { streamSeq } }: Waiting): boolean {
+  if (missing > 0 && streamSeq > wholeTo) return true;
+  if (owed.size === 0) return false;
+  for (const [seq, one] of owed) if (seq < streamSeq && one.key === key) return true;
+  return false;
 }

@@ -10,18 +10,22 @@ import type { WorkPool } from '../../proto/wire/messages.ts';
 import { pauseAfter, pauseWhenBusy } from './backoff.ts';
 import { Ends } from './ends.ts';
 import { envelopeProblem } from './fit.ts';
-import { brokenOff, callFor, executionFor, type Report, reportOf } from './hand-over.ts';
+import { brokenOff, callFor, executionFor, type Report, reported, reportOf } from './hand-over.ts';
 import { InHand } from './in-hand.ts';
+import { stopWhenLost } from './keep-long.ts';
 import { abandon, askFor, release } from './keys.ts';
+import type { Resumed } from './long-work.ts';
 import { type Outcome, outcomeOf } from './outcome.ts';
 import { OVER, type TaskParts } from './parts.ts';
 import { heldBy, type Seat } from './seats.ts';
 import { ServerTime } from './server-time.ts';
 import { addFailed } from './tries.ts';
-import { unwantedNow } from './unwanted.ts';
-import { stopTask, Watch } from './watch.ts';
+import { type Unwanted, unwantedNow } from './unwanted.ts';
+import { Watch } from './watch.ts';
 
 const TWIN_PAUSE_MS = 5_000;
+/** It is another agent's here, and comes to that one sooner or later. */
+const OTHER_AGENT_PAUSE_MS = 1_000;
 const AFTER_HAND_OVER_MS = 2;
 
 export class Tasks {
@@ -41,7 +45,7 @@ export class Tasks {
    * false = it comes again.
    */
   async take(delivery: Delivery, arrivedAt: number, consumer: string, { pool }: WorkPool, seat: Seat, inPlace: boolean): Promise<boolean> {
-    const { queue } = this.#parts;
+    const { queue, longWork } = this.#parts;
     const decoded = decodeEnvelope(delivery.data);
     const problem = decoded === null ? 'it has no envelope that can be read' : envelopeProblem(decoded.envelope, pool.capability);
     if (decoded === null || problem !== null) return await this.ends.unreadable(delivery, problem ?? '');
@@ -55,13 +59,20 @@ export class Tasks {
       } else queue.giveBack(delivery, TWIN_PAUSE_MS);
       return false;
     }
+    let resumed = longWork === null ? null : longWork.of(envelope.task_id);
+    if (resumed !== null && resumed.kept.agent !== seat.slots.agentId) {
+      queue.giveBack(delivery, OTHER_AGENT_PAUSE_MS);
+      return false;
+    }
     const task = new InHand(delivery, envelope, payload, consumer, seat, inPlace, arrivedAt, arrivedAt);
     this.watch.add(task);
     try {
       for (;;) {
         seat.slots.assigned++;
         task.isSeatFree = false;
-        const pauseMs = await this.#round(task);
+        const came = resumed === null ? await this.#begin(task) : await this.#takeUp(task, resumed);
+        resumed = null;
+        const pauseMs = typeof came === 'number' ? came : await this.#ended(task, came);
         this.ends.freeSeat(task);
         if (pauseMs === OVER) break;
         // A failed try that its agent has reported is taken, whatever follows.
@@ -83,6 +94,7 @@ export class Tasks {
     abandon(task);
     if (task.isEnding) this.ends.underWay--;
     this.watch.remove(task);
+    if (task.isKept && longWork !== null) longWork.remove(envelope.task_id);
     task.tell(task.reported);
     if (task.isEnding) this.ends.onFree();
     return task.isAcked;
@@ -99,27 +111,36 @@ export class Tasks {
     });
   }
 
-  /** Once through: pause before the next one, or OVER. */
-  async #round(task: InHand): Promise<number> {
-    const { clock, queue, engine, settings } = this.#parts;
-    const { envelope, delivery, seat } = task;
-    const now = clock.now();
-    this.#time.seen(delivery.storedAtMs, now);
-    this.#parts.noteServerTime(delivery.storedAtMs);
-    if (this.#time.isDue(now)) {
-      this.#time.asked(now);
-      const facts = await queue.facts(task.consumer);
-      if (facts !== null) {
-        this.#time.told(facts.nowMs, clock.now());
-        this.watch.ackWaitMs = facts.ackWaitMs;
-      }
+  /** How its agent ended it; or, when it was not handed over, the pause before the next time, or OVER. */
+  #begin(task: InHand): Report | number | Promise<Report | number> {
+    const now = this.#parts.clock.now();
+    // It waited here while this process stood still, or was cut off: others have it by now.
+    if (this.watch.isLost(task, now)) return this.ends.dropped(task);
+    const { storedAtMs } = task.delivery;
+    this.#time.seen(storedAtMs, now);
+    this.#parts.noteServerTime(storedAtMs);
+    return this.#time.isDue(now) ? this.#askTime(task, now) : this.#look(task);
+  }
+
+  async #askTime(task: InHand, now: number): Promise<Report | number> {
+    this.#time.asked(now);
+    const facts = await this.#parts.queue.facts(task.consumer);
+    if (facts !== null) {
+      this.#time.told(facts.nowMs, this.#parts.clock.now());
+      this.watch.ackWaitMs = facts.ackWaitMs;
     }
+    return await this.#look(task);
+  }
+
+  /** Most messages go straight through: nothing is waited for before the agent has them. */
+  #look(task: InHand): Report | number | Promise<Report | number> {
+    const { clock, engine, settings } = this.#parts;
+    const { envelope, delivery, seat } = task;
     const memory = this.ends.tries.of(envelope.task_id);
     const leftMs = envelope.deadline_ms === null ? null : envelope.deadline_ms - (memory?.workedMs ?? 0);
     const unwanted = unwantedNow(task, this.#time.at(clock.now()), leftMs, this.#parts.cancelled);
     // One that was delivered before may be at work, or done, elsewhere: its key is looked at before anything is said of it.
-    if (unwanted !== null && delivery.deliveries === 1)
-      return await this.ends.finish(task, unwanted.state, unwanted.code, unwanted.detail, null);
+    if (unwanted !== null && delivery.deliveries === 1) return this.ends.finish(task, unwanted.state, unwanted.code, unwanted.detail, null);
     const table = engine.table.current();
     const rule = table.overrides.length === 0 ? null : heldBy(seat.candidate, envelope.source, table, clock.wallMs());
     if (rule !== null && unwanted === null) {
@@ -127,17 +148,24 @@ export class Tasks {
       return pauseWhenBusy(0, this.#parts.random.next(), settings);
     }
     task.execution = executionFor(envelope, seat.candidate.version);
-    if (task.execution !== 'idempotent' || envelope.keyed || delivery.deliveries > 1) {
-      const pauseMs = await this.#claim(task);
-      if (pauseMs !== null) return pauseMs;
-    } else task.tries++;
+    if (task.execution !== 'idempotent' || envelope.keyed || delivery.deliveries > 1) return this.#claimFirst(task, unwanted, leftMs);
+    task.tries++;
+    return task.stoppedBy === 'no' ? this.#handOver(task, leftMs) : this.#leave(task);
+  }
+
+  async #claimFirst(task: InHand, unwanted: Unwanted | null, leftMs: number | null): Promise<Report | number> {
+    const pauseMs = await this.#claim(task);
+    if (pauseMs !== null) return pauseMs;
     if (unwanted !== null) {
       task.tries--;
       return await this.ends.finish(task, unwanted.state, unwanted.code, unwanted.detail, null);
     }
-    // Called off, or we are stopping, while it was looked at.
-    if (task.stoppedBy !== 'no') return (await release(task, false)) ? 0 : this.ends.dropped(task);
-    return await this.#handOver(task, leftMs);
+    return task.stoppedBy === 'no' ? await this.#handOver(task, leftMs) : await this.#leave(task);
+  }
+
+  /** Called off, or we are stopping, while it was looked at. */
+  async #leave(task: InHand): Promise<number> {
+    return (await release(task, false)) ? 0 : this.ends.dropped(task);
   }
 
   /** Null = it is ours to start. */
@@ -155,15 +183,13 @@ export class Tasks {
         const { claim } = claimed;
         task.claim = claim;
         task.isRecorded = true;
-        // Driven again after it was kept as dead: the count goes on in the record, its tries are new.
-        task.tries = ((claim.tries - 1) % settings.maxTries) + 1;
-        // What nobody else will start goes on: the ledger says at its end whether it is taken.
-        claim.onLost = (by) => {
-          if (by === 'fenced' || task.execution !== 'once') stopTask(task, 'lost');
-        };
-        if (task.stoppedBy === 'no') return null;
-        await release(task, false);
-        return 0;
+        task.tries = Math.min(claim.tries, settings.maxTries);
+        stopWhenLost(task);
+        if (task.stoppedBy !== 'no') {
+          await release(task, false);
+          return 0;
+        }
+        return claim.tries > settings.maxTries ? await this.ends.exhausted(task) : null;
       }
       case 'done':
         return await this.ends.replay(task, claimed.result);
@@ -178,6 +204,7 @@ export class Tasks {
         return pauseWhenBusy(claimed.againInMs, random.next(), settings);
       case 'in_doubt':
         task.tries = claimed.tries;
+        task.hadBy = claimed.worker;
         return await this.ends.inDoubt(
           task,
           `${claimed.worker === '' ? 'its worker' : claimed.worker} vanished after it got the task`,
@@ -193,7 +220,8 @@ export class Tasks {
     }
   }
 
-  async #handOver(task: InHand, leftMs: number | null): Promise<number> {
+  /** Nothing of the call is held any longer than it takes: what follows waits for the bus. */
+  async #handOver(task: InHand, leftMs: number | null): Promise<Report> {
     const { engine, clock, random, failpoint } = this.#parts;
     const { envelope, seat } = task;
     const { candidate } = seat;
@@ -212,11 +240,39 @@ export class Tasks {
     task.call = null;
     this.ends.onFree();
     if (failpoint !== null) failpoint.pass('after_effect');
-    const report = reportOf(call);
+    return reportOf(call);
+  }
+
+  #ended(task: InHand, report: Report): number | Promise<number> {
     const outcome = this.#judge(task, report);
-    if (outcome !== 'goes_on') return await this.#settle(task, outcome, report);
+    return outcome === 'goes_on' ? this.#goesOn(task) : this.#settle(task, outcome, report);
+  }
+
+  async #goesOn(task: InHand): Promise<number> {
     const last = await this.#goOn(task);
     return await this.#settle(task, this.#judge(task, last), last);
+  }
+
+  /** Its agent has it since before our restart: it is waited for, and not handed over. */
+  async #takeUp(task: InHand, before: Resumed): Promise<number> {
+    const { longWork, clock, settings } = this.#parts;
+    const { claim, kept, report: said } = before;
+    longWork?.takeUp(before);
+    task.claim = claim;
+    task.isRecorded = true;
+    task.isLong = true;
+    task.isKept = true;
+    task.tries = ((claim.tries - 1) % settings.maxTries) + 1;
+    task.execution = kept.execution;
+    task.handedAt = clock.now();
+    task.receivedAtMs = kept.received_at_ms;
+    const { deadline_ms: deadlineMs } = task.envelope;
+    task.endsAt = deadlineMs === null ? Number.POSITIVE_INFINITY : clock.now() + deadlineMs;
+    task.onStored = before.onStored;
+    stopWhenLost(task);
+    this.ends.unassign(task);
+    const report = said === null ? await this.#goOn(task) : reported(said);
+    return await this.#settle(task, this.#judge(task, report), report);
   }
 
   #judge(task: InHand, report: Report): Outcome {
@@ -239,8 +295,10 @@ export class Tasks {
   async #goOn(task: InHand): Promise<Report> {
     const { clock } = this.#parts;
     const { slots } = task.seat;
-    task.receivedAtMs = clock.wallMs();
-    this.ends.note(task, 'received', Code.ok, '');
+    if (!task.isKept) {
+      task.receivedAtMs = clock.wallMs();
+      this.ends.note(task, 'received', Code.ok, '');
+    }
     // It was to be stopped while it was handed over, and nobody says so again.
     if (task.stoppedBy !== 'no') return brokenOff(Code.cancelled, 'stopped while the agent took it');
     task.dueAt = Math.min(clock.now() + task.envelope.timeout_ms, task.endsAt);
@@ -255,12 +313,17 @@ export class Tasks {
     return report;
   }
 
-  async #settle(task: InHand, outcome: Outcome, report: Report): Promise<number> {
-    const { random, settings, clock } = this.#parts;
-    const { envelope } = task;
+  #settle(task: InHand, outcome: Outcome, report: Report): number | Promise<number> {
     if (outcome === 'dropped') return this.ends.dropped(task);
     task.isDecided = outcome !== 'wait' && outcome !== 'give_back' && outcome !== 'again';
-    if (outcome === 'done') return await this.ends.done(task, report);
+    // A second 202 says nothing new.
+    if (outcome === 'done' || outcome === 'goes_on') return this.ends.done(task, report);
+    return this.#settleFailed(task, outcome, report);
+  }
+
+  async #settleFailed(task: InHand, outcome: Exclude<Outcome, 'dropped' | 'done' | 'goes_on'>, report: Report): Promise<number> {
+    const { random, settings, clock } = this.#parts;
+    const { envelope } = task;
     const memory = this.ends.tries.remember(envelope.task_id);
     if (report.started !== 'not_started') memory.workedMs += clock.now() - task.handedAt;
     switch (outcome) {
@@ -294,9 +357,6 @@ export class Tasks {
           report.started === 'not_started' ? 'called off before the agent had it' : 'called off while the agent had it: it may have acted',
           report,
         );
-      case 'goes_on':
-        // A second 202 says nothing new.
-        return await this.ends.done(task, report);
     }
   }
 

@@ -6,10 +6,11 @@ import type { Delivery } from '../../base/puller.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import type { Reported, WorkReport } from './door.ts';
 import type { Ends } from './ends.ts';
-import { brokenOff, Report } from './hand-over.ts';
+import { brokenOff, reported } from './hand-over.ts';
 import type { InHand } from './in-hand.ts';
-import type { StoppedBy } from './outcome.ts';
+import { keepLong } from './keep-long.ts';
 import type { TaskParts } from './parts.ts';
+import { stopTask } from './stop.ts';
 
 /** Two may fail. */
 const EXTENSIONS_A_WAIT = 4;
@@ -64,10 +65,7 @@ export class Watch {
     return await new Promise<Reported>((resolve) => {
       task.onStored = resolve;
       task.onReport = null;
-      // 202 would say that it goes on still.
-      onReport?.(
-        new Report(said.code, said.status === 202 ? 200 : said.status, 'done', false, 0, said.detail, said.contentType, said.body),
-      );
+      onReport?.(reported(said));
     });
   }
 
@@ -94,14 +92,19 @@ export class Watch {
     for (const task of this.#inHand) {
       // The others are younger still.
       if (now - task.arrivedAt < settings.receivedAfterMs) return;
+      // After a standstill: nothing more is said of what is somebody else's.
+      if (this.isLost(task, now)) {
+        stopTask(task, 'lost');
+        continue;
+      }
       if (task.call !== null && task.receivedAtMs === 0 && now - task.handedAt >= settings.receivedAfterMs) {
         task.receivedAtMs = clock.wallMs() - (now - task.handedAt);
         this.#ends.note(task, 'received', Code.ok, '');
       }
+      if (!task.isLong && task.onReport !== null && task.stoppedBy === 'no') void keepLong(task, this.#parts);
       if (now >= task.dueAt)
         task.onReport?.(brokenOff(Code.response_timeout, `nothing was heard of it within ${task.envelope.timeout_ms} ms`));
       this.extendIfDue(task, now);
-      if (this.isLost(task, now)) stopTask(task, 'lost');
     }
   }
 
@@ -123,7 +126,8 @@ export class Watch {
 
   /** Stops what is still under way. */
   stopAll(): void {
-    for (const task of this.#inHand) stopTask(task, 'draining');
+    // What is remembered over a restart is the next life's: neither given back nor in doubt.
+    for (const task of this.#inHand) stopTask(task, task.isKept ? 'lost' : 'draining');
   }
 
   /** Work of this agent that has been taken with 202. */
@@ -131,12 +135,4 @@ export class Watch {
     const task = this.of(taskId);
     return task !== null && task.onReport !== null && task.seat.slots.agentId === agent ? task : null;
   }
-}
-
-export function stopTask(task: InHand, by: StoppedBy): void {
-  if (task.isEnding || task.isDecided) return;
-  if (task.stoppedBy === 'no') task.stoppedBy = by;
-  task.call?.cancel();
-  task.wake?.();
-  task.onReport?.(brokenOff(Code.cancelled, by === 'draining' ? 'the sidecar of its agent is stopping' : 'stopped'));
 }

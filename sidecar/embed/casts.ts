@@ -45,8 +45,12 @@ export type CastResult =
       readonly message: string;
       readonly detail: string;
       readonly retryable: boolean;
+      /** It may have been stored all the same, and is being called off: send it again with the same key only. */
+      readonly ambiguous: boolean;
       /** When to come back; 0 = not known. */
       readonly retryAfterMs: number;
+      /** How many messages this agent may submit, when that is why; null = it is not. */
+      readonly rate: { readonly limit: number; readonly remaining: number; readonly resetMs: number } | null;
     };
 
 export interface TaskStatus {
@@ -68,6 +72,11 @@ export class Casts {
     this.#calls = calls;
   }
 
+  /** Who is meant where nobody is named: the agent whose function asks, else that of the process. Throws when there is none. */
+  agentOf(as: string | undefined): string {
+    return this.#calls.principal(as ?? workNow()?.agent ?? this.#calls.agent).agent;
+  }
+
   /** @param target null = a role or an agent is addressed by the options. */
   async cast(target: string | null, payload: unknown, options: CastOptions): Promise<CastResult> {
     const work = workNow();
@@ -80,16 +89,37 @@ export class Casts {
     const came = await submitted(this.#front, submissionFrom(principal, target, headers, body, contentType));
     if (came.ok) return { ok: true, ...acceptedOf(came) };
     const { code, name, meaning, retryable } = codeEntry(came.code);
-    return { ok: false, code, name, message: meaning, detail: came.detail, retryable, retryAfterMs: came.retryAfterMs };
+    const { detail, ambiguous, retryAfterMs, rate } = came;
+    return { ok: false, code, name, message: meaning, detail, retryable: retryable && !ambiguous, ambiguous, retryAfterMs, rate };
   }
 
-  /** null = not known, or another agent's. */
-  async task(taskId: string, as: string | undefined): Promise<TaskStatus | null> {
+  /** null = not known, or another agent's; `unsure` = it cannot be looked up now. */
+  async task(taskId: string, as: string | undefined): Promise<TaskStatus | null | 'unsure'> {
     const view = await this.#front.send?.task(this.#calls.principal(as ?? workNow()?.agent ?? this.#calls.agent), taskId);
-    return view === null || view === undefined ? null : statusOf(view);
+    return view === null || view === undefined ? null : view === 'unsure' ? view : statusOf(view);
   }
 
-  async cancel(taskId: string, as: string | undefined): Promise<'cancelled' | 'requested' | 'too_late' | 'unknown'> {
+  /** When it has ended, or as it is when the time is over. */
+  async wait(taskId: string, timeoutMs: number, as: string | undefined): Promise<TaskStatus | null | 'unsure'> {
+    const { send, engine } = this.#front;
+    const principal = this.#calls.principal(as ?? workNow()?.agent ?? this.#calls.agent);
+    let over = (): void => undefined;
+    const ended = new Promise<void>((done) => (over = done));
+    const watching = await send?.watch(principal, taskId, ({ state }) => {
+      if (FINAL_STATES.has(state)) over();
+    });
+    if (watching === null || watching === undefined || watching === 'unsure') return watching ?? null;
+    const waiting = { cancel: over };
+    this.#front.waiting.add(waiting);
+    const timer = engine.clock.after(timeoutMs, over);
+    await ended;
+    timer.cancel();
+    watching.close();
+    this.#front.waiting.delete(waiting);
+    return await this.task(taskId, as);
+  }
+
+  async cancel(taskId: string, as: string | undefined): Promise<'cancelled' | 'requested' | 'too_late' | 'unknown' | 'unsure'> {
     const principal = this.#calls.principal(as ?? workNow()?.agent ?? this.#calls.agent);
     return (await this.#front.send?.cancel(principal, taskId)) ?? 'unknown';
   }

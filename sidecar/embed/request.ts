@@ -69,8 +69,32 @@ export class ServedRequest {
 
   /** The caller's key of the work; null = none. */
   get powerId(): string | null {
-    const id = ownOf(this.#exchange, Header.powerId);
-    return id === '' ? null : id;
+    return this.#said(Header.powerId);
+  }
+
+  /** Of work that came as a message: by this id it is extended, and its end told when it was taken with status 202. null = it is a call. */
+  get taskId(): string | null {
+    return this.#said(Header.taskId);
+  }
+
+  /** Of a message, such as `task_request`; null = it is a call. */
+  get messageType(): string | null {
+    return this.#said(Header.messageType);
+  }
+
+  /** The task to which its sender says that a message belongs; null = none. */
+  get inReplyTo(): string | null {
+    return this.#said(Header.inReplyTo);
+  }
+
+  /** Of a message. */
+  get tags(): Readonly<Record<string, string>> {
+    const tags: Record<string, string> = {};
+    for (const pair of (this.#said(Header.tags) ?? '').split(',')) {
+      const at = pair.indexOf('=');
+      if (at > 0) tags[pair.slice(0, at)] = pair.slice(at + 1);
+    }
+    return tags;
   }
 
   get traceId(): string {
@@ -84,6 +108,12 @@ export class ServedRequest {
       if (this.#reason !== null) this.#controller.abort(new Error(this.#reason));
     }
     return this.#controller.signal;
+  }
+
+  /** null = the sidecar says nothing of it. */
+  #said(name: string): string | null {
+    const value = ownOf(this.#exchange, name);
+    return value === '' ? null : value;
   }
 
   /** @internal */

@@ -45,6 +45,8 @@ export interface Result<T = unknown> {
   readonly attempts: readonly ResultAttempt[];
   readonly trace_id: string;
   readonly retry_after_ms?: number;
+  /** The first answer to this key once more: no provider was asked. */
+  readonly replay?: true;
   /** What went wrong before the time was over, or before a fallback. */
   readonly cause?: string;
   readonly capability?: string | null;

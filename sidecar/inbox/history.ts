@@ -7,7 +7,7 @@ import { parseJson } from '../../base/jetstream.ts';
 import type { Bus } from '../../base/nats.ts';
 import { replyWords } from '../../base/bus-message.ts';
 import { MESSAGE_WIRE } from '../../proto/wire/envelope.ts';
-import type { TaskAnswer, TaskAsk } from '../../proto/wire/messages.ts';
+import type { InboxMessage, TaskAnswer, TaskAsk } from '../../proto/wire/messages.ts';
 import type { Subjects } from '../../proto/wire/subjects.ts';
 import { Entry, readMessage } from './entry.ts';
 
@@ -15,6 +15,8 @@ export interface HistoryPage {
   readonly entries: readonly Entry[];
   /** There is more behind the last one. */
   readonly more: boolean;
+  /** Up to here everything has been looked at, also what is passed over; 0 = nothing. */
+  readonly through: number;
   /** Of the stream: what is before is gone, what is after is ahead. */
   readonly first: number;
   readonly last: number;
@@ -29,6 +31,7 @@ export interface HistoryParts {
   readonly subjects: Subjects;
   readonly clock: Clock;
   readonly sidecar: string;
+  readonly isLetIn: (message: InboxMessage, agent: string) => boolean;
 }
 
 export class History {
@@ -54,7 +57,7 @@ export class History {
   }
 
   async #read(agent: string, from: number, limit: number): Promise<HistoryPage | string> {
-    const { bus, subjects, clock, sidecar } = this.#parts;
+    const { bus, subjects, clock, sidecar, isLetIn } = this.#parts;
     const ask: TaskAsk = { wire: MESSAGE_WIRE, what: 'inbox', sidecar, agent, from, limit };
     const reply = await bus.request(subjects.ctl('task'), Buffer.from(JSON.stringify(ask), 'utf8'), ASK_MS);
     if (reply.kind !== 'ok') return replyWords(reply, 'asking the control plane for older entries');
@@ -65,8 +68,9 @@ export class History {
     const entries: Entry[] = [];
     for (const { seq, data } of answer.entries) {
       const read = readMessage(Buffer.from(data, 'base64'));
-      if (read !== null) entries.push(new Entry(seq, read, clock.now()));
+      if (read === null || (read.head.kind === 'message' && !isLetIn(read.head, agent))) continue;
+      entries.push(new Entry(seq, read, clock.now()));
     }
-    return { entries, more: answer.more, first: answer.first, last: answer.last };
+    return { entries, more: answer.more, through: answer.entries.at(-1)?.seq ?? 0, first: answer.first, last: answer.last };
   }
 }

@@ -9,11 +9,12 @@ import type { Logger } from '../../base/log.ts';
 import type { Bus } from '../../base/nats.ts';
 import type { Delivery } from '../../base/puller.ts';
 import { ack } from '../../base/puller.ts';
-import type { TaskEvent } from '../../proto/wire/messages.ts';
+import type { InboxMessage, TaskEvent } from '../../proto/wire/messages.ts';
 import type { Subjects } from '../../proto/wire/subjects.ts';
 import type { InboxSettings } from '../messages-config.ts';
 import { Box } from './box.ts';
 import type { InboxDoor, InboxEntry, InboxFollowing, InboxPage, InboxReader, InboxRefusal } from './door.ts';
+import { Ended } from './ended.ts';
 import { Entry, readMessage } from './entry.ts';
 import { Floors } from './floors.ts';
 import { Following } from './following.ts';
@@ -32,9 +33,14 @@ export interface InboxParts {
   readonly settings: InboxSettings;
   /** A final state, with the result's bytes. It may be told more than once. */
   noted(event: TaskEvent, body: Buffer | null, agent: string): void;
+  /** Whether a message may be in this agent's inbox: anybody who may write to the stream has put it there. */
+  isLetIn(message: InboxMessage, agent: string): boolean;
+  /** A message is there, or was not let in; whoever sent it wants to know. It may be told more than once. */
+  arrived(message: InboxMessage, agent: string, isLetIn: boolean): void;
 }
 
 const SWEEP_MS = 1_000;
+const MOST_ARRIVED = 10_000;
 /** Requests of one agent that wait at once for something to come. */
 const MAX_WAITERS = 16;
 const FLUSH_MS = 1_000;
@@ -53,6 +59,9 @@ export class Inbox implements InboxDoor {
   #queue: { readonly box: Box; readonly entry: Entry }[] = [];
   #first = 0;
   #bytes = 0;
+  readonly #ended = new Ended();
+  /** Messages whose senders have been told, the latest. */
+  readonly #arrived = new Set<number>();
   /** The highest position that was dropped out of a box which is not there any more. */
   #forgottenTo = 0;
   #timer: Timer | null = null;
@@ -70,10 +79,15 @@ export class Inbox implements InboxDoor {
       log,
       sidecar,
       take: (delivery, isNew) => this.#take(delivery, isNew),
+      atMost: (most) => this.#unacknowledged.within(most),
       missed: () => this.#missed(),
       restarted: () => this.#restarted(),
     });
-    this.#positions = new Positions(this.#pump, new History({ bus, subjects, clock, sidecar }), this.#floors);
+    this.#positions = new Positions(
+      this.#pump,
+      new History({ bus, subjects, clock, sidecar, isLetIn: (message, agent) => parts.isLetIn(message, agent) }),
+      this.#floors,
+    );
   }
 
   /** Bytes in memory. */
@@ -120,9 +134,11 @@ export class Inbox implements InboxDoor {
         box.given = Math.max(box.given, next - 1);
         return { ok: true, entries: came.entries, next, floor: box.floor };
       }
+      const isFurther = came.at > at;
       at = came.at;
       const isCertain = at >= this.#positions.completeFrom(box);
-      if (isCertain && hot === null) continue;
+      // A page of the stream may hold nothing but what is passed over.
+      if (hot === null && (isCertain || isFurther)) continue;
       const left = until - clock.now();
       if (left <= 0 || this.#isClosed || box.waiters.size >= MAX_WAITERS)
         return { ok: true, entries: came.entries, next: begun.at, floor: box.floor };
@@ -170,15 +186,37 @@ export class Inbox implements InboxDoor {
       ack(bus, delivery);
       return;
     }
+    const { head } = read;
+    if (head.kind === 'message') {
+      const isLetIn = this.#parts.isLetIn(head, agent);
+      // Also one that comes out of turn, after a break; not each time that the server brings it again.
+      if (!this.#arrived.has(seq)) {
+        this.#arrived.add(seq);
+        if (this.#arrived.size > MOST_ARRIVED) this.#arrived.delete(this.#arrived.values().next().value as number);
+        this.#parts.arrived(head, agent, isLetIn);
+      }
+      if (!isLetIn) {
+        this.#parts.log.warn(
+          { seq, agent, source: head.source },
+          'a message is not let into an inbox: its sender may ask the agent for nothing',
+        );
+        ack(bus, delivery);
+        return;
+      }
+    } else if (this.#ended.isRepeat(head, seq)) {
+      this.#parts.log.info({ seq, agent, task: head.task_id }, 'a task has ended a second time: its sender is not told again');
+      ack(bus, delivery);
+      return;
+    }
     const box = this.#boxOf(agent);
     const now = clock.now();
     const isHeld = seq > box.floor;
     if (isHeld && !this.#unacknowledged.add(box, seq, delivery.ackSubject, now)) return;
     if (!isHeld) ack(bus, delivery);
     if (isNew) this.#append(box, new Entry(seq, read, now));
-    if (read.head.kind === 'state') {
+    if (head.kind === 'state') {
       const at = read.headBytes + 1;
-      this.#parts.noted(read.head, at < read.data.length ? read.data.subarray(at) : null, agent);
+      this.#parts.noted(head, at < read.data.length ? read.data.subarray(at) : null, agent);
     }
     if (isNew) box.tell();
   }
@@ -227,6 +265,8 @@ export class Inbox implements InboxDoor {
   #restarted(): void {
     this.#parts.log.warn('the stream of inboxes has been made anew: what was in it before is gone, and positions begin anew');
     this.#unacknowledged.clear();
+    this.#arrived.clear();
+    this.#ended.clear();
     for (const box of this.#boxes.values()) {
       while (box.dropOldest() !== null);
       box.pending = [];

@@ -76,7 +76,8 @@ export class Positions {
     const entries = page.entries.filter(({ seq }) => seq < completeFrom);
     const isAll = !page.more || entries.length < page.entries.length;
     const behind = (entries.at(-1)?.seq ?? at - 1) + 1;
-    if (!isAll || page.last + 1 < completeFrom) return { ok: true, entries, at: isAll ? Math.max(behind, page.last + 1) : behind };
+    if (!isAll || page.last + 1 < completeFrom)
+      return { ok: true, entries, at: isAll ? Math.max(behind, page.last + 1) : Math.max(behind, page.through + 1) };
     // Between this and the hot copy there is nothing.
     box.completeFrom = Math.min(completeFrom, behind);
     if (entries.length === 0 || entries.length >= limit) return { ok: true, entries, at: behind };

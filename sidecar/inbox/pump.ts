@@ -24,6 +24,8 @@ export interface PumpParts {
   readonly sidecar: string;
   /** @param isNew the next one of the stream; false: out of turn, and not to be put behind the others. */
   take(delivery: Delivery, isNew: boolean): void;
+  /** The server gives out so many that are not acknowledged, to this process and to those before it. */
+  atMost(unacknowledged: number): void;
   /** Something did not come this way: whoever waits has to look for it. */
   missed(): void;
   /** The stream has been made anew: positions begin anew as well. */
@@ -86,6 +88,7 @@ export class Pump {
     }
     this.#trouble = '';
     this.tellEveryMs = facts.ackWaitNs / NANOS_PER_MS / TELLS_PER_WAIT;
+    if (facts.maxAckPending > 0) this.#parts.atMost(facts.maxAckPending);
     const delivered = facts.deliveredConsumerSeq;
     if (delivered + 1 < this.#runFrom) {
       // What came meanwhile has holes of its own.

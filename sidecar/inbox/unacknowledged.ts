@@ -23,7 +23,8 @@ const COMPACT = 1_024;
 
 export class Unacknowledged {
   readonly #bus: Pick<Bus, 'post'>;
-  readonly #max: number;
+  readonly #wanted: number;
+  #max: number;
   /** By position. */
   readonly #held = new Map<number, Held>();
   /**
@@ -36,7 +37,14 @@ export class Unacknowledged {
 
   constructor(bus: Pick<Bus, 'post'>, max: number) {
     this.#bus = bus;
+    this.#wanted = max;
     this.#max = max;
+  }
+
+  /** What is held must leave room for what comes, and for what a process before this one has left behind. */
+  within(most: number): void {
+    this.#max = Math.max(1, Math.min(this.#wanted, most >> 1));
+    while (this.#held.size > this.#max) this.#releaseOldest();
   }
 
   get size(): number {

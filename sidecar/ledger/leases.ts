@@ -1,6 +1,7 @@
 /**
  * Whether the lease of somebody else's claim is over. Judged by what cannot be wrong: how long we have seen the same sequence
- * without a change, by our own steady clock, and times that the server itself has stamped later on.
+ * without a change, by our own steady clock, and times that the server itself has stamped later on. While the server was away nobody
+ * could extend a lease: when it is back, each begins anew, so that a worker that is alive can say so, or how its work has ended.
  */
 import type { Clock } from '../../base/clock.ts';
 
@@ -20,6 +21,7 @@ export class Leases {
   /** By claim, oldest first. */
   readonly #seen = new Map<string, Seen>();
   #serverMs = 0;
+  #returnedAt = Number.NEGATIVE_INFINITY;
 
   constructor(clock: Clock) {
     this.#clock = clock;
@@ -28,6 +30,11 @@ export class Leases {
   /** The server's clock was at least there. */
   noteServerTime(ms: number): void {
     if (ms > this.#serverMs) this.#serverMs = ms;
+  }
+
+  /** The server was away, and is back. */
+  noteReturn(): void {
+    this.#returnedAt = this.#clock.now();
   }
 
   /** What is left of a lease that was stored at `atMs` as sequence `seq`; 0 = it is over. */
@@ -40,7 +47,8 @@ export class Leases {
       this.#seen.set(id, seen);
       if (this.#seen.size > MAX_REMEMBERED) this.#seen.delete(this.#seen.keys().next().value as string);
     }
-    const left = Math.max(0, Math.min(leaseMs - (now - seen.since), atMs + leaseMs - this.#serverMs));
+    const unseen = Math.min(leaseMs - (now - seen.since), atMs + leaseMs - this.#serverMs);
+    const left = Math.max(0, unseen, this.#returnedAt + leaseMs - now);
     if (left === 0) this.#seen.delete(id);
     return left;
   }

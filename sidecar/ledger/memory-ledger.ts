@@ -5,7 +5,7 @@
  */
 import type { Clock } from '../../base/clock.ts';
 import type { Claim, ClaimAsk, Claimed, KeptResult, LostBy, TaskLedger } from './ledger.ts';
-import { ClaimRecord, type ClaimState, fitted, reuseOf } from './record.ts';
+import { ClaimRecord, type ClaimState, fitted, reuseOf, triesBefore } from './record.ts';
 
 export interface MemoryLedgerOptions {
   readonly maxKeys: number;
@@ -102,7 +102,16 @@ export class MemoryLedger implements TaskLedger {
         kind: 'full',
         why: `this sidecar remembers ${this.#options.maxKeys} keys at most (claims.memory_keys), and none of them is old enough to be forgotten`,
       };
-    const record = new ClaimRecord('executing', ask, '', 0, Math.max(tries, entry?.record.tries ?? 0) + 1, 0, null, '');
+    const record = new ClaimRecord(
+      'executing',
+      ask,
+      '',
+      0,
+      Math.max(tries, entry === undefined ? 0 : triesBefore(entry.record, ask)) + 1,
+      0,
+      null,
+      '',
+    );
     // The entry begins anew, at the end of the line.
     this.#entries.delete(ask.id);
     const fresh = new Entry(record, this.#clock.now() + this.#options.keepMs);

@@ -7,7 +7,7 @@
 import type { Clock } from '../../base/clock.ts';
 import type { Appended } from '../../base/pub-ack.ts';
 import type { Claim, KeptResult, LostBy } from './ledger.ts';
-import { ClaimRecord, type ClaimState, fitted } from './record.ts';
+import { bare, ClaimRecord, type ClaimState, fitted } from './record.ts';
 
 /** What a claim needs of its ledger. */
 export interface Store {
@@ -28,7 +28,7 @@ export interface Held {
   lose(): void;
 }
 
-type Written = 'stored' | 'fenced' | 'unreachable' | 'full';
+export type Written = 'stored' | 'fenced' | 'unreachable' | 'full';
 
 /** How it is to end. */
 interface End {
@@ -48,7 +48,7 @@ export class NatsClaim implements Claim, Held {
   readonly #store: Store;
   readonly #record: ClaimRecord;
   #seq: number;
-  #step = 0;
+  #step: number;
   /** When the last write that was confirmed had been sent: the lease runs from there at the latest. */
   #confirmedAt: number;
   #isHeld = true;
@@ -66,6 +66,7 @@ export class NatsClaim implements Claim, Held {
     this.#store = store;
     this.#record = record;
     this.#seq = seq;
+    this.#step = record.step;
     this.#confirmedAt = sentAt;
   }
 
@@ -82,9 +83,9 @@ export class NatsClaim implements Claim, Held {
   async done(result: KeptResult): Promise<'stored' | 'too_large' | 'fenced' | 'unreachable'> {
     let kept = fitted(result, this.#store.maxResultBytes);
     let written = await this.#settle({ state: 'done', tries: this.tries, result: kept, detail: '' });
-    if (written === 'full' && kept.body.length > 0) {
-      // No room for the bytes: that the work is done is what must not be lost.
-      kept = fitted(result, 0);
+    if (written === 'full') {
+      // No room for the bytes: that the work is done is what must not be lost, and for that the claim has kept room.
+      kept = bare(result);
       written = await this.#settle({ state: 'done', tries: this.tries, result: kept, detail: '' });
     }
     if (written === 'full') return 'unreachable';
@@ -102,7 +103,9 @@ export class NatsClaim implements Claim, Held {
   }
 
   async unknown(detail: string): Promise<boolean> {
-    return (await this.#settle({ state: 'unknown', tries: this.tries, result: null, detail })) === 'stored';
+    let written = await this.#settle({ state: 'unknown', tries: this.tries, result: null, detail });
+    if (written === 'full') written = await this.#settle({ state: 'unknown', tries: this.tries, result: null, detail: '' });
+    return written === 'stored';
   }
 
   abandon(): void {
@@ -122,7 +125,7 @@ export class NatsClaim implements Claim, Held {
     }
     const leftMs = leaseMs - (now - this.#confirmedAt);
     if (leftMs <= 0) this.#lost('lapsed');
-    if (!this.#isOver && !this.#isWriting && leftMs <= (leaseMs * 2) / 3) void this.#extend();
+    if (!this.#isOver && !this.#isWriting && leftMs <= (leaseMs * 2) / 3) void this.extend();
     return leftMs;
   }
 
@@ -147,8 +150,9 @@ export class NatsClaim implements Claim, Held {
     this.#store.drop(this);
   }
 
-  async #extend(): Promise<void> {
-    await this.#after(async () => {
+  /** Says at once that it is ours still. */
+  async extend(): Promise<Written> {
+    return await this.#after(async () => {
       if (this.#isOver || this.#end !== null) return 'stored';
       const written = await this.#write({ state: 'executing', tries: this.tries, result: null, detail: '' });
       if (written === 'stored' && !this.#isOver) this.#isHeld = true;

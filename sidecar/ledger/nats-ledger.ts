@@ -14,7 +14,7 @@ import { LEDGER_STREAM, type Subjects } from '../../proto/wire/subjects.ts';
 import type { Claim, ClaimAsk, Claimed, KeptResult, TaskLedger } from './ledger.ts';
 import { Leases } from './leases.ts';
 import { type Store, type Held, NatsClaim } from './nats-claim.ts';
-import { ClaimRecord, encodeRecord, readRecord, reuseOf } from './record.ts';
+import { ClaimRecord, encodeRecord, readRecord, reuseOf, triesBefore } from './record.ts';
 
 export interface NatsLedgerParts {
   readonly bus: Bus;
@@ -46,6 +46,7 @@ export class NatsLedger implements TaskLedger, Store {
   readonly #parts: NatsLedgerParts;
   readonly #publisher: StreamPublisher;
   readonly #leases: Leases;
+  readonly #listener: { close(): void };
   readonly #held = new Set<Held>();
   readonly leaseMs: number;
   readonly #maxResultBytes: number;
@@ -62,6 +63,12 @@ export class NatsLedger implements TaskLedger, Store {
     this.#maxResultBytes = parts.maxResultBytes ?? MAX_RESULT_BYTES;
     this.#publisher = new StreamPublisher(parts.bus, parts.clock, { timeoutMs: ANSWER_MS, maxPending: MAX_PENDING });
     this.#leases = new Leases(parts.clock);
+    let reconnects = parts.bus.state.reconnects;
+    this.#listener = parts.bus.onState(({ connected, reconnects: count }) => {
+      if (!connected || count === reconnects) return;
+      reconnects = count;
+      this.#leases.noteReturn();
+    });
     const chance = Math.floor(parts.random.next() * 2 ** 48).toString(36);
     this.#nonceHead = `${parts.self}.${parts.clock.wallMs().toString(36)}.${chance}.`;
   }
@@ -117,9 +124,27 @@ export class NatsLedger implements TaskLedger, Store {
       }
       if (judged !== 'free') return judged;
       expected = found.seq;
-      known = Math.max(tries, (found.record as ClaimRecord).tries);
+      known = Math.max(tries, triesBefore(found.record as ClaimRecord, ask));
     }
     return { kind: 'executing', againInMs: MAX_AGAIN_MS, taskId: '', worker: '' };
+  }
+
+  /**
+   * The claim that an earlier life of this sidecar had, for its agent's task: ours again when nobody has written since, even if its
+   * lease had run out. `gone`: it has ended, or somebody else has it.
+   */
+  async resume(id: string, worker: string, taskId: string): Promise<Claim | 'gone' | 'unreachable'> {
+    const found = await this.read(id, 0);
+    if ('failed' in found) return 'unreachable';
+    const { record, seq } = found;
+    const isOurs = record !== null && record.nonce.startsWith(`${this.#parts.self}.`) && !record.nonce.startsWith(this.#nonceHead);
+    if (record === null || !isOurs || record.state !== 'executing' || record.ask.worker !== worker || record.ask.taskId !== taskId)
+      return 'gone';
+    const claim = this.#hold(record, seq, this.clock.now());
+    const written = await claim.extend();
+    if (written === 'stored') return claim;
+    claim.abandon();
+    return written === 'fenced' ? 'gone' : 'unreachable';
   }
 
   async look(id: string): Promise<Claimed | null> {
@@ -132,6 +157,7 @@ export class NatsLedger implements TaskLedger, Store {
 
   async close(): Promise<void> {
     this.#isClosed = true;
+    this.#listener.close();
     this.#timer?.cancel();
     this.#timer = null;
     for (const claim of this.#held) claim.lose();
@@ -145,7 +171,7 @@ export class NatsLedger implements TaskLedger, Store {
     const subject = this.#parts.subjects.idem(record.ask.id);
     return new Promise((resolve) => {
       const options = { expectLastSubjectSeq: expected, stream: LEDGER_STREAM };
-      if (!this.#publisher.send(subject, encodeRecord(record), options, resolve))
+      if (!this.#publisher.send(subject, encodeRecord(record, expected), options, resolve))
         resolve({ failed: this.#parts.bus.connected ? 'too many claims wait for NATS' : 'no connection to NATS', ambiguous: false });
     });
   }
@@ -222,7 +248,7 @@ export class NatsLedger implements TaskLedger, Store {
 
   // ---- leases of our own
 
-  #hold(record: ClaimRecord, seq: number, sentAt: number): Claim {
+  #hold(record: ClaimRecord, seq: number, sentAt: number): NatsClaim {
     const claim = new NatsClaim(this, record, seq, sentAt);
     if (this.#isClosed) return claim;
     this.#held.add(claim);

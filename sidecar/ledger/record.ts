@@ -3,9 +3,8 @@
  * decided here. A record that cannot be read is none of ours: it is answered as in doubt, never written over.
  */
 import type { Execution } from '../../proto/language/types.ts';
+import { LEDGER_WIRE } from '../../proto/wire/ledger-key.ts';
 import type { ClaimAsk, KeptResult } from './ledger.ts';
-
-export const LEDGER_WIRE = 1;
 
 export type ClaimState = 'executing' | 'done' | 'released' | 'unknown';
 
@@ -53,7 +52,22 @@ const MAX_DETAIL_CHARS = 500;
 const NEWLINE = 0x0a;
 const NO_BYTES = Buffer.alloc(0);
 
-export function encodeRecord(record: ClaimRecord): Buffer {
+/**
+ * A claim keeps room for its end: a stream that is full to the last byte takes a record in place of one that is no smaller, and
+ * nothing longer. Enough for all that an end says, but for the result's bytes and for people's words.
+ */
+const ROOM = ' '.repeat(512);
+const END_CHARS = 320;
+const BARE_CHARS = 64;
+
+function roomOf({ ask, step, tries }: ClaimRecord, expected: number): string {
+  // So that it is as long in the stream however often it is extended: the sequence that is expected stands in its headers.
+  const digits = String(step).length + String(tries).length + String(expected).length;
+  return ROOM.slice(0, END_CHARS + ask.worker.length + ask.version.length - digits);
+}
+
+/** @param expected sequence that it is to take the place of */
+export function encodeRecord(record: ClaimRecord, expected: number = 0): Buffer {
   const { ask, result } = record;
   const line = `${JSON.stringify({
     wire: LEDGER_WIRE,
@@ -73,6 +87,7 @@ export function encodeRecord(record: ClaimRecord): Buffer {
     ...(record.detail === '' ? null : { detail: record.detail.slice(0, MAX_DETAIL_CHARS) }),
     ...(record.ended ? { ended: true } : null),
     ...(result === null ? null : { result: headOf(result) }),
+    ...(record.state === 'executing' ? { room: roomOf(record, expected) } : null),
   })}\n`;
   return result === null || result.body.length === 0 ? Buffer.from(line, 'utf8') : Buffer.concat([Buffer.from(line, 'utf8'), result.body]);
 }
@@ -160,9 +175,18 @@ function whole(value: unknown): number {
 /** Why this use of the key is another one than the recorded use; null = it is the same. Answers of one major version fit each other. */
 export function reuseOf(record: ClaimRecord, ask: ClaimAsk): string | null {
   if (record.ask.payloadHash !== ask.payloadHash) return 'the key was used with another payload (the bytes are compared)';
-  if (majorOf(record.ask.version) !== majorOf(ask.version))
+  // Of a message to a role nobody knows the version before it is handed over.
+  if (record.ask.version !== '' && majorOf(record.ask.version) !== majorOf(ask.version))
     return `the key was used with ${record.ask.capability}@${record.ask.version}, another major version than ${ask.version}`;
   return null;
+}
+
+/**
+ * Hand-overs that count for whoever claims a key that is free again: those of its own task. What another task with the same key had
+ * is its own affair, unless its worker vanished: then that may be what the payload does to whoever gets it.
+ */
+export function triesBefore({ state, ask: before, tries }: ClaimRecord, { taskId }: ClaimAsk): number {
+  return state === 'released' && before.taskId !== taskId ? 0 : tries;
 }
 
 function majorOf(version: string): string {
@@ -173,4 +197,9 @@ function majorOf(version: string): string {
 /** What is kept of a result: without its bytes when they are more than `maxBytes`. */
 export function fitted(result: KeptResult, maxBytes: number): KeptResult {
   return result.body.length <= maxBytes ? result : { ...result, body: NO_BYTES, leftOutBytes: result.body.length };
+}
+
+/** As short as the end of a claim can be: its room is enough for this, whatever the agent said. */
+export function bare(result: KeptResult): KeptResult {
+  return { ...fitted(result, 0), contentType: result.contentType.slice(0, BARE_CHARS), detail: '' };
 }

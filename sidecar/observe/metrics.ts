@@ -33,6 +33,8 @@ export interface ScrapeSources {
   readonly channels?: ChannelReading | null;
   /** Messages for the agents here. null = standalone. */
   readonly work?: WorkReading | null;
+  /** Messages that wait on this machine's disk. null = there is no disk for them. */
+  readonly outbox?: { readonly pending: number } | null;
   /** Messages from the agents here, by the rules that decided. null = standalone. */
   readonly rules?: RulesReading | null;
   /** null = standalone. */
@@ -236,6 +238,12 @@ export class Metrics {
     "When this sidecar's certificate ends, seconds since 1970.",
     [],
   );
+  readonly #outbox = this.#reading(
+    'gauge',
+    'reach_outbox_messages',
+    'Messages of agents here that wait on the disk of this machine until NATS is back.',
+    [],
+  );
   readonly #messagesInHand = this.#reading(
     'gauge',
     'reach_messages_in_hand',
@@ -353,6 +361,7 @@ export class Metrics {
     this.#channelBytes.set(sources.channels?.waitingBytes ?? 0);
     if (sources.registry != null) this.#readRegistry(sources.registry);
     if (sources.security != null) this.#readSecurity(sources.security);
+    if (sources.outbox != null) this.#outbox.set(sources.outbox.pending);
     if (sources.work != null) this.#readWork(sources.work);
     if (sources.rules != null) this.#readRules(sources.rules);
     const { user, system } = process.cpuUsage();

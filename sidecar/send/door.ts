@@ -49,7 +49,10 @@ export type Submitted =
       readonly ok: false;
       readonly code: Code;
       readonly detail: string;
+      /** 0 = not known. */
       readonly retryAfterMs: number;
+      /** It may have been stored all the same; it is being called off. */
+      readonly ambiguous: boolean;
       /** For 429: limit and what is left of it. */
       readonly rate: Rate | null;
     };
@@ -74,12 +77,12 @@ export interface TaskView {
 
 export interface SendDoor {
   submit(submission: Submission): Promise<Submitted>;
-  /** null = not known, or another agent's. */
-  task(principal: Principal, taskId: string): Promise<TaskView | null>;
-  /** Calls `hear` at each change from now on; the current state first. null = not known. */
-  watch(principal: Principal, taskId: string, hear: (view: TaskView) => void): Promise<{ close(): void } | null>;
-  /** `too_late`: it is being worked on and cannot be stopped, or has ended. */
-  cancel(principal: Principal, taskId: string): Promise<'cancelled' | 'requested' | 'too_late' | 'unknown'>;
+  /** null = not known, or another agent's; `unsure` = not known here, and it could not be looked up everywhere now. */
+  task(principal: Principal, taskId: string): Promise<TaskView | null | 'unsure'>;
+  /** Calls `hear` at each change from now on; the current state first. null, `unsure`: as above. */
+  watch(principal: Principal, taskId: string, hear: (view: TaskView) => void): Promise<{ close(): void } | null | 'unsure'>;
+  /** `too_late`: it is being worked on and cannot be stopped, or has ended. `unsure`: as above. */
+  cancel(principal: Principal, taskId: string): Promise<'cancelled' | 'requested' | 'too_late' | 'unknown' | 'unsure'>;
   /** Rate of an agent, for RateLimit headers. */
   rate(agent: string): Rate;
   /** Another rate for one agent from now on, until the sidecar stops; null = that of its settings for everybody. */

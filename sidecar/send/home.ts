@@ -8,7 +8,7 @@
  */
 import { FINAL_STATES, type TaskEvent, type TaskState } from '../../proto/wire/messages.ts';
 import type { Lane } from '../../proto/wire/envelope.ts';
-import { isAgentId } from '../../proto/language/names.ts';
+import { keyOwner } from '../../proto/wire/ledger-key.ts';
 import type { TaskView } from './door.ts';
 
 /** Events of one task that are remembered; the last one always is. */
@@ -101,8 +101,8 @@ export class Home {
   noted(event: TaskEvent, body: Buffer | null, agent = ''): void {
     let task = this.#tasks.get(event.task_id);
     if (task === undefined) {
-      const owner = agent !== '' ? agent : ownerIn(event.power_id);
-      if (owner === '') return;
+      const owner = agent !== '' ? agent : keyOwner(event.power_id);
+      if (owner === null) return;
       const { task_id: taskId, power_id: powerId, capability, state } = event;
       task = new Task({ taskId, powerId, agent: owner, capability, lane: null, state, acceptedAtMs: 0 });
       this.#add(task);
@@ -186,9 +186,13 @@ const MAX_TURNS = 64;
 
 /** Hand-overs that have begun make a state newer; in one hand-over it is received after it waited. */
 function isNewer(event: TaskEvent, task: Task): boolean {
+  // What is not final comes twice, as a note and through the inbox.
+  for (const { state, attempts, at_ms: atMs, by } of task.events)
+    if (state === event.state && attempts === event.attempts && atMs === event.at_ms && by === event.by) return false;
   if (FINAL_STATES.has(task.state)) {
     // A dead or doubtful task can be driven again by a person.
-    return FINAL_STATES.has(event.state) ? event.state !== task.state && isRevivable(task.state) : false;
+    if (FINAL_STATES.has(event.state)) return event.state !== task.state && isRevivable(task.state);
+    return event.cause === RELEASED && isRevivable(task.state);
   }
   if (FINAL_STATES.has(event.state)) return true;
   const last = task.events.at(-1);
@@ -196,13 +200,9 @@ function isNewer(event: TaskEvent, task: Task): boolean {
   return !(event.state === last.state && event.by === last.by) && !(last.state === 'received' && event.state === 'parked');
 }
 
+/** A person has sent it out again. */
+const RELEASED = 'released';
+
 function isRevivable(state: TaskState): boolean {
   return state === 'dead_lettered' || state === 'in_doubt' || state === 'expired';
-}
-
-/** A key that we have minted begins with its agent; a caller's own may be anything, and is no proof. */
-function ownerIn(powerId: string): string {
-  const at = powerId.indexOf(':');
-  const agent = at < 0 ? '' : powerId.slice(0, at);
-  return isAgentId(agent) ? agent : '';
 }

@@ -1,11 +1,13 @@
 /** Messages out, put together: what the ways in see as one door (`SendDoor`), with NATS behind it or without. */
 import type { Clock } from '../../base/clock.ts';
-import type { Bus, BusSubscription } from '../../base/nats.ts';
+import type { Bus } from '../../base/nats.ts';
+import type { BusSubscription } from '../../base/nats-listeners.ts';
 import type { Random } from '../../base/random.ts';
 import { StreamPublisher } from '../../base/stream-publisher.ts';
 import type { RuleSet, RuleSubject } from '../../proto/language/rule.ts';
-import { MESSAGE_WIRE } from '../../proto/wire/envelope.ts';
-import type { TaskEvent } from '../../proto/wire/messages.ts';
+import { isAgentId } from '../../proto/language/names.ts';
+import { MESSAGE_CAPABILITY, MESSAGE_WIRE } from '../../proto/wire/envelope.ts';
+import type { InboxMessage, TaskEvent } from '../../proto/wire/messages.ts';
 import type { Subjects } from '../../proto/wire/subjects.ts';
 import type { Call } from '../call/call.ts';
 import type { Principal } from '../call/principal.ts';
@@ -16,12 +18,14 @@ import { BestEffort } from './best-effort.ts';
 import { Cancels } from './cancels.ts';
 import type { Rate, SendDoor, Submission, Submitted, TaskView } from './door.ts';
 import { Home } from './home.ts';
+import { mailEvent } from './mail.ts';
 import type { Outbox } from './outbox-door.ts';
 import { Pools } from './pools.ts';
 import { Post } from './post.ts';
 import { Rates } from './rate.ts';
 import { Sender, tooFast } from './sender.ts';
 import { Tasks } from './tasks.ts';
+import { unsendable } from './unsendable.ts';
 
 export interface MessagesParts {
   readonly clock: Clock;
@@ -45,8 +49,10 @@ export interface BusParts {
   readonly outbox: () => Outbox;
 }
 
-/** One try of a message; several fit into the time of a submission. */
-const TRY_MS = 2_500;
+/** One try of a message. Where there is a disk it is the only one that is waited for; where there is none, several fit into the time of a submission. */
+const TRY_MS = 2_000;
+const TELL_TRIES = 30;
+const TELL_AGAIN_MS = 1_000;
 
 export class Messages implements SendDoor {
   readonly home: Home;
@@ -61,6 +67,7 @@ export class Messages implements SendDoor {
   readonly #sender: Sender;
   readonly #tasks: Tasks;
   readonly #notes: BusSubscription;
+  #isClosed = false;
 
   constructor(parts: MessagesParts, behind: BusParts) {
     const { clock, random, config, table, instance } = parts;
@@ -100,7 +107,7 @@ export class Messages implements SendDoor {
       onDecided: behind.onDecided,
       instance,
     });
-    this.#tasks = new Tasks({ bus, subjects, sidecar: config.name, home: this.home, cancels: this.#cancels });
+    this.#tasks = new Tasks({ clock, bus, subjects, sidecar: config.name, home: this.home, cancels: this.#cancels });
     this.#notes = bus.subscribe(subjects.note(config.name), ({ data }) => {
       const event = readNote(data);
       if (event !== null) this.noted(event, null);
@@ -113,28 +120,62 @@ export class Messages implements SendDoor {
     this.home.noted(event, body, agent);
   }
 
-  async submit(submission: Submission): Promise<Submitted> {
+  submit(submission: Submission): Promise<Submitted> {
     const { bus, outbox } = this.#behind;
     // Asked for, and neither NATS nor a disk is there to promise anything.
     if (submission.bestEffort && !bus.connected && !outbox().isThere) {
       const { agent } = submission.principal;
       const now = this.#parts.clock.now();
-      if (this.#rates.take(agent, now)) return this.#bestEffort.submit(submission);
-      return tooFast(agent, this.#rates, now);
+      return Promise.resolve(this.#rates.take(agent, now) ? this.#bestEffort.submit(submission) : tooFast(agent, this.#rates, now));
     }
-    return await this.#sender.submit(submission);
+    return this.#sender.submit(submission);
   }
 
-  task(principal: Principal, taskId: string): Promise<TaskView | null> {
+  task(principal: Principal, taskId: string): Promise<TaskView | null | 'unsure'> {
     return this.#tasks.task(principal, taskId);
   }
 
-  watch(principal: Principal, taskId: string, hear: (view: TaskView) => void): Promise<{ close(): void } | null> {
+  watch(principal: Principal, taskId: string, hear: (view: TaskView) => void): Promise<{ close(): void } | null | 'unsure'> {
     return this.#tasks.watch(principal, taskId, hear);
   }
 
-  cancel(principal: Principal, taskId: string): Promise<'cancelled' | 'requested' | 'too_late' | 'unknown'> {
+  cancel(principal: Principal, taskId: string): Promise<'cancelled' | 'requested' | 'too_late' | 'unknown' | 'unsure'> {
     return this.#tasks.cancel(principal, taskId);
+  }
+
+  /** It was accepted onto the disk, and NATS will not take it: its sender hears of it here, and in the inbox when that can be written. */
+  unsendable(data: Buffer, why: string): void {
+    const found = unsendable(data, why, this.#parts.clock.wallMs());
+    if (found === null) return;
+    const { event, source, replyTo } = found;
+    this.noted(event, null, source);
+    if (replyTo === null) return;
+    this.#tell(this.#behind.subjects.inbox(this.#parts.config.name, replyTo), event, TELL_TRIES);
+  }
+
+  /** A message lies in the inbox of an agent here, or was not let in: its sender hears of it. */
+  arrived(message: InboxMessage, reader: string, isLetIn: boolean): void {
+    if (!isAgentId(message.source) || typeof message.home !== 'string') return;
+    const event = mailEvent(message, reader, MESSAGE_CAPABILITY, isLetIn, this.#parts.clock.wallMs());
+    const { subjects, bus } = this.#behind;
+    try {
+      if (message.reply_to === null) bus.publish(subjects.note(message.home), Buffer.from(JSON.stringify(event), 'utf8'));
+      else this.#tell(subjects.inbox(message.home, message.reply_to), event, TELL_TRIES);
+    } catch {
+      // Its home is none that could be written to: nobody can be told.
+    }
+  }
+
+  /** Into an inbox, for as long as a fail-over takes. */
+  #tell(subject: string, event: TaskEvent, tries: number): void {
+    const line = Buffer.from(`${JSON.stringify(event)}\n`, 'utf8');
+    const again = (): void => {
+      if (tries > 1 && !this.#isClosed) this.#parts.clock.after(TELL_AGAIN_MS, () => this.#tell(subject, event, tries - 1));
+    };
+    const isSent = this.#stream.send(subject, line, { msgId: `${event.task_id}.${event.state}` }, (outcome) => {
+      if (!('seq' in outcome)) again();
+    });
+    if (!isSent) again();
   }
 
   rate(agent: string): Rate {
@@ -147,6 +188,7 @@ export class Messages implements SendDoor {
 
   /** What has not left is told to whoever waits for it; the bus must still be there. */
   close(): void {
+    this.#isClosed = true;
     this.#notes.close();
     this.#post.close();
     this.#pools.close();

@@ -22,6 +22,10 @@ export interface DrainParts {
   readonly gone: (count: number) => void;
   /** Nothing waits, and nothing is being written. */
   readonly isEmpty: () => boolean;
+  /** What goes to the stream of what lies on the disk. */
+  readonly leaving: (data: Buffer) => Buffer;
+  /** It was accepted, and the server will never take it. */
+  readonly never: (data: Buffer, why: string) => void;
 }
 
 /** On their way at once; at 0.3 ms a round trip 256 keep a stream busy. */
@@ -126,10 +130,12 @@ export class OutboxDrain {
     for (; count < this.#queue.length && (this.#queue[count] as Sending).isStored; count++) {
       const { logged, neverBecause } = this.#queue[count] as Sending;
       const { record, segment, end } = logged;
-      if (neverBecause !== '')
+      if (neverBecause !== '') {
         this.#parts.warn(
           `the outbox cannot send message ${record.msgId}: ${neverBecause}; it is kept in ${await this.#parts.log.setAside(logged)}`,
         );
+        this.#parts.never(record.data, neverBecause);
+      }
       this.#done = { segment, offset: end };
     }
     if (count === 0) return;
@@ -158,7 +164,7 @@ export class OutboxDrain {
       if (!next.isStored) {
         const { subject, data, msgId } = next.logged.record;
         if (this.#underWay > 0 && this.#bytesUnderWay + data.length > WINDOW_BYTES) return;
-        if (!this.#parts.stream.send(subject, data, { msgId }, next.heard)) {
+        if (!this.#parts.stream.send(subject, this.#parts.leaving(data), { msgId }, next.heard)) {
           // Not sent at all: it is tried again when there is room, or a connection.
           if (this.#parts.bus.connected && this.#underWay === 0) this.#failed = 'the connection to NATS takes nothing now';
           return;

@@ -7,6 +7,7 @@ import type { Clock } from '../../base/clock.ts';
 import type { Bus } from '../../base/nats.ts';
 import type { Random } from '../../base/random.ts';
 import type { StreamPublisher } from '../../base/stream-publisher.ts';
+import { aged } from './outbox-age.ts';
 import type { Outbox } from './outbox-door.ts';
 import { OutboxDrain } from './outbox-drain.ts';
 import { FolderLock } from './outbox-lock.ts';
@@ -24,6 +25,8 @@ export interface OutboxParts {
   readonly clock: Clock;
   readonly random: Random;
   readonly warn: (words: string) => void;
+  /** A message was accepted, and the server will never take it. */
+  readonly never: (data: Buffer, why: string) => void;
 }
 
 /** Small enough that an outbox near its bound is emptied piece by piece, large enough that files are not the work. */
@@ -92,6 +95,8 @@ export class DiskOutbox implements Outbox {
         this.#pending -= count;
       },
       isEmpty: () => this.#pending === 0,
+      leaving: (data) => aged(data, clock.wallMs()),
+      never: parts.never,
     });
     this.#drain.look();
   }

@@ -31,8 +31,8 @@ export interface PoolAim {
   readonly tags: Readonly<Record<string, string>>;
 }
 
-/** A first message waits so long for the control plane's answer about its pool. */
-const ANSWER_MS = 2_000;
+/** A first message waits so long for the control plane's answer about its pool: with the wait for the stream, a caller has waited for seconds. */
+const ANSWER_MS = 1_000;
 const ASK_TIMEOUT_MS = 5_000;
 const ASK_AGAIN_MS = 2_000;
 const ASK_AGAIN_MOST_MS = 30_000;

@@ -1,7 +1,7 @@
 /**
- * Takes a message to where it is durable: the stream, or the disk while the stream cannot be reached. What is uncertain (no
- * answer, a broken connection) is sent again with the same id, which the stream does not store twice, for as long as a
- * submission waits; then it goes to the disk with that id, or is given up. Exactly one of these is told, once.
+ * Takes a message to where it is durable: the stream, or the disk while the stream cannot be reached or stands still. What is
+ * uncertain (no answer, a broken connection) goes to the disk with the same id, which the stream does not store twice; where there is
+ * no disk it is sent again with that id for as long as a submission waits, and then given up. Exactly one of these is told, once.
  *
  * While messages wait on the disk new ones go behind them: the order in which an agent sent them is kept.
  */
@@ -171,10 +171,25 @@ class Parcel {
       return;
     }
     const { failed, ambiguous, full } = outcome;
-    if (ambiguous) this.#mayBeStored = true;
+    if (ambiguous) {
+      this.#mayBeStored = true;
+      // NATS stands still, or the connection broke: whoever sends need not wait for what becomes of that.
+      if (this.#post.parts.outbox().isThere) {
+        void this.#toDisk(failed);
+        return;
+      }
+    }
     if (full === true && !this.#mayBeStored) this.#end({ kind: 'full', why: failed });
     else if (!ambiguous && !this.#mayBeStored && isForGood(failed)) this.#end({ kind: 'unavailable', why: failed, mayBeStored: false });
     else this.#later(failed);
+  }
+
+  /** A disk that does not take it is no reason to give up: the stream may answer yet. */
+  async #toDisk(why: string): Promise<void> {
+    const posted = await this.#post.toDisk(this, why, true);
+    if (this.#isOver) return;
+    if (posted.kind === 'local-disk') this.#end(posted);
+    else this.#later(why);
   }
 
   /** Tries again in a while, as long as there is time; at the end the disk takes it. */

@@ -7,11 +7,11 @@
 import type { Clock } from '../../base/clock.ts';
 import type { Bus } from '../../base/nats.ts';
 import type { Random } from '../../base/random.ts';
-import { isAgentId } from '../../proto/language/names.ts';
 import type { RuleSubject } from '../../proto/language/rule.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { type Envelope, encodeEnvelope, MESSAGE_WIRE } from '../../proto/wire/envelope.ts';
 import type { KeptEntry } from '../../proto/wire/messages.ts';
+import { keyOwner } from '../../proto/wire/ledger-key.ts';
 import { partitionOf } from '../../proto/wire/pool.ts';
 import type { Subjects } from '../../proto/wire/subjects.ts';
 import { newSpanId } from '../../proto/wire/trace-context.ts';
@@ -21,6 +21,7 @@ import type { Cancels } from './cancels.ts';
 import type { Submission, Submitted } from './door.ts';
 import { envelopeOf, passedOn } from './envelope-of.ts';
 import type { Home } from './home.ts';
+import { encodeMail } from './mail.ts';
 import type { Post, Posted } from './post.ts';
 import type { Rates } from './rate.ts';
 import { type Way, type WhereParts, whereTo } from './where.ts';
@@ -44,6 +45,13 @@ export interface SenderParts extends WhereParts {
 }
 
 type Refusal = Extract<Submitted, { ok: false }>;
+
+/** A message as it is to be stored. */
+interface Parcel {
+  readonly envelope: Envelope;
+  readonly subject: string;
+  readonly data: Buffer;
+}
 
 /** What a message has around it on its way: the header with its id, and room for what a newer server may add. */
 const FRAME_BYTES = 256;
@@ -71,33 +79,38 @@ export class Sender {
       if (way.by !== undefined) this.#parts.onDecided(way.by.subject, way.by.rule);
       return refused(way.code, way.detail);
     }
-    if (!pools.isKnown(way.pool)) {
+    if (way.inboxAt === null && !pools.isKnown(way.pool)) {
       await pools.answer(way.pool);
       if (way.pool.refused !== '')
         return refused(Code.delivery_unavailable, `the control plane takes no messages for it: ${way.pool.refused}`, UNAVAILABLE_MS);
     }
-    return await this.#send(submission, way);
+    const parcel = this.#parcel(submission, way);
+    if ('code' in parcel) return parcel;
+    return this.#told(way, parcel.envelope, await this.#parts.post.put(parcel.subject, parcel.data, parcel.envelope.task_id));
   }
 
-  async #send(submission: Submission, way: Way): Promise<Submitted> {
-    const { bus, clock, random, sidecar, settings, post, subjects } = this.#parts;
+  #parcel(submission: Submission, way: Way): Parcel | Refusal {
+    const { bus, clock, random, sidecar, settings } = this.#parts;
     const headers = passedOn(submission);
     if (typeof headers === 'string') return refused(Code.invalid_request, headers);
     const stamp = { taskId: this.#taskId(), home: sidecar, wallMs: clock.wallMs(), spanId: newSpanId(random) };
     const envelope = envelopeOf(submission, way.call, way, stamp, headers, settings);
-    const data = encodeEnvelope(envelope, submission.payload);
+    const data = encoded(way, envelope, submission.payload);
     const bytes = data.length + FRAME_BYTES;
     if (bytes > bus.maxPayload)
       return refused(
         Code.payload_too_large,
         `the message has ${bytes} bytes with all that goes with it, and NATS takes ${bus.maxPayload}: send less, or pass a reference`,
       );
-    const partition = way.stickyKey === null ? 0 : partitionOf(way.stickyKey);
-    const subject = way.pool.subject(way.lane, partition);
-    const posted = way.forReview
-      ? await post.put(subjects.kept('review', envelope.task_id), reviewed(envelope, data), envelope.task_id)
-      : await post.put(subject, data, envelope.task_id);
-    return this.#told(way, envelope, posted);
+    return { envelope, subject: this.#subjectOf(way, envelope), data };
+  }
+
+  /** An inbox, what is kept for people, or the queue of a pool. */
+  #subjectOf({ inboxAt, forReview, pool, lane, stickyKey }: Way, { target, task_id: taskId }: Envelope): string {
+    const { subjects } = this.#parts;
+    if (inboxAt !== null) return subjects.inbox(inboxAt, target.agent as string);
+    if (forReview) return subjects.kept('review', taskId);
+    return pool.subject(lane, stickyKey === null ? 0 : partitionOf(stickyKey));
   }
 
   #told(way: Way, envelope: Envelope, posted: Posted): Submitted {
@@ -112,6 +125,7 @@ export class Sender {
         Code.delivery_unavailable,
         `it is not certain whether it was stored (${posted.why}); it is being called off. Send it again with the same key`,
         UNAVAILABLE_MS,
+        true,
       );
     }
     this.#parts.onDecided(way.subject, way.rule);
@@ -151,20 +165,26 @@ export function tooFast(agent: string, rates: Rates, now: number): Refusal {
     code: Code.rate_limited,
     detail: `${agent} may submit ${perSec} messages a second, ${burst} at once`,
     retryAfterMs: Math.ceil(rates.waitMs(agent, now)),
+    ambiguous: false,
     rate: rates.view(agent, now),
   };
 }
 
-export function refused(code: Code, detail: string, retryAfterMs = 0): Refusal {
-  return { ok: false, code, detail, retryAfterMs, rate: null };
+export function refused(code: Code, detail: string, retryAfterMs = 0, ambiguous = false): Refusal {
+  return { ok: false, code, detail, retryAfterMs, ambiguous, rate: null };
 }
 
-/** `{agent_id}:…` is how we mint keys: one with another agent's name is somebody else's. */
+/** Keys as we mint them name their agent: one with another agent's name is somebody else's. */
 function keyProblem(key: string, agent: string): string | null {
-  const at = key.indexOf(':');
-  if (at < 0 || (at === agent.length && key.startsWith(agent))) return null;
-  const owner = key.slice(0, at);
-  return isAgentId(owner) ? `the key is one of ${owner}, and ${agent} is sending` : null;
+  const owner = keyOwner(key);
+  return owner === null || owner === agent ? null : `the key begins with the name of ${owner}; only that agent may use it, not ${agent}`;
+}
+
+/** As it is stored where it goes. */
+function encoded(way: Way, envelope: Envelope, payload: Buffer): Buffer {
+  if (way.inboxAt !== null) return encodeMail(envelope, payload);
+  const data = encodeEnvelope(envelope, payload);
+  return way.forReview ? reviewed(envelope, data) : data;
 }
 
 /** For a person to decide: released, sent elsewhere, or dropped. */

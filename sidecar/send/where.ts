@@ -5,7 +5,6 @@
  */
 import type { Clock } from '../../base/clock.ts';
 import type { Random } from '../../base/random.ts';
-import { compileRange } from '../../proto/language/range.ts';
 import type { Rule, RuleSet, RuleSubject } from '../../proto/language/rule.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { MESSAGE_CAPABILITY } from '../../proto/wire/envelope.ts';
@@ -13,17 +12,17 @@ import { Header } from '../../proto/wire/headers.ts';
 import { readTraceContext } from '../../proto/wire/trace-context.ts';
 import { acl } from '../acl/acl.ts';
 import { Call, record } from '../call/call.ts';
-import type { Principal } from '../call/principal.ts';
 import { wordsOf } from '../call/verdict.ts';
 import { affinityKeyOf } from '../contract/affinity-key.ts';
 import { contract } from '../contract/contract.ts';
 import { name } from '../name/name.ts';
 import { overrides } from '../overrides/overrides.ts';
-import { resolve } from '../resolve/resolve.ts';
-import { admittedBy, type Capability, type Snapshot, type Version } from '../table/snapshot.ts';
+import { inboxOf } from '../table/inbox-of.ts';
+import type { Capability, Snapshot, Version } from '../table/snapshot.ts';
 import type { Submission } from './door.ts';
 import { type Decided, TASK_REQUEST } from './envelope-of.ts';
 import type { PoolAim, Pools } from './pools.ts';
+import { versionFor } from './which-version.ts';
 
 export interface Refused {
   readonly code: Code;
@@ -38,7 +37,14 @@ export interface Meant {
   readonly aim: PoolAim;
 }
 
-export type Way = Decided & Meant & { readonly subject: RuleSubject; readonly hasSomebody: boolean; readonly forReview: boolean };
+export type Way = Decided &
+  Meant & {
+    readonly subject: RuleSubject;
+    readonly hasSomebody: boolean;
+    readonly forReview: boolean;
+    /** The sidecar that keeps the inbox into which it goes; null = it is work for a pool. */
+    readonly inboxAt: string | null;
+  };
 
 export interface WhereParts {
   readonly clock: Clock;
@@ -48,11 +54,14 @@ export interface WhereParts {
   readonly rules: () => RuleSet;
 }
 
+const NO_TAGS: Readonly<Record<string, string>> = Object.freeze({});
 /** Capabilities that rules may send one message on to, one after the other. */
 const MAX_FALLBACKS = 4;
 
 /** The decision, or why there is none. Pure but for the pools that it makes known. */
 export function whereTo(parts: WhereParts, table: Snapshot, submission: Submission): Way | Refused {
+  const inboxAt = inboxFor(table, submission);
+  if (inboxAt !== null) return wayToInbox(parts, table, submission, inboxAt);
   const meant = meaningOf(parts, table, submission, submission.target.capability);
   if ('code' in meant) return meant;
   const subject = subjectOf(submission, meant);
@@ -83,6 +92,41 @@ export function whereTo(parts: WhereParts, table: Snapshot, submission: Submissi
   return wayBy(parts, table, submission, meant, subject, matching[0] ?? null);
 }
 
+/** An agent is addressed by name that does not take messages as work, and this sender may write to it. */
+function inboxFor(table: Snapshot, { target, principal }: Submission): string | null {
+  const { capability, role, agent } = target;
+  if (capability !== null || role !== null || agent === null) return null;
+  if (table.capabilities.get(MESSAGE_CAPABILITY)?.members.has(agent) === true) return null;
+  return inboxOf(table, principal, agent);
+}
+
+/** Rules are asked for their count; where it goes is certain. */
+function wayToInbox(parts: WhereParts, table: Snapshot, submission: Submission, inboxAt: string): Way | Refused {
+  const call = callOf(parts, table, submission, MESSAGE_CAPABILITY);
+  const long = readPath(call, parts.maxHops);
+  if (long !== null) return long;
+  const aim: PoolAim = {
+    capability: null,
+    name: MESSAGE_CAPABILITY,
+    version: null,
+    role: null,
+    agent: submission.target.agent,
+    tags: NO_TAGS,
+  };
+  const meant = { call, aim };
+  const subject = subjectOf(submission, meant);
+  const [rule = null] = parts.rules().match(subject);
+  return { ...wayBy(parts, table, submission, meant, subject, rule), stickyKey: null, hasSomebody: true, inboxAt };
+}
+
+function callOf(parts: WhereParts, table: Snapshot, submission: Submission, asked: string): Call {
+  const call = new Call('message', asked, submission.headers, submission.payload, submission.contentType, false, parts.clock);
+  readTraceContext(call, submission.headers[Header.traceparent], submission.headers[Header.tracestate], parts.random);
+  call.table = table;
+  call.principal = submission.principal;
+  return call;
+}
+
 function subjectOf({ messageType, principal, target, tags }: Submission, { call }: Meant): RuleSubject {
   return {
     messageType: messageType ?? TASK_REQUEST,
@@ -94,16 +138,10 @@ function subjectOf({ messageType, principal, target, tags }: Submission, { call 
 }
 
 /** @param rule null = none matched. */
-function wayBy(
-  { pools }: WhereParts,
-  table: Snapshot,
-  submission: Submission,
-  { call, aim }: Meant,
-  subject: RuleSubject,
-  rule: Rule | null,
-): Way {
+function wayBy(parts: WhereParts, table: Snapshot, submission: Submission, meant: Meant, subject: RuleSubject, rule: Rule | null): Way {
   const stickyKey = rule === null || rule.dispatch !== 'sticky' ? null : stickyKeyOf(submission, rule.stickyBy);
-  const pool = pools.of(aim, stickyKey !== null);
+  const { call, aim } = stickyKey === null ? meant : keptTogether(parts, table, submission, meant, stickyKey);
+  const pool = parts.pools.of(aim, stickyKey !== null);
   return {
     call,
     aim,
@@ -114,7 +152,16 @@ function wayBy(
     stickyKey,
     hasSomebody: pool.hasSomebody(table),
     forReview: false,
+    inboxAt: null,
   };
+}
+
+/** Each version has a pool of its own: what belongs together gets its version by what keeps it together, and by nothing else. */
+function keptTogether(parts: WhereParts, table: Snapshot, submission: Submission, meant: Meant, key: string): Meant {
+  const { aim, call } = meant;
+  if (aim.version === null || aim.capability === null || aim.capability.canary === null || call.affinityKey === key) return meant;
+  const again = meaningOf(parts, table, submission, call.range === null ? aim.name : `${aim.name}@${call.range}`, false, key);
+  return 'code' in again ? meant : again;
 }
 
 /** A message without it belongs to no conversation, and goes to whoever is free. */
@@ -152,27 +199,28 @@ function insteadOf(
   return null;
 }
 
-/** The stages. @param asked null = a role or an agent is addressed, whatever it offers. */
-function meaningOf(parts: WhereParts, table: Snapshot, submission: Submission, asked: string | null, mayReroute = true): Meant | Refused {
+/**
+ * The stages.
+ * @param asked null = a role or an agent is addressed, whatever it offers
+ * @param key what picks the version; null = as of a call
+ */
+function meaningOf(
+  parts: WhereParts,
+  table: Snapshot,
+  submission: Submission,
+  asked: string | null,
+  mayReroute = true,
+  key: string | null = null,
+): Meant | Refused {
   const { role, agent } = submission.target;
-  const call = new Call(
-    'message',
-    asked ?? MESSAGE_CAPABILITY,
-    submission.headers,
-    submission.payload,
-    submission.contentType,
-    false,
-    parts.clock,
-  );
-  readTraceContext(call, submission.headers[Header.traceparent], submission.headers[Header.tracestate], parts.random);
-  call.table = table;
-  call.principal = submission.principal;
+  const call = callOf(parts, table, submission, asked ?? MESSAGE_CAPABILITY);
   const long = readPath(call, parts.maxHops);
   if (long !== null) return long;
   if (asked === null) {
     const capability = table.capabilities.get(MESSAGE_CAPABILITY) ?? null;
     const aim: PoolAim = { capability, name: MESSAGE_CAPABILITY, version: null, role, agent, tags: submission.tags };
-    if (capability === null || capability.versions.length === 0) {
+    const isOffered = capability !== null && capability.versions.length > 0 && (agent === null || capability.members.has(agent));
+    if (!isOffered) {
       // Nobody of them has been here yet; whether this sender may is asked where it is handed over.
       return contractOfNone(call) ?? { call, aim };
     }
@@ -185,7 +233,7 @@ function meaningOf(parts: WhereParts, table: Snapshot, submission: Submission, a
   // One step: an override that leads to another one is a mistake, of calls as of messages.
   if (call.reroutedBy !== null && mayReroute) {
     const to = call.reroutedBy.to ?? '';
-    return meaningOf(parts, table, { ...submission, target: { capability: to, role, agent } }, to, false);
+    return meaningOf(parts, table, { ...submission, target: { capability: to, role, agent } }, to, false, key);
   }
   // The tags are the message's, and no selector of providers.
   call.tags = '';
@@ -195,54 +243,11 @@ function meaningOf(parts: WhereParts, table: Snapshot, submission: Submission, a
       code: Code.no_provider,
       detail: `${capability.name} is offered by third parties only: no sidecar stands beside them that could hand them a message; call it instead`,
     };
-  call.affinityKey = affinityKeyOf(call);
-  const version = versionFor(parts, call, capability, role, agent);
+  call.affinityKey = key ?? affinityKeyOf(call);
+  const version = versionFor(parts.random, call, capability, role, agent);
   if (version === null) return refusalOf(call);
   if (!record(call, contract(call, version))) return refusalOf(call);
   return { call, aim: { capability, name: capability.name, version, role, agent, tags: submission.tags } };
-}
-
-/** As a call's, or the newest one that is meant and has nobody now: it is known what the message waits for. */
-function versionFor({ random }: WhereParts, call: Call, capability: Capability, role: string | null, agent: string | null): Version | null {
-  const range = call.range ?? capability.defaultRange;
-  const verdict = resolve(call, random);
-  if (record(call, verdict)) {
-    const picked = call.lines[0] as Version;
-    if ((role === null && agent === null) || offers(picked, role, agent)) return picked;
-    // Who is meant may have stayed with an earlier version, within what the sender allows.
-    return newest(call, capability, range, (version) => offers(version, role, agent)) ?? picked;
-  }
-  if (!WAITABLE.has(verdict.reason.name)) return null;
-  const version = newest(call, capability, range, any);
-  if (version !== null) {
-    call.code = 0;
-    call.refusal = null;
-  }
-  return version;
-}
-
-const any = (): boolean => true;
-
-function offers({ candidates }: Version, role: string | null, agent: string | null): boolean {
-  for (const { provider } of candidates) {
-    const { record: one } = provider;
-    if ((agent === null || one.agentId === agent) && (role === null || one.role === role || Object.hasOwn(one.tags, role))) return true;
-  }
-  return false;
-}
-
-/** It is known, and only nobody is there. */
-const WAITABLE: ReadonlySet<string> = new Set(['no_provider', 'none_alive', 'all_offline']);
-
-function newest(call: Call, capability: Capability, range: string | null, fits: (version: Version) => boolean): Version | null {
-  const compiled = range === null ? null : compileRange(range);
-  if (compiled !== null && 'problem' in compiled) return null;
-  const { team, role, id } = call.principal as Principal;
-  for (const version of capability.versions) {
-    const isMeant = compiled === null ? version.semver.prerelease.length === 0 : compiled.satisfiedBy(version.semver);
-    if (isMeant && fits(version) && admittedBy(version.contract.acl, team, role, id) !== null) return version;
-  }
-  return null;
 }
 
 /** Somebody who offers it, or offered it, has a sidecar; or nobody offers it yet. */

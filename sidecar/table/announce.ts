@@ -67,8 +67,8 @@ export class Announcer {
   #mesh: string | null = null;
   #isStarted = false;
   #isStopped = false;
-  /** A hello is under way. */
-  #isTalking = false;
+  /** The hello that is under way; null = none is. */
+  #talk: Promise<void> | null = null;
   #failures = 0;
   /** Agents that have shown a credential here, beside the callers of the settings. */
   readonly #met = new Set<string>();
@@ -161,7 +161,7 @@ export class Announcer {
     if (why === 'unknown here') {
       // A hello is on its way or planned, or its answer has overtaken what is to be read of it.
       const isRecent = isAdmittedThere && this.#parts.clock.now() - this.#answeredAt < UNKNOWN_REST_MS;
-      if (this.#isTalking || this.#helloTimer !== null || isRecent) return;
+      if (this.#talk !== null || this.#helloTimer !== null || isRecent) return;
     }
     if (why !== 'back') this.#admittedTo = null;
     const spread = this.#parts.random.next() * SPREAD_MS;
@@ -287,19 +287,24 @@ export class Announcer {
       instance: this.#self.instance,
       agent: agent.registration,
     };
-    const answer = await this.#ask('register', message);
-    if (answer === null) this.#helloIn(this.#pauseMs());
-    else {
-      this.#parts.own.told(told);
-      this.#parts.own.settle(answer, [agent]);
+    let answer = await this.#ask('register', message);
+    if (answer?.again === 'hello') {
+      // It would be taken for no word at all: first who speaks, then the word. A hello that fails plans the next one itself.
+      if (!(await this.#greeted(agent.askedAt))) return;
+      // Meanwhile something else may be said of it, or nothing: then that word counts.
+      if (this.#parts.own.get(agent.agentId) !== agent) return;
+      answer = await this.#ask('register', message);
     }
+    if (answer !== null && answer.again !== 'hello') this.#parts.own.settle(answer, [agent]);
+    if (answer === null || answer.again !== undefined) this.#helloIn(this.#pauseMs());
+    else this.#parts.own.told(told);
   }
 
   async #leaveNow(agentId: string, why: 'left' | 'lease'): Promise<void> {
     const told = onlyOf(this.#parts.own.untold(), agentId);
     const answer = await this.#ask('leave', this.#leave(agentId, why));
     // A hello says who is there, and so who is not.
-    if (answer === null) this.#helloIn(this.#pauseMs());
+    if (answer === null || answer.again !== undefined) this.#helloIn(this.#pauseMs());
     else this.#parts.own.told(told);
   }
 
@@ -315,7 +320,7 @@ export class Announcer {
       return null;
     }
     const answer = readAnswer(reply.message.data);
-    this.trouble = typeof answer === 'string' ? `the control plane's answer cannot be used: ${answer}` : '';
+    this.trouble = typeof answer === 'string' ? `the control plane's answer cannot be used: ${answer}` : putOff(answer);
     if (typeof answer === 'string') return null;
     for (const { agent, problems } of answer.warned ?? [])
       this.#parts.log.warn({ agent, problems }, 'the registry has a registration in force otherwise than it was said');
@@ -341,17 +346,36 @@ export class Announcer {
     });
   }
 
-  async #hello(): Promise<void> {
-    const { bus, own, log } = this.#parts;
-    if (this.#isTalking || !bus.connected) return;
-    this.#isTalking = true;
+  /**
+   * Whether the registry has taken a hello of this process: of late, or now.
+   * @param since when it had taken none (`clock.now()` scale).
+   */
+  async #greeted(since: number): Promise<boolean> {
+    if (this.#answeredAt < since) this.#admittedTo = null;
+    if (this.#admittedTo === null) await (this.#talk ?? this.#hello());
+    return this.#admittedTo !== null;
+  }
+
+  #hello(): Promise<void> {
+    if (this.#talk !== null) return this.#talk;
+    if (this.#isStopped || !this.#isStarted || !this.#parts.bus.connected) return Promise.resolve();
+    // It says all that the one that was planned would have said.
+    this.#helloTimer?.cancel();
+    this.#helloTimer = null;
+    this.#talk = this.#talkOnce();
+    return this.#talk;
+  }
+
+  async #talkOnce(): Promise<void> {
+    const { own, log } = this.#parts;
     const told = own.untold();
     const sent = [...own.all()].filter((agent) => !own.isAbsent(agent));
     this.#isEveryCallerTold = true;
     const answer = await this.#ask('hello', this.#fitting(this.#helloOf(sent)));
-    this.#isTalking = false;
+    this.#talk = null;
     if (this.#isStopped) return;
-    if (answer === null) {
+    if (answer?.again === 'later') own.settle(answer, sent);
+    if (answer === null || answer.again !== undefined) {
       this.#isEveryCallerTold = false;
       this.#failures++;
       this.#helloIn(this.#pauseMs());
@@ -388,6 +412,12 @@ export class Announcer {
       agents: agents.map(({ registration }) => registration),
     };
   }
+}
+
+/** Why it has no effect yet; '' = it has. */
+function putOff({ again, refused }: Answer): string {
+  if (again === undefined) return '';
+  return refused.find(({ agent }) => agent === '')?.problems.join('; ') ?? `the control plane asks to say it again (${again})`;
 }
 
 function onlyOf(untold: ReadonlyMap<string, number>, agentId: string): ReadonlyMap<string, number> {

@@ -19,6 +19,8 @@ export function readAnswer(data: Uint8Array): Answer | string {
   if (!answer.refused.every(isRefusal)) return 'a refusal in it cannot be read';
   if (answer.warned !== undefined && !(Array.isArray(answer.warned) && answer.warned.every(isRefusal)))
     return 'a warning in it cannot be read';
+  if (answer.again !== undefined && answer.again !== 'hello' && answer.again !== 'later') return 'when to ask again cannot be read';
+  if (answer.states !== undefined && !areStates(answer.states)) return 'a sequence in it cannot be read';
   return answer as Answer;
 }
 
@@ -32,4 +34,9 @@ function isRefusal(value: unknown): value is Refusal {
     Array.isArray(problems) &&
     problems.every((each) => typeof each === 'string')
   );
+}
+
+function areStates(value: unknown): boolean {
+  if (typeof value !== 'object' || value === null) return false;
+  return Object.values(value).every((seq) => typeof seq === 'number' && Number.isSafeInteger(seq) && seq >= 0);
 }

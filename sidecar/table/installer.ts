@@ -51,6 +51,8 @@ export class Installer {
   #kept = new Map<string, Beside>();
   #keptTimer: Timer | null = null;
   #timer: Timer | null = null;
+  /** Told when what is touched has been installed. */
+  #waiting: (() => void)[] = [];
   /** Of the last installation; null = to be found out. */
   #document: { readonly version: number; readonly staged: boolean } | null = null;
   #restUntil = 0;
@@ -107,6 +109,12 @@ export class Installer {
     });
   }
 
+  /** Resolves when all that was touched until now is in force here. */
+  settled(): Promise<void> {
+    if (this.#timer === null) return Promise.resolve();
+    return new Promise((done) => void this.#waiting.push(done));
+  }
+
   touchAll(): void {
     this.touch(this.#names(this.#given.held()));
   }
@@ -152,6 +160,13 @@ export class Installer {
     this.#keptTimer?.cancel();
     this.#timer = null;
     this.isInUse = false;
+    this.#tellWaiting();
+  }
+
+  #tellWaiting(): void {
+    const waiting = this.#waiting;
+    this.#waiting = [];
+    for (const done of waiting) done();
   }
 
   #install(isForced: boolean): void {
@@ -175,13 +190,14 @@ export class Installer {
     else table.source = this.source;
     this.#restUntil = startedAt + Math.min(MAX_REST_MS, (clock.now() - startedAt) * (REST + 1));
     this.#given.onInstalled();
+    this.#tellWaiting();
   }
 
   #assembled(held: Held, name: string, withKept: boolean): CapabilityPart | null {
     const { own, share } = this.#given;
     const shards = held.scope?.state.has(name) === true ? (held.shardsOf(name) ?? []) : [];
     const beside: Beside[] = [];
-    const mine = own.beside(name, held.seqOf(name));
+    const mine = own.beside(name, held.seqOf(name), held.epoch);
     if (mine !== null) beside.push(mine);
     const kept = withKept ? this.#kept.get(name) : undefined;
     if (kept !== undefined) beside.push(kept);

@@ -27,6 +27,8 @@ export class OwnAgent {
   /** Sequence at which it came into force, and the epoch that counts it; 0 = not yet. */
   seq = 0;
   epoch = '';
+  /** By capability: sequence of the state from which on the registry's word on it counts. */
+  readonly #states = new Map<string, number>();
   /** `clock.now()` when the registry was last asked about it alone. */
   askedAt = Number.NEGATIVE_INFINITY;
   /** `clock.now()` of its last sign of life by itself: registering or beating. */
@@ -42,6 +44,37 @@ export class OwnAgent {
   /** Capabilities that it offers. */
   get names(): string[] {
     return [...new Set(this.registration.record.offers.map(({ name }) => name))];
+  }
+
+  /** The registry has it in force: where its word on it is to be found. An answer that was overtaken by another one changes nothing. */
+  accepted({ epoch, seq, states }: Answer): void {
+    this.#begin(epoch);
+    this.seq = Math.max(this.seq, seq);
+    for (const name of this.names) {
+      const known = this.#states.get(name) ?? 0;
+      this.#states.set(name, Math.max(known, states === undefined ? this.seq : (states[name] ?? 0)));
+    }
+  }
+
+  refused({ epoch }: Answer): void {
+    this.#begin(epoch);
+    this.forget();
+  }
+
+  /** What the registry said of it counts no more. */
+  forget(): void {
+    this.seq = 0;
+    this.#states.clear();
+  }
+
+  #begin(epoch: string): void {
+    if (this.epoch !== epoch) this.forget();
+    this.epoch = epoch;
+  }
+
+  /** Whether the registry's word on it has come, when this is the newest sequence that is held of the capability, in that epoch. */
+  isToldBy(name: string, heldSeq: number, epoch: string): boolean {
+    return this.epoch === epoch && heldSeq >= (this.#states.get(name) ?? 0);
   }
 }
 
@@ -152,24 +185,25 @@ export class OwnAgents {
   /** Takes the registry's answer for the agents that were in the request; `sent` is what was said of each. */
   settle(answer: Answer, sent: readonly OwnAgent[]): void {
     const refused = new Map(answer.refused.map((refusal) => [refusal.agent, refusal]));
-    const whole = refused.get('') ?? null;
+    const isJudged = answer.again === undefined;
+    const whole = isJudged ? (refused.get('') ?? null) : null;
     for (const agent of sent) {
       // It has been replaced or removed meanwhile: the answer is about something that is no longer said.
       if (this.#agents.get(agent.agentId) !== agent) continue;
-      if (agent.epoch !== answer.epoch) agent.seq = 0;
-      agent.epoch = answer.epoch;
-      agent.warnings = (answer.warned ?? []).flatMap((each) => (each.agent === agent.agentId ? each.problems : []));
       const refusal = refused.get(agent.agentId) ?? whole;
+      // It stays as it was until it has been asked about again.
+      if (refusal === null && !isJudged) continue;
+      agent.warnings = (answer.warned ?? []).flatMap((each) => (each.agent === agent.agentId ? each.problems : []));
       if (refusal !== null) {
         agent.state = 'refused';
         agent.code = refusal.code;
         agent.problems = refusal.problems;
-        agent.seq = 0;
+        agent.refused(answer);
       } else if (answer.ok || answer.refused.length > 0) {
         if (agent.state !== 'gone') agent.state = 'in_force';
         agent.code = 0;
         agent.problems = [];
-        agent.seq = Math.max(agent.seq, answer.seq);
+        agent.accepted(answer);
       }
       this.onChange(agent.names);
     }
@@ -201,19 +235,19 @@ export class OwnAgents {
     for (const agent of this.#agents.values()) {
       if (this.isAbsent(agent) || agent.epoch === epoch) continue;
       agent.state = 'pending';
-      agent.seq = 0;
+      agent.forget();
       this.onChange(agent.names);
     }
   }
 
   /**
    * What stands beside the registry's word on a capability.
-   * @param heldSeq newest sequence that is held of the capability.
+   * @param heldSeq newest sequence that is held of the capability, in that epoch.
    */
-  beside(name: string, heldSeq: number): Beside | null {
+  beside(name: string, heldSeq: number, epoch: string): Beside | null {
     let beside: { contracts: Contract[]; providers: Beside['providers'][number][] } | null = null;
     for (const agent of this.#agents.values()) {
-      if (!countsBeside(agent, heldSeq) || !agent.names.includes(name)) continue;
+      if (!countsBeside(agent, name, heldSeq, epoch) || !agent.names.includes(name)) continue;
       beside ??= { contracts: [], providers: [] };
       beside.contracts.push(...agent.registration.contracts.filter((contract) => contract.name === name));
       beside.providers.push({ record: agent.registration.record, mesh: '' });
@@ -222,8 +256,8 @@ export class OwnAgents {
   }
 }
 
-function countsBeside(agent: OwnAgent, heldSeq: number): boolean {
-  return agent.state === 'pending' || (agent.state === 'in_force' && heldSeq < agent.seq);
+function countsBeside(agent: OwnAgent, name: string, heldSeq: number, epoch: string): boolean {
+  return agent.state === 'pending' || (agent.state === 'in_force' && !agent.isToldBy(name, heldSeq, epoch));
 }
 
 /** Each provider of a document with the contracts of what it offers. */

@@ -20,7 +20,7 @@ import { HeldFile } from './held-file.ts';
 import { Homes } from './homes.ts';
 import type { InstalledTable } from './installed.ts';
 import { Newcomers } from './newcomers.ts';
-import { OwnAgents, type OwnState } from './own-agents.ts';
+import { type OwnAgent, OwnAgents, type OwnSource, type OwnState } from './own-agents.ts';
 import { OwnFile } from './own-file.ts';
 import { Reporter } from './reporter.ts';
 import { TableSync } from './sync.ts';
@@ -159,8 +159,10 @@ export class RegistryClient {
       instance: self.instance,
       version: parts.version,
       rules: this.ruling,
+      work,
     });
     rules.onChange(() => this.reporter.changed());
+    work.onChange(() => this.reporter.changed());
     this.sync.onLeader = (why, epoch) => this.announcer.leaderIs(why, epoch);
     this.sync.onBeacon = (beacon) => this.#tails.beacon(beacon);
     this.sync.onChange = () => this.reporter.changed();
@@ -180,9 +182,22 @@ export class RegistryClient {
     this.announcer.start(mesh);
   }
 
+  /** Registers one agent; resolves when it can be called here, or is refused. `pending`: the control plane is told later. */
+  async register(registration: AgentRegistration, source: OwnSource): Promise<OwnAgent> {
+    const agent = await this.announcer.register(registration, source);
+    await this.sync.settled();
+    return agent;
+  }
+
   /** Why this sidecar cannot reach a provider that it would have to reach itself; null = it can. */
   unreachable(record: ProviderRecord): string | null {
     return this.#parts.unreachable(record);
+  }
+
+  /** This process, as the control plane calls it. */
+  get self(): string {
+    const { sidecar, instance } = this.#parts.self;
+    return `${sidecar}/${instance}`;
   }
 
   report(): Report {

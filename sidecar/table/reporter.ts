@@ -27,6 +27,8 @@ export interface ReporterParts {
   readonly instance: string;
   readonly version: string;
   readonly rules: RulesInForce;
+  /** How far the tail of its work on pools has come. */
+  readonly work: { readonly seq: number };
 }
 
 export class Reporter {
@@ -79,7 +81,7 @@ export class Reporter {
   }
 
   report(): Report {
-    const { table, sync, sidecar, instance, version, rules } = this.#parts;
+    const { table, sync, sidecar, instance, version, rules, work } = this.#parts;
     const snapshot = table.current();
     return {
       wire: REGISTRY_WIRE,
@@ -95,6 +97,7 @@ export class Reporter {
       refused: sync.standing.refused(),
       policies: sync.document,
       rules: rules.report(),
+      work: { seq: Math.max(0, work.seq) },
     };
   }
 

@@ -226,6 +226,11 @@ export class TableSync {
     await this.#parts.file?.flush();
   }
 
+  /** Resolves when all that was changed here until now is in the table that calls use. */
+  settled(): Promise<void> {
+    return this.#installer.settled();
+  }
+
   /** To be called now and then: what depends on time alone. */
   tick(): void {
     this.#tellStanding();

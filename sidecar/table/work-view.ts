@@ -79,14 +79,15 @@ function workPoolProblem(each: unknown): string | null {
 
 function isPartition(one: unknown): boolean {
   if (!isMap(one)) return false;
-  const { index, owner, term } = one;
+  const { index, owner, term, host } = one;
   return (
     typeof index === 'number' &&
     Number.isInteger(index) &&
     index >= 0 &&
     index < PARTITIONS &&
     typeof owner === 'string' &&
-    Number.isSafeInteger(term)
+    Number.isSafeInteger(term) &&
+    (host === undefined || typeof host === 'string')
   );
 }
 

@@ -9,12 +9,11 @@
  * CPU is what the processes' own accounting says (user and system), over the messages that were finished meanwhile. Exit 0 when every accepted
  * message had its end, also when a target is missed (the table says which); 1 otherwise.
  */
-import { readFileSync, writeFileSync } from 'node:fs';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { ensureNatsServer } from '../../deploy/local/nats-binary.ts';
+import { ensureNatsServer, supportedNatsServer } from '../../deploy/local/nats-binary.ts';
 import { type LocalNats, NatsProcess } from '../../deploy/local/nats-server.ts';
 import { Processes } from '../../deploy/local/processes.ts';
 import { ENVIRONMENT, LocalRegistry } from '../../deploy/local/registry.ts';
@@ -152,7 +151,9 @@ class Stage {
   }
 
   async #startNats(sync: 'always' | null): Promise<NatsProcess> {
-    const binary = ensureNatsServer((line) => console.log(line));
+    const say = (line: string): void => console.log(line);
+    // Below 2.10.27 the setting does not exist.
+    const binary = (sync === null ? null : supportedNatsServer(say)) ?? ensureNatsServer(say);
     this.#nats = await NatsProcess.start({ binary, folder: this.folder, ...(sync === null ? {} : { sync }) });
     return this.#nats;
   }
@@ -294,7 +295,7 @@ async function ours(plan: Plan): Promise<{ unkeyed: Cost; keyed: Cost; half: Cos
   );
 }
 
-/** Null where the server does not know the setting. */
+/** Null where no server is to be had that knows the setting. */
 async function always(plan: Plan): Promise<Cost | null> {
   const stage = new Stage({ ...plan, connections: Math.min(plan.connections, 1_000) });
   try {
@@ -303,6 +304,7 @@ async function always(plan: Plan): Promise<Cost | null> {
       () => stage.buildOurs('always'),
       async () => {
         await stage.run({ durationMs: plan.warmMs / 2 });
+        console.log(`  always: nats-server ${stage.natsVersion}`);
         return show('always', await stage.run({}));
       },
     );
@@ -327,6 +329,7 @@ async function naive(plan: Plan): Promise<Cost> {
 async function profile(plan: Plan, what: string): Promise<void> {
   const stage = new Stage(plan, true);
   const file = repoFile('build', 'messages.cpuprofile');
+  mkdirSync(repoFile('build'), { recursive: true });
   await on(
     stage,
     () => stage.buildOurs(null),

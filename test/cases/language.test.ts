@@ -302,16 +302,21 @@ t.test('C071 after a bad push the next good one is taken, however it is written'
     const next = small('second');
     const cut = next.indexOf('providers:');
     t.strictSame(problemsOf(next.slice(0, cut)), [], 'the first half is a table of its own: a capability that nobody offers');
+    let inTime = 0;
     for (let n = 0; n < 8; n++) {
       writeFileSync(file, next.slice(0, cut));
+      const halfSince = performance.now();
       for (let i = 0; i < 3; i++) {
-        t.equal((await rig.invoke(NAME)).status, 200);
+        const { status } = await rig.invoke(NAME);
+        // A file that has stood still for 50 ms counts as written; on a machine that stood still itself, this one has.
+        if (performance.now() - halfSince < 50) inTime += Number(t.equal(status, 200));
         await sleep(8);
       }
       appendFileSync(file, next.slice(cut));
       await sleep(60);
     }
-    await waitUntil('the whole one', () => markOf(rig) === 'second', 1_000);
+    t.ok(inTime > 0, 'it was asked while only half of it stood there');
+    await waitUntil('the whole one', () => markOf(rig) === 'second', 5_000);
     t.equal((await rig.invoke(NAME)).status, 200);
     await rig.finish(t, before);
   });

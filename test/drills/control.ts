@@ -240,5 +240,6 @@ const last = {
   failed: failures.length,
   reconnects: outcome?.generator.reconnects ?? 0,
   resynced_ms: outcome?.resyncedMs == null ? null : Math.round(outcome.resyncedMs),
+  nats: team.natsVersion,
 };
 process.stdout.write(`evidence: build/drill-control\n${JSON.stringify(last)}\n`, () => process.exit(ok ? 0 : 1));

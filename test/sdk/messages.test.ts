@@ -7,6 +7,8 @@ import t, { type Test } from 'tap';
 import { pythonPath } from '../../deploy/local/python.ts';
 import { INBOX_STREAM } from '../../proto/wire/subjects.ts';
 import { InboxError, type InboxMessage, Reach, ReachError } from '../../sdk/typescript/index.ts';
+import { settingsOf } from '../../sdk/typescript/options.ts';
+import { Context } from '../../sdk/typescript/serve/context.ts';
 import { TestAgent } from '../support/agent.ts';
 import { Fleet, knows } from '../support/fleet.ts';
 import { repoFile } from '../support/paths.ts';
@@ -18,6 +20,7 @@ t.setTimeout(110_000);
 const NAME = 'crm.order.query';
 const PYTHON = 'sdk.python.1';
 const PYTHON_TOKEN = 'token-of-python';
+const ORDER_TOKEN = 'token-of-the-order';
 
 interface World {
   readonly fleet: Fleet;
@@ -29,7 +32,8 @@ interface World {
 async function world(t: Test): Promise<World> {
   const fleet = await Fleet.start(t);
   const agent = await TestAgent.listen('order', ({ json, headers }) => {
-    const asked = json as { fail?: boolean; n?: number } | null;
+    const asked = json as { fail?: boolean; later?: boolean; n?: number } | null;
+    if (asked?.later === true) return { status: 202, body: {} };
     if (asked?.fail === true) return { status: 422, body: { why: 'no such order' } };
     return { body: { n: asked?.n ?? null, type: headers['content-type'], key: headers['idempotency-key'] } };
   });
@@ -44,7 +48,7 @@ providers:
     const rig = await fleet.sidecar('home', table, '  messages: {inbox: {agent_count: 2}}\n', {
       folder,
       listen,
-      callers: { [PYTHON]: PYTHON_TOKEN },
+      callers: { [PYTHON]: PYTHON_TOKEN, 'crm.order.1': ORDER_TOKEN },
     });
     await knows(rig, NAME);
     return rig;
@@ -106,6 +110,35 @@ t.test('messages', async (t) => {
       const waiting = await reach.cast({ role: 'nobody_has_it' }, { n: 2 }, { expiresMs: 60_000 });
       t.match(await waiting.wait({ timeoutMs: 100 }), { isFinal: false });
       t.ok(['cancelled', 'requested'].includes(await waiting.cancel()));
+      // One key for the message and for a call: the same work.
+      t.match(await reach.invoke(NAME, { n: 1 }, { idempotencyKey: 'ts-1' }), { replay: true, data: { n: 1 } });
+      t.equal((await reach.invoke(NAME, { n: 1 }, { idempotencyKey: 'ts-2' })).replay, false);
+      const other = await reach.cast(NAME, { n: 99 }, { idempotencyKey: 'ts-1' });
+      await t.rejects(other.result(), { name: 'key_reused' }, 'another payload');
+    });
+
+    await t.test('an agent that has taken work says that it takes longer, and later how it ended', async (t) => {
+      const order = new Reach({ url: w.home.url, token: ORDER_TOKEN, log: () => undefined });
+      t.teardown(() => order.close());
+      const task = await reach.cast(NAME, { later: true }, { messageType: 'report', tags: { lang: 'de' } });
+      await waitUntil('it is received', async () => (await task.status()).state === 'received', 10_000);
+      t.match(await task.status(), { by: 'crm.order.1', isFinal: false });
+      t.ok((await order.extend(task.id)) > 29_000);
+      await t.rejects(reach.extend(task.id), { code: 4003 }, 'not by another');
+      await t.rejects(reach.done(task.id, {}), { code: 4003 });
+      await order.done(task.id, { sum: 3 });
+      t.strictSame(await task.result({ timeoutMs: 10_000 }), { sum: 3 });
+      await t.rejects(order.done(task.id, { sum: 4 }), { code: 4003 }, 'it has ended');
+      const failing = await reach.cast(NAME, { later: true });
+      await waitUntil('it is received', async () => (await failing.status()).state === 'received', 10_000);
+      await order.done(failing.id, Buffer.from('no'), { status: 422, contentType: 'text/plain' });
+      await t.rejects(failing.result({ timeoutMs: 10_000 }), { name: 'provider_error', data: 'no' });
+      const { headers } = w.agent.requests.find(({ json }) => (json as { later?: boolean } | null)?.later === true) as {
+        headers: Record<string, string>;
+      };
+      const context = new Context(settingsOf({}), NAME, '1.0.0', headers, new AbortController().signal);
+      t.match(context, { taskId: task.id, messageType: 'report', inReplyTo: null, tags: { lang: 'de' }, caller: CALLER });
+      t.equal(new Context(settingsOf({}), NAME, '1.0.0', {}, new AbortController().signal).taskId, null, 'a call has none');
     });
 
     await t.test('the inbox is read once, in order, across a restart of the sidecar', async (t) => {
@@ -169,7 +202,7 @@ t.test('messages', async (t) => {
 
   await t.test('in Python', async (t) => {
     const running = new Promise<{ out: string; err: string }>((done) => {
-      const args = ['-u', '-X', 'dev', '-W', 'error', repoFile('test/sdk/python_messages.py'), w.home.url, PYTHON_TOKEN];
+      const args = ['-u', '-X', 'dev', '-W', 'error', repoFile('test/sdk/python_messages.py'), w.home.url, PYTHON_TOKEN, ORDER_TOKEN];
       const options = { encoding: 'utf8', timeout: 60_000, env: { ...process.env, PYTHONDONTWRITEBYTECODE: '1' } } as const;
       const child = execFile(pythonPath(), args, options, (_error, out, err) => done({ out, err }));
       let said = '';
@@ -185,7 +218,7 @@ t.test('messages', async (t) => {
       .split('\n')
       .filter((line) => line.startsWith('{'))
       .map((line) => JSON.parse(line) as { name: string; problem: string });
-    t.equal(lines.length, 4, 'all checks ran');
+    t.equal(lines.length, 5, 'all checks ran');
     for (const { name, problem } of lines) t.equal(problem, '', name);
     t.equal(err, '', 'nothing is left open, and nothing is complained of');
     t.ok((await inboxSize(fleet, PYTHON)) >= 8);

@@ -13,6 +13,7 @@ import traceback
 from agent_reach import Code, Reach, ReachError
 from agent_reach._codes import is_retryable
 from agent_reach._events import EventReader, LineReader
+from agent_reach._serve.within import within
 
 url, token, stranger = sys.argv[1:4]
 checks = []
@@ -275,7 +276,7 @@ async def one_client_serves_several_event_loops(reach):
         await reach.close()
 
     mine = [id(reach._http.session)]
-    other = asyncio.create_task(asyncio.to_thread(lambda: asyncio.run(elsewhere())))
+    other = asyncio.create_task(asyncio.to_thread(lambda: asyncio.run(elsewhere(), debug=False)))
     while not other.done():
         assert (await reach.call("node.work.echo", 1)).ok
         mine.append(id(reach._http.session))
@@ -359,6 +360,26 @@ async def a_sidecar_that_says_nothing_is_not_waited_for(reach):
         await asyncio.wait([starting])
         await agent.close()
         await runner.cleanup()
+
+
+@check
+async def a_cancellation_in_the_moment_of_the_result_is_not_lost(reach):
+    for moments in range(4):
+        work = asyncio.get_running_loop().create_future()
+        waiting = asyncio.create_task(within(5, work))
+        for _ in range(moments):
+            await asyncio.sleep(0)
+        work.set_result(1)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert waiting.cancelled(), moments
+    assert await within(5, asyncio.sleep(0, 7)) == 7
+    late = asyncio.ensure_future(asyncio.sleep(30))
+    try:
+        await within(0.01, late)
+        raise AssertionError("it has waited")
+    except asyncio.TimeoutError:
+        assert late.cancelled()
 
 
 async def main():

@@ -7,8 +7,10 @@ import sys
 import traceback
 
 from agent_reach import InboxError, Reach, ReachError
+from agent_reach._scope import scope_now
+from agent_reach._serve.context import Context
 
-url, token = sys.argv[1:3]
+url, token, order_token = sys.argv[1:4]
 NAME = "crm.order.query"
 checks = []
 
@@ -53,6 +55,39 @@ async def a_cast_is_durable_and_its_result_is_the_tasks(reach):
     waiting = await reach.cast(role="nobody_has_it", payload={"n": 2}, expires=60)
     assert not (await waiting.wait(0.1)).is_final
     assert await waiting.cancel() in ("cancelled", "requested")
+    again = await reach.invoke(NAME, {"n": 1}, idempotency_key="py-1")
+    assert again.replay and again.data["n"] == 1, again
+    assert not (await reach.invoke(NAME, {"n": 1}, idempotency_key="py-2")).replay
+    assert (await failure((await reach.cast(NAME, {"n": 99}, idempotency_key="py-1")).result())).name == "key_reused"
+
+
+@check
+async def an_agent_that_has_taken_work_says_later_how_it_ended(reach):
+    async def received(task):
+        for _ in range(1000):
+            if (await task.status()).state == "received":
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError(await task.status())
+
+    async with Reach(url, token=order_token) as order:
+        task = await reach.cast(NAME, {"later": True}, message_type="report", tags={"lang": "de"})
+        await received(task)
+        assert await order.extend(task.id) > 29
+        assert (await failure(reach.extend(task.id))).code == 4003, "not by another"
+        await order.done(task.id, {"sum": 3})
+        assert await task.result(10) == {"sum": 3}
+        assert (await failure(order.done(task.id, {"sum": 4}))).code == 4003, "it has ended"
+        failing = await reach.cast(NAME, {"later": True})
+        await received(failing)
+        await order.done(failing.id, b"no", status=422, content_type="text/plain")
+        failed = await failure(failing.result(10))
+        assert (failed.name, failed.data) == ("provider_error", "no"), failed
+    told = {"reach-task-id": task.id, "reach-message-type": "report", "reach-tags": "lang=de,at=x/y"}
+    context = Context(NAME, "1.0.0", told, scope_now())
+    assert (context.task_id, context.message_type, context.in_reply_to) == (task.id, "report", None)
+    assert context.tags == {"lang": "de", "at": "x/y"}
+    assert Context(NAME, "1.0.0", {}, scope_now()).tags == {}
 
 
 seqs = []
@@ -63,7 +98,7 @@ async def the_inbox_is_read_once_in_order_across_a_restart(reach):
     seen = []
 
     def numbers():
-        return [one.data["n"] for one in seen if one.data and (one.data.get("n") or 0) >= 10]
+        return [one.data["n"] for one in seen if isinstance(one.data, dict) and (one.data.get("n") or 0) >= 10]
 
     async def read():
         async for message in reach.inbox():

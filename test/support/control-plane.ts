@@ -1,5 +1,5 @@
 /** A control plane on a real nats-server, and sidecars as it sees them: just enough to talk to it. */
-import { realClock } from '../../base/clock.ts';
+import { type Clock, realClock } from '../../base/clock.ts';
 import { createLog } from '../../base/log.ts';
 import type { Bus } from '../../base/nats.ts';
 import { readControlPlaneConfig } from '../../control-plane/config.ts';
@@ -48,6 +48,8 @@ ${more}`;
 export class Plane {
   readonly control: ControlPlane;
   readonly lines: Readonly<Record<string, unknown>>[];
+  /** The wall clock of this replica's machine is so far ahead. */
+  wallAheadMs = 0;
 
   static async start(t: Teardown, nats: NatsServer, name = 'cp-1', more = ''): Promise<Plane> {
     const plane = new Plane(settingsText(name, nats.url, more));
@@ -63,7 +65,12 @@ export class Plane {
     this.lines = lines;
     const to = { write: (line: string) => void lines.push(JSON.parse(line) as Record<string, unknown>) };
     const log = createLog({ level: 'debug', to, service: reading.config.name });
-    this.control = new ControlPlane(reading.config, log, '0.0.0', reading.config.restore);
+    const clock: Clock = {
+      now: () => realClock.now(),
+      wallMs: () => realClock.wallMs() + this.wallAheadMs,
+      after: (delayMs, fire) => realClock.after(delayMs, fire),
+    };
+    this.control = new ControlPlane(reading.config, log, '0.0.0', reading.config.restore, clock);
   }
 
   get url(): string {
@@ -118,10 +125,21 @@ export async function ask(
   };
 }
 
+/** Asks the leader, as long as nobody listens: who has just begun to lead does a moment later, and sidecars ask again as well. */
+export async function askLeader(bus: Bus, subject: string, request: unknown): Promise<unknown> {
+  const until = realClock.now() + 15_000;
+  for (;;) {
+    const reply = await bus.request(subject, Buffer.from(JSON.stringify(request), 'utf8'), 8_000);
+    if (reply.kind === 'ok') return JSON.parse(reply.message.data.toString('utf8'));
+    if (reply.kind !== 'no_responder' || realClock.now() > until) throw new Error(`${subject}: ${reply.kind}`);
+    await new Promise<void>((done) => void realClock.after(50, done));
+  }
+}
+
 /** A sidecar by hand. It hosts what it is given and says hello again whenever the epoch changes. */
 export class FakeSidecar {
   readonly name: string;
-  readonly instance: string;
+  instance: string;
   readonly bus: Bus;
   readonly subjects = new Subjects(ENV);
   readonly beacons: Beacon[] = [];

@@ -2,12 +2,21 @@
 import { createLog } from '../../base/log.ts';
 import { SeededRandom } from '../../base/random.ts';
 import { encodeEnvelope, type Envelope, type Lane, MESSAGE_WIRE } from '../../proto/wire/envelope.ts';
-import { Consumer, type KeptEntry, type Pool, type TaskEvent, type WorkPool, type WorkState } from '../../proto/wire/messages.ts';
+import {
+  Consumer,
+  FINAL_STATES,
+  type KeptEntry,
+  type Pool,
+  type TaskEvent,
+  type WorkPool,
+  type WorkState,
+} from '../../proto/wire/messages.ts';
 import { poolId } from '../../proto/wire/pool.ts';
 import { Subjects } from '../../proto/wire/subjects.ts';
 import { Deliver } from '../../sidecar/deliver/deliver.ts';
 import { DELIVER_DEFAULTS, type DeliverSettings } from '../../sidecar/deliver/settings.ts';
 import { inbound } from '../../sidecar/pipeline.ts';
+import { envelopeOf } from './envelope.ts';
 import { FakeLedger } from './fake-ledger.ts';
 import { VirtualQueue } from './virtual-queue.ts';
 import { VirtualRig } from './virtual-rig.ts';
@@ -53,6 +62,8 @@ export class DeliverRig {
   readonly queue: VirtualQueue;
   readonly ledger: FakeLedger;
   readonly deliver: Deliver;
+  /** Events in the inbox that are not final. */
+  readonly passing: TaskEvent[] = [];
   /** Final events, in the order in which they were stored. */
   readonly events: { event: TaskEvent; body: string; subject: string }[] = [];
   readonly notes: TaskEvent[] = [];
@@ -93,6 +104,7 @@ export class DeliverRig {
     const log = createLog({ level: 'debug', to: { write: (line: string) => void this.logged.push(JSON.parse(line)) }, service: 'test' });
     this.#state = { wire: 1, epoch: 'e', pools: [...Object.keys(VERSION).map((kind) => workOf(kind as Kind, agents)), ...sticky] };
     this.deliver = new Deliver({
+      self: 'here/1',
       engine,
       inbound,
       bus: this.#bus(),
@@ -126,6 +138,7 @@ export class DeliverRig {
       log: log.logger,
       settings: { ...DELIVER_DEFAULTS, ...settings },
       failpoint: null,
+      longWork: null,
     });
     this.deliver.start();
   }
@@ -209,7 +222,8 @@ export class DeliverRig {
     if (subject.startsWith('ar.test.kept.')) {
       this.kept.push({ entry: head as unknown as KeptEntry, message: data.subarray(newline + 1), subject });
       this.order.push(`kept ${head.task_id}`);
-    } else {
+    } else if (!FINAL_STATES.has(head.state)) this.passing.push(head);
+    else {
       this.events.push({ event: head, body: data.toString('utf8', newline + 1), subject });
       this.order.push(`event ${head.task_id} ${head.state}`);
     }
@@ -231,35 +245,15 @@ export function stickyWork(kind: Kind, agents: readonly string[], partitions: Wo
 }
 
 function envelopeFor(taskId: string, pool: Pool, lane: Lane, { key, more }: Sending): Envelope {
-  return {
-    wire: MESSAGE_WIRE,
+  return envelopeOf(pool.capability, pool.id, {
     task_id: taskId,
     power_id: key ?? `${SENDER}:${taskId}:1`,
     keyed: key !== undefined,
-    message_type: 'task_request',
     source: SENDER,
     home: 'sender',
-    reply_to: SENDER,
-    in_reply_to: null,
-    target: { capability: pool.capability, role: null, agent: null },
-    capability: pool.capability,
     version: pool.version,
-    pool: pool.id,
     lane,
-    tags: {},
-    sequence_id: null,
-    retryable: true,
-    expires_ms: 86_400_000,
-    deadline_ms: null,
-    timeout_ms: 30_000,
-    traceparent: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01',
-    tracestate: '',
-    path: [],
-    content_type: 'application/json',
-    headers: {},
-    rule: null,
-    payload_hash: '',
     accepted_at_ms: 0,
     ...more,
-  };
+  });
 }

@@ -51,7 +51,7 @@ export class FakeLedger implements TaskLedger {
     const entry: Entry = {
       state: 'executing',
       ask,
-      tries: Math.max(known?.tries ?? 0, tries) + 1,
+      tries: Math.max(known !== undefined && (known.state !== 'released' || known.ask.taskId === ask.taskId) ? known.tries : 0, tries) + 1,
       revision,
       leaseEnds: this.clock.now() + this.leaseMs,
       result: null,
@@ -70,6 +70,24 @@ export class FakeLedger implements TaskLedger {
 
   close(): Promise<void> {
     return Promise.resolve();
+  }
+
+  /** What others have left under a key; a lease that it has is over after its time. */
+  put(id: string, ask: Partial<ClaimAsk>, state: Entry['state'], tries: number): void {
+    const whole: ClaimAsk = {
+      id,
+      caller: '',
+      capability: '',
+      version: '',
+      payloadHash: '',
+      execution: 'once',
+      key: '',
+      taskId: '',
+      worker: '',
+      ...ask,
+    };
+    const leaseEnds = this.clock.now() + this.leaseMs;
+    this.entries.set(id, { state, ask: whole, tries, revision: 1, leaseEnds, result: null, claim: null, ended: false });
   }
 
   /** The worker of this key dies: nothing extends the claim any more. */

@@ -4,7 +4,7 @@
  */
 import type { Test } from 'tap';
 import type { Bus } from '../../base/nats.ts';
-import type { KeptEntry, TaskEvent } from '../../proto/wire/messages.ts';
+import { FINAL_STATES, type KeptEntry, type TaskEvent } from '../../proto/wire/messages.ts';
 import { INBOX_STREAM, KEPT_STREAM, Subjects, TASK_STREAM } from '../../proto/wire/subjects.ts';
 import { ENV, Plane } from './control-plane.ts';
 import { NatsServer } from './nats.ts';
@@ -56,6 +56,11 @@ export class Fleet {
 
   /** Final events of all inboxes, in the order in which they were stored. */
   async finals(): Promise<Final[]> {
+    return (await this.told()).filter(({ event }) => FINAL_STATES.has(event.state));
+  }
+
+  /** All events of all inboxes. */
+  async told(): Promise<Final[]> {
     const found = await this.bus.history(INBOX_STREAM, this.subjects.inboxes, 100_000);
     if ('failed' in found) throw new Error(found.failed);
     return found.map(({ seq, data }) => {

@@ -8,7 +8,8 @@ import type { BusMessage, BusReply, Headers } from '../../base/bus-message.ts';
 import type { ConsumerFacts, ConsumerSpec } from '../../base/consumer.ts';
 import type { ConsumerReady } from '../../base/consumers.ts';
 import type { Stored, StreamFacts, StreamSpec } from '../../base/jetstream.ts';
-import type { Bus, BusState, BusSubscription } from '../../base/nats.ts';
+import type { Bus, BusState } from '../../base/nats.ts';
+import type { BusSubscription } from '../../base/nats-listeners.ts';
 import { patternProblem, subjectProblem } from '../../base/subject.ts';
 import type { Appended, AppendOptions, Failed, StreamReady } from '../../base/streams.ts';
 
@@ -391,6 +392,7 @@ function consumerFactsOf(stream: Stream, spec: ConsumerSpec): ConsumerFacts {
     deliveredConsumerSeq: 0,
     deliveredAtMs: 0,
     ackWaitNs: spec.ackWaitMs * 1_000_000,
+    maxAckPending: spec.maxAckPending,
     created: stream.created,
   };
 }
@@ -403,6 +405,9 @@ function factsOf(stream: Stream): StreamFacts {
     bytes: stream.messages.reduce((sum, { data }) => sum + data.length, 0),
     firstSeq: stream.messages[0]?.seq ?? 0,
     lastSeq: stream.lastSeq,
+    lastAtMs: stream.messages.at(-1)?.timestampMs ?? 0,
+    maxMessages: stream.spec.maxMsgs ?? -1,
+    maxBytes: stream.spec.maxBytes ?? -1,
     consumers: 0,
     created: stream.created,
     subjects,

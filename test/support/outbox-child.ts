@@ -13,6 +13,7 @@ const box = await DiskOutbox.open({
   clock: realClock,
   random: systemRandom,
   warn: (words) => void process.stderr.write(`${words}\n`),
+  never: () => undefined,
 });
 if (typeof box === 'string') throw new Error(box);
 process.stdout.write('ready\n');

@@ -118,10 +118,12 @@ export function pushed(registry: Registry, name: string): string[] {
 
 /** Several changes as one, in their order. */
 export function mergeChanges(changes: readonly Change[]): Change {
-  const all = <K extends keyof Change>(key: K): Change[K] =>
+  type Lists = Exclude<keyof Change, 'isStranger'>;
+  const all = <K extends Lists>(key: K): Change[K] =>
     changes.flatMap((change) => change[key] as readonly unknown[]) as unknown as Change[K];
-  const once = <K extends keyof Change>(key: K): Change[K] => [...new Set(all(key) as readonly unknown[])] as unknown as Change[K];
+  const once = <K extends Lists>(key: K): Change[K] => [...new Set(all(key) as readonly unknown[])] as unknown as Change[K];
   return {
+    isStranger: changes.some((change) => change.isStranger),
     refused: all('refused'),
     warned: all('warned'),
     registrations: once('registrations'),

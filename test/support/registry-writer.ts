@@ -42,6 +42,8 @@ export class RegistryWriter {
   onHello: (hello: Hello) => Promise<void> = () => Promise.resolve();
   onRegister: (register: Register) => Promise<void> = () => Promise.resolve();
   onLeave: (leave: Leave) => Promise<void> = () => Promise.resolve();
+  /** What else an answer says, by what was asked. */
+  more: (verb: 'hello' | 'register' | 'leave') => Partial<Answer> = () => ({});
   readonly #clock: Clock;
   readonly #open: { close(): void }[] = [];
   #recent: [string, number][] = [];
@@ -160,26 +162,30 @@ export class RegistryWriter {
     const hello = parsed<Hello>(message.data);
     this.hellos.push(hello);
     await this.onHello(hello);
-    return this.#answer(hello.agents.map(({ record }) => record.agentId));
+    return this.#answer(
+      'hello',
+      hello.agents.map(({ record }) => record.agentId),
+    );
   }
 
   async #answerRegister(message: BusMessage): Promise<Uint8Array> {
     const register = parsed<Register>(message.data);
     this.registers.push(register);
     await this.onRegister(register);
-    return this.#answer([register.agent.record.agentId]);
+    return this.#answer('register', [register.agent.record.agentId]);
   }
 
   async #answerLeave(message: BusMessage): Promise<Uint8Array> {
     const leave = parsed<Leave>(message.data);
     this.leaves.push(leave);
     await this.onLeave(leave);
-    return this.#answer([]);
+    return this.#answer('leave', []);
   }
 
-  #answer(agents: readonly string[]): Uint8Array {
+  #answer(verb: 'hello' | 'register' | 'leave', agents: readonly string[]): Uint8Array {
     const refused = ['', ...agents].map((agent) => this.refuses(agent)).filter((each) => each !== null);
-    const answer: Answer = { wire: REGISTRY_WIRE, ok: refused.length === 0, refused, seq: this.lastSeq, epoch: this.epoch };
+    const plain: Answer = { wire: REGISTRY_WIRE, ok: refused.length === 0, refused, seq: this.lastSeq, epoch: this.epoch };
+    const answer: Answer = { ...plain, ...this.more(verb) };
     const warned = agents.map((agent) => this.warns(agent)).filter((each) => each !== null);
     return bytes(warned.length === 0 ? answer : { ...answer, warned });
   }

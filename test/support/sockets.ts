@@ -1,20 +1,13 @@
 /** Ports and processes for tests that need real ones. Everything is bounded in time, and a process is stopped by its pid. */
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
-import { once } from 'node:events';
-import { createServer } from 'node:net';
 import type { Readable } from 'node:stream';
+import { unusedPort } from '../../deploy/local/ports.ts';
 import { nodeArgs, REPO } from './paths.ts';
 import { waitUntil } from './settle.ts';
 
 /** A port of 127.0.0.1 that was free a moment ago. Prefer port 0 wherever the program can tell which one it got. */
-export async function freePort(): Promise<number> {
-  const server = createServer();
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const address = server.address();
-  await new Promise((done) => server.close(done));
-  if (address === null || typeof address === 'string') throw new Error('a TCP server without a port');
-  return address.port;
+export function freePort(): Promise<number> {
+  return unusedPort();
 }
 
 export interface Exit {

@@ -52,6 +52,9 @@ export class VirtualQueue implements Queue {
   aheadMs = 0;
   readonly #consumers = new Map<string, Message[]>();
   readonly #pulls = new Map<string, VirtualPull[]>();
+  /** So many of the next deliveries go astray: the server has sent them, and nobody gets them. */
+  astray = 0;
+  readonly #delivered = new Map<string, number>();
   #seq = 0;
   #token = 0;
 
@@ -120,6 +123,10 @@ export class VirtualQueue implements Queue {
     return Promise.resolve(true);
   }
 
+  answers(): Promise<boolean> {
+    return Promise.resolve(!this.isMute);
+  }
+
   facts(): Promise<QueueFacts | null> {
     return Promise.resolve(this.isMute ? null : { nowMs: this.#serverMs(), ackWaitMs: this.ackWaitMs });
   }
@@ -138,13 +145,19 @@ export class VirtualQueue implements Queue {
           message.isNew = false;
           message.token = ++this.#token;
           this.#wait(message);
+          const consumerSeq = (this.#delivered.get(consumer) ?? 0) + 1;
+          this.#delivered.set(consumer, consumerSeq);
+          if (this.astray > 0) {
+            this.astray--;
+            continue;
+          }
           const pending = messages.filter(({ isNew }) => isNew).length;
           const delivery = {
             subject: message.subject,
             data: message.data,
             ackSubject: `ack.${message.token}`,
             streamSeq: message.seq,
-            consumerSeq: message.token,
+            consumerSeq,
             deliveries: message.deliveries,
             storedAtMs: message.storedAtMs,
             pending,

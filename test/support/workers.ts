@@ -60,8 +60,11 @@ export async function finishFleet(
   rigs: readonly Rig[],
   counts: readonly (readonly [TestAgent, number])[],
 ): Promise<void> {
+  // A result is told before its message is acknowledged.
+  await fleet.emptied(5_000).catch(() => undefined);
   t.equal(await fleet.queued(), 0, 'nothing is left in the queue');
   for (const rig of rigs) {
+    await waitUntil('no message is in hand', () => (rig.started.front.work?.inHand ?? 0) === 0, 5_000).catch(() => undefined);
     await waitUntil('calls under way have ended', () => rig.quiet.inFlight() === 0, 5_000).catch(() => undefined);
     t.equal(rig.started.front.work?.inHand, 0, 'no message is in hand');
     await rig.stop();

@@ -2,16 +2,11 @@
  * The order desk, version 2: answers questions about orders and gives refunds, to conversations that it knows. What it
  * starts and what it has booked goes to its journal at once, so that a kill cannot hide what was done.
  */
-import { appendFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Refusal, self, serve } from '../agent.ts';
+import { note, Refusal, self, serve } from '../agent.ts';
 
 const conversations = new Set<string>();
 const BOOKING_MS = 60;
-
-function note(line: string): void {
-  if (self.journal !== '') appendFileSync(self.journal, `${line}\n`);
-}
 
 serve(
   {

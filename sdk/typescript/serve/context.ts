@@ -53,6 +53,27 @@ export class Context {
     return this.headers[Header.affinity] ?? null;
   }
 
+  /** Of work that came as a message: by this id it is extended, and its end told when it was taken with 202. null = it is a call. */
+  get taskId(): string | null {
+    return this.headers[Header.taskId] ?? null;
+  }
+
+  /** Of a message, such as `task_request`; null = it is a call. */
+  get messageType(): string | null {
+    return this.headers[Header.messageType] ?? null;
+  }
+
+  /** The task to which its sender says that a message belongs; null = none. */
+  get inReplyTo(): string | null {
+    return this.headers[Header.inReplyTo] ?? null;
+  }
+
+  /** Of a message. */
+  get tags(): Readonly<Record<string, string>> {
+    const pairs = (this.headers[Header.tags] ?? '').split(',').filter((pair) => pair !== '');
+    return Object.fromEntries(pairs.map((pair) => [pair.slice(0, pair.indexOf('=')), pair.slice(pair.indexOf('=') + 1)]));
+  }
+
   /** 32 hex digits; '' = none. */
   get traceId(): string {
     return this.headers[Header.traceparent]?.slice(3, 35) ?? '';

@@ -15,6 +15,7 @@ import { readTraceContext } from '../../../proto/wire/trace-context.ts';
 import { Call, NO_HEADERS } from '../../call/call.ts';
 import { registerAgent } from '../agents.ts';
 import { submitted } from '../cast.ts';
+import { cancelAnswer, taskAnswer } from '../task-methods.ts';
 import { messageFrom } from '../message-text.ts';
 import { explained } from '../pages.ts';
 import { rpcFailure, rpcRefusal, rpcSubmitted, rpcValue } from '../rpc-answer.ts';
@@ -35,6 +36,10 @@ const METHODS: Readonly<Record<string, Method>> = Object.assign(Object.create(nu
   [ChannelMethod.stream]: stream,
   [ChannelMethod.explain]: explain,
   [ChannelMethod.cast]: cast,
+  [ChannelMethod.task]: (all: AllChannels, connection: ChannelConnection, id: RpcId, params: Buffer | null) =>
+    void taskAnswer(all.front, connection.principal, id, params).then((answered) => connection.sendJson(answered)),
+  [ChannelMethod.cancelTask]: (all: AllChannels, connection: ChannelConnection, id: RpcId, params: Buffer | null) =>
+    void cancelAnswer(all.front, connection.principal, id, params).then((answered) => connection.sendJson(answered)),
   [ChannelMethod.resume]: resume,
   [ChannelMethod.ack]: acknowledge,
   [ChannelMethod.done]: done,

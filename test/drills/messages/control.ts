@@ -5,6 +5,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Member } from '../../../deploy/local/roster.ts';
 import { runDrill } from './drill.ts';
+import { PER_PROVIDER } from './team.ts';
 
 const CALM_MS = 5_000;
 const AWAY_MS = 4_000;
@@ -16,19 +17,20 @@ await runDrill({
   team: { workMs: 10 },
   workers: 3,
   senders: 2,
+  readsInboxes: true,
   submit: { ratePerSec: 350, count: 21_000 },
   faults: async (stage) => {
     const { team } = stage;
     const { registry } = team;
     await sleep(CALM_MS);
-    stage.fault('the control plane is killed');
+    stage.strike('the control plane is killed');
     registry.plane.signal('SIGKILL');
     await registry.plane.end;
     await sleep(PLANE_AWAY_MS);
     await registry.startPlane();
-    stage.say('it is back and leads');
+    stage.back('it is back and leads');
     await sleep(CALM_MS);
-    stage.say('control plane and nats-server are killed');
+    stage.strike('control plane and nats-server are killed');
     await registry.kill();
     await sleep(AWAY_MS);
     for (const victim of [stage.workers[0], stage.senders[0]] as Member[]) {
@@ -40,6 +42,10 @@ await runDrill({
     await sleep(AWAY_MS);
     await registry.restartNats();
     await registry.startPlane();
-    stage.fault('both are back');
+    stage.back('both are back');
   },
+  // A worker's sidecar is killed while it can tell nobody.
+  demands: () => ({ mostInDoubt: PER_PROVIDER, hits: ['under_way'] }),
+  expects: ({ accepted }) =>
+    accepted.some(({ durable }) => durable === 'local-disk') ? [] : ['no message was accepted while the server was away'],
 });

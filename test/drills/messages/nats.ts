@@ -15,23 +15,26 @@ await runDrill({
   team: { workMs: 10 },
   workers: 3,
   senders: 2,
+  readsInboxes: true,
   submit: { ratePerSec: 250, count: 21_000 },
   settleMs: 240_000,
   faults: async (stage) => {
     const { nats } = stage;
     for (let i = 0; i < KILLS; i++) {
       await sleep(CALM_MS);
+      stage.strike('nats-server is killed');
       await nats.kill();
       await nats.restart();
-      stage.fault('nats-server was killed and is back');
+      stage.back('it is back');
     }
     await sleep(CALM_MS);
+    stage.strike('nats-server is killed and stays away');
     await nats.kill();
-    stage.say('nats-server is killed and stays away');
     await sleep(AWAY_MS);
     await nats.restart();
-    stage.fault(`nats-server is back after ${AWAY_MS / 1_000} s`);
+    stage.back(`it is back after ${AWAY_MS / 1_000} s`);
   },
+  demands: () => ({ hits: ['under_way'] }),
   expects: ({ accepted }) =>
     accepted.some(({ durable }) => durable === 'local-disk') ? [] : ['no message was accepted while the server was away'],
   more: ({ accepted }) => ({ on_disk: accepted.filter(({ durable }) => durable === 'local-disk').length }),

@@ -7,7 +7,7 @@ import { Bus } from '../../../base/nats.ts';
 import { ack, type Delivery, Puller } from '../../../base/puller.ts';
 import { systemRandom } from '../../../base/random.ts';
 import { ENVIRONMENT } from '../../../deploy/local/registry.ts';
-import type { TaskEvent } from '../../../proto/wire/messages.ts';
+import { FINAL_STATES, type TaskEvent } from '../../../proto/wire/messages.ts';
 import { INBOX_STREAM, Subjects, TASK_STREAM } from '../../../proto/wire/subjects.ts';
 
 export interface Outcome {
@@ -20,6 +20,8 @@ export interface Outcome {
   readonly by: string;
   readonly attempts: number;
   readonly replay: boolean;
+  /** The result as it stands there; '' = none. */
+  readonly answer: string;
   /** Wall clock of the worker's sidecar. */
   readonly atMs: number;
 }
@@ -27,11 +29,15 @@ export interface Outcome {
 const NAME = 'drill';
 const AT_ONCE = 2_000;
 const ACK_WAIT_MS = 30_000;
+/** More are not looked at one by one. */
+const MOST_LEFT = 1_000;
 
 export class Outcomes {
   readonly all: Outcome[] = [];
   /** Tasks that have one. */
   readonly tasks = new Set<string>();
+  /** What stood in an inbox and is no end of a task. */
+  readonly strange: string[] = [];
   readonly #bus: Bus;
   readonly #seen = new Set<number>();
   #puller: Puller | null = null;
@@ -72,6 +78,19 @@ export class Outcomes {
     return facts === null || 'failed' in facts ? null : facts.messages;
   }
 
+  /** Messages that can still be read in the queue of tasks, and how many the server counts there; null = nobody can say now. */
+  async left(): Promise<{ readonly messages: number; readonly counted: number; readonly seen: unknown } | null> {
+    const found = await this.#bus.history(TASK_STREAM, new Subjects(ENVIRONMENT).tasks, MOST_LEFT);
+    const counted = await this.queued();
+    return 'failed' in found || counted === null ? null : { messages: found.length, counted, seen: await this.#seenOf(found) };
+  }
+
+  /** For whoever looks for the reason. */
+  async #seenOf(found: readonly { readonly seq: number; readonly subject: string }[]): Promise<unknown> {
+    const [stream, consumers] = await Promise.all([this.#bus.stream(TASK_STREAM), this.#bus.consumers(TASK_STREAM)]);
+    return { stream, consumers, messages: found.map(({ seq, subject }) => `${seq} ${subject}`) };
+  }
+
   async close(): Promise<void> {
     this.#puller?.close();
     await this.#bus.close();
@@ -83,8 +102,13 @@ export class Outcomes {
     if (this.#seen.has(delivery.streamSeq)) return;
     this.#seen.add(delivery.streamSeq);
     const newline = delivery.data.indexOf(0x0a);
-    const event = JSON.parse(delivery.data.toString('utf8', 0, newline < 0 ? delivery.data.length : newline)) as TaskEvent;
-    if (event.kind !== 'state') return;
+    const event = eventIn(delivery.data.toString('utf8', 0, newline < 0 ? delivery.data.length : newline));
+    // On its way: received, or waiting for its next try.
+    if (event?.kind === 'state' && (event.state === 'received' || event.state === 'waiting')) return;
+    if (event === null || event.kind !== 'state' || !FINAL_STATES.has(event.state)) {
+      this.strange.push(`inbox entry ${delivery.streamSeq} is no end of a task: ${delivery.data.toString('utf8', 0, 200)}`);
+      return;
+    }
     this.tasks.add(event.task_id);
     this.all.push({
       taskId: event.task_id,
@@ -96,7 +120,16 @@ export class Outcomes {
       by: event.by,
       attempts: event.attempts,
       replay: event.replay,
+      answer: newline < 0 ? '' : delivery.data.toString('utf8', newline + 1),
       atMs: event.at_ms,
     });
+  }
+}
+
+function eventIn(line: string): TaskEvent | null {
+  try {
+    return JSON.parse(line) as TaskEvent | null;
+  } catch {
+    return null;
   }
 }

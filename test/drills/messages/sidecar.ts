@@ -4,7 +4,9 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Member } from '../../../deploy/local/roster.ts';
-import { runDrill, type Stage } from './drill.ts';
+import { runDrill } from './drill.ts';
+import type { Stage } from './stage.ts';
+import { PER_PROVIDER } from './team.ts';
 
 const PLACES = ['before_hand_over', 'after_hand_over', 'after_effect', 'after_result', 'before_ack'] as const;
 /** One in so many messages: it works for a second or so first. */
@@ -21,9 +23,10 @@ await runDrill({
   team: { workMs: 10 },
   workers: 3,
   senders: 2,
+  readsInboxes: true,
   submit: { ratePerSec: 320, count: 21_000 },
   faults: async (stage) => {
-    for (let i = 0; !stage.isNearlyThrough; i++) {
+    for (let i = 0; !stage.isThrough; i++) {
       await sleep(PAUSE_MS);
       const victim = stage.workers[i % stage.workers.length] as Member;
       const place = PLACES[i % (PLACES.length + 1)];
@@ -31,6 +34,10 @@ await runDrill({
       else await diesAt(stage, victim, place);
     }
   },
+  demands: (stage) => ({
+    mostInDoubt: stage.faultsSeen.length * PER_PROVIDER,
+    hits: ['idempotent_restarted', 'keyed_restarted', 'in_doubt', 'under_way'],
+  }),
   expects: () => PLACES.filter((place) => !reached.has(place)).map((place) => `no sidecar died at ${place}`),
   more: () => ({ places: reached.size }),
 });
@@ -50,7 +57,8 @@ async function diesAt(stage: Stage, victim: Member, place: string): Promise<void
   sidecar.expected = true;
   const inTime = await Promise.race([sidecar.end.then(() => true), sleep(DIES_WITHIN_MS, false, { ref: false })]);
   team.failpoints.delete(victim.agentId);
-  if (inTime) {
+  // By its own SIGKILL: one that ended with a code has crashed.
+  if (inTime && sidecar.code === null) {
     reached.add(place);
     stage.fault(`sidecar ${victim.sidecar} died at ${place}`);
     await sleep(AWAY_MS);

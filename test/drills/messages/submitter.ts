@@ -21,6 +21,8 @@ export interface Accepted {
   /** The key that was given; '' = none. */
   readonly key: string;
   readonly durable: string;
+  /** The gate through which it came in. */
+  readonly gate: string;
   /** Wall clock, since workers' sidecars write theirs. */
   readonly atMs: number;
   /** From when it was due until it was answered. */
@@ -34,17 +36,22 @@ export interface SubmitOptions {
   readonly kinds?: readonly Kind[];
   /** Each message is submitted so many times, with one key, each time through the next gate. */
   readonly copies?: number;
+  /** Between two of these; every fourth message has all of them at once. */
+  readonly apartMs?: number;
   /** Refused ones are not submitted again. */
   readonly givesUp?: boolean;
   readonly headers?: Readonly<Record<string, string>>;
   /** To each gate. */
   readonly connections?: number;
+  /** Requests on one connection that are not answered yet. */
+  readonly pipelining?: number;
 }
 
 const CONNECTIONS = 24;
 const ANSWER_MS = 30_000;
 const AGAIN_MS = 100;
-const GIVE_UP_MS = 180_000;
+const GIVE_UP_MS = 120_000;
+const TOGETHER = 4;
 
 interface Refused {
   readonly status: number;
@@ -56,11 +63,14 @@ export class Submitter {
   readonly accepted: Accepted[] = [];
   /** Numbers whose submission was sent and not answered. */
   readonly inDoubt = new Set<number>();
+  /** Submissions that were not answered, those that were sent again included. */
+  unanswered = 0;
   /** Refusals by code. */
   readonly refusals: Record<string, number> = {};
   /** Given up, with the last words. */
   readonly failures: string[] = [];
   readonly #options: SubmitOptions;
+  readonly #mayPipeline: boolean;
   readonly #pools: readonly Pool[];
   readonly #underWay = new Set<Promise<void>>();
   readonly #running: Promise<void>;
@@ -68,12 +78,21 @@ export class Submitter {
   #sent = 0;
   /** From the first submission to the last answer. */
   tookMs = 0;
+  /** From the first submission to the last one. */
+  sentMs = 0;
   #isEnding = false;
 
   constructor(options: SubmitOptions) {
     this.#options = options;
+    this.#mayPipeline = (options.pipelining ?? 1) > 1;
     this.#pools = options.gates.map(
-      ({ url }) => new Pool(url, { connections: options.connections ?? CONNECTIONS, headersTimeout: ANSWER_MS, bodyTimeout: ANSWER_MS }),
+      ({ url }) =>
+        new Pool(url, {
+          connections: options.connections ?? CONNECTIONS,
+          pipelining: options.pipelining ?? 1,
+          headersTimeout: ANSWER_MS,
+          bodyTimeout: ANSWER_MS,
+        }),
     );
     this.#running = this.#run();
   }
@@ -110,23 +129,26 @@ export class Submitter {
       for (; this.#sent < due; this.#sent++) this.#take(this.#sent);
       await sleep(1);
     }
+    this.sentMs = performance.now() - this.#startedAt;
   }
 
   #take(index: number): void {
-    const { kinds = KINDS, copies = 1 } = this.#options;
+    const { kinds = KINDS, copies = 1, apartMs = 0 } = this.#options;
     const n = index;
     const kind = kinds[index % kinds.length] as Kind;
     const key = kind === 'keyed' || copies > 1 ? `drill-${kind}-${n}` : '';
     for (let copy = 0; copy < copies; copy++) {
-      const submitting = this.#submit(n, kind, key, index + copy);
+      const laterMs = index % TOGETHER === 0 ? 0 : copy * apartMs;
+      const submitting = this.#submit(n, kind, key, index + copy, laterMs);
       this.#underWay.add(submitting);
       void submitting.finally(() => this.#underWay.delete(submitting));
     }
   }
 
-  async #submit(n: number, kind: Kind, key: string, turn: number): Promise<void> {
+  async #submit(n: number, kind: Kind, key: string, turn: number, laterMs: number): Promise<void> {
+    if (laterMs > 0) await sleep(laterMs);
     const gate = turn % this.#pools.length;
-    const { token } = this.#options.gates[gate] as Gate;
+    const { name, token } = this.#options.gates[gate] as Gate;
     const dueAt = performance.now();
     const headers: Record<string, string> = {
       authorization: `Bearer ${token}`,
@@ -137,10 +159,15 @@ export class Submitter {
     for (;;) {
       const outcome = await this.#once(this.#pools[gate] as Pool, `/v1/cast/${capabilityOf(kind)}`, headers, JSON.stringify({ n }));
       if ('taskId' in outcome) {
-        this.accepted.push({ n, kind, key, ...outcome, atMs: Date.now(), tookMs: performance.now() - dueAt });
+        this.accepted.push({ n, kind, key, ...outcome, gate: name, atMs: Date.now(), tookMs: performance.now() - dueAt });
+        return;
+      }
+      if ('never' in outcome) {
+        this.failures.push(`message ${n}: ${outcome.never}`);
         return;
       }
       if ('words' in outcome) {
+        this.unanswered++;
         // A key makes it safe to submit it again; without one it might be a second message.
         if (key === '') {
           this.inDoubt.add(n);
@@ -164,13 +191,14 @@ export class Submitter {
     path: string,
     headers: Record<string, string>,
     body: string,
-  ): Promise<{ readonly taskId: string; readonly durable: string } | Refused | { readonly words: string }> {
+  ): Promise<{ readonly taskId: string; readonly durable: string } | Refused | { readonly words: string } | { readonly never: string }> {
     try {
-      const response = await pool.request({ method: 'POST', path, headers, body });
+      const response = await pool.request({ method: 'POST', path, headers, body, idempotent: this.#mayPipeline });
       const answer = (await response.body.json()) as { task_id?: string; durable?: string; code?: number; detail?: string };
       if (response.statusCode === 202) return { taskId: answer.task_id ?? '', durable: answer.durable ?? '' };
       const { statusCode: status } = response;
-      if (status !== 429 && status !== 503) return { words: `HTTP ${status}: ${answer.detail ?? ''}` };
+      // Nothing that a drill does may bring any other answer.
+      if (status !== 429 && status !== 503) return { never: `HTTP ${status}: ${answer.detail ?? ''}` };
       // Whether a 503 was stored in the end is not certain; the words of it say so.
       if (status === 503 && (answer.detail ?? '').includes('not certain')) return { words: answer.detail ?? '' };
       return { status, code: answer.code ?? 0, againMs: Number(response.headers['reach-retry-after-ms'] ?? AGAIN_MS) };

@@ -88,7 +88,12 @@ export class MessageTeam extends RegisteredTeam {
 type Times = Readonly<Record<string, number>>;
 
 export interface Counted {
-  readonly keyed: { readonly effects: Times; readonly starts: Times };
-  readonly idempotent: { readonly starts: Times; readonly ends: Times };
-  readonly once: { readonly starts: Times; readonly ends: Times };
+  readonly keyed: Worked & { readonly effects: Times };
+  readonly idempotent: Worked;
+  readonly once: Worked;
+}
+
+interface Worked {
+  readonly starts: Times;
+  readonly ends: Times;
 }

@@ -3,8 +3,10 @@
 Three kinds of work, one capability each, all with the payload {"n": <number of the message>}:
   drill.idempotent.do  appends "s <n>" to its own file when it starts and "e <n>" when it has ended
   drill.once.do        the same, in another file
-  drill.keyed.do       commits the key it is given (Idempotency-Key) together with its effect to SQLite, where the key is unique; a
-                       key that is there already gets the answer of then, and nothing is done
+  drill.keyed.do       the same, and half-way it commits the key it is given (Idempotency-Key) together with its effect to SQLite, where
+                       the key is unique; a key that is there already gets the answer of then, and nothing is done
+
+Every piece of work answers with a mark of its own ("run"): two answers with different marks are two results, whoever says what of them.
 
 A line is one write, which is there even when the process is killed in the next instant. Called with `--count <folder>` it reads what
 all workers wrote and prints, as one line of JSON, how often each message was started, ended, and had its effect.
@@ -21,6 +23,7 @@ AGENT = os.environ.get("AGENT_ID", "drill.worker.x")
 FOLDER = os.environ.get("DRILL_FOLDER", ".")
 WORK_S = float(os.environ.get("DRILL_WORK_MS", "10")) / 1000
 DATABASE = "effects.sqlite"
+KINDS = ("keyed", "idempotent", "once")
 
 
 def connect(folder):
@@ -31,15 +34,15 @@ def connect(folder):
     database.execute("CREATE TABLE IF NOT EXISTS keys (key TEXT PRIMARY KEY, answer TEXT NOT NULL)")
     # Without a constraint: an effect that happened twice is to be seen twice.
     database.execute("CREATE TABLE IF NOT EXISTS effects (id INTEGER PRIMARY KEY, key TEXT NOT NULL, n INTEGER NOT NULL, by TEXT NOT NULL)")
-    database.execute("CREATE TABLE IF NOT EXISTS starts (id INTEGER PRIMARY KEY, n INTEGER NOT NULL)")
     return database
 
 
 class Works:
     def __init__(self):
         self.database = connect(FOLDER)
-        self.files = {kind: self.open(kind) for kind in ("idempotent", "once")}
+        self.files = {kind: self.open(kind) for kind in KINDS}
         self.executions = {}
+        self.runs = 0
         self.delay = WORK_S
 
     @staticmethod
@@ -49,24 +52,25 @@ class Works:
     async def do(self, capability, n, key):
         self.executions[capability] = self.executions.get(capability, 0) + 1
         kind = capability.split(".")[1] if capability.count(".") == 2 else ""
-        answer = {"n": n, "by": AGENT}
-        if kind in self.files:
-            os.write(self.files[kind], b"s %d\n" % n)
-            await asyncio.sleep(self.delay)
-            os.write(self.files[kind], b"e %d\n" % n)
-            return 200, answer
+        if kind not in self.files:
+            return 404, {"error": f"{AGENT} has no {capability}"}
+        if kind == "keyed" and key == "":
+            return 400, {"error": "keyed work without a key"}
+        self.runs += 1
+        answer = {"n": n, "by": AGENT, "run": f"{os.getpid()}.{self.runs}"}
+        os.write(self.files[kind], b"s %d\n" % n)
+        await asyncio.sleep(self.delay / 2)
         if kind == "keyed":
-            if key == "":
-                return 400, {"error": "keyed work without a key"}
-            await asyncio.sleep(self.delay)
-            return 200, self.commit(key, n, answer)
-        return 404, {"error": f"{AGENT} has no {capability}"}
+            answer = self.commit(key, n, answer)
+        # Whoever is killed from here on has had its effect and never says so.
+        await asyncio.sleep(self.delay / 2)
+        os.write(self.files[kind], b"e %d\n" % n)
+        return 200, answer
 
     def commit(self, key, n, answer):
         database = self.database
         database.execute("BEGIN IMMEDIATE")
         try:
-            database.execute("INSERT INTO starts (n) VALUES (?)", (n,))
             there = database.execute("SELECT answer FROM keys WHERE key = ?", (key,)).fetchone()
             if there is not None:
                 return json.loads(there[0])
@@ -135,11 +139,9 @@ async def serve():
 
 
 def count(folder):
-    """Maps a message's number to how often: keyed effects and starts, the others' starts and ends."""
-    database = connect(folder)
-    effects = dict(database.execute("SELECT n, COUNT(*) FROM effects GROUP BY n"))
-    counted = {"keyed": {"effects": effects, "starts": dict(database.execute("SELECT n, COUNT(*) FROM starts GROUP BY n"))}}
-    for kind in ("idempotent", "once"):
+    """Maps a message's number to how often: starts and ends of each kind, and effects of keyed work."""
+    counted = {}
+    for kind in KINDS:
         times = {"s": {}, "e": {}}
         for name in os.listdir(folder):
             if not name.endswith(f".{kind}"):
@@ -149,6 +151,7 @@ def count(folder):
                     what, n = line.split()
                     times[what][int(n)] = times[what].get(int(n), 0) + 1
         counted[kind] = {"starts": times["s"], "ends": times["e"]}
+    counted["keyed"]["effects"] = dict(connect(folder).execute("SELECT n, COUNT(*) FROM effects GROUP BY n"))
     print(json.dumps(counted))
 
 

@@ -283,7 +283,12 @@ t.test('settings: every default is stated here, and every slip has its place', a
   t.same(config, {
     name: 'cp-1',
     env: 'default',
-    nats: { url: 'nats://127.0.0.1:4222', credential: { user: null, password: null, token: null, credsFile: null }, replicas: 1 },
+    nats: {
+      url: 'nats://127.0.0.1:4222',
+      credential: { user: null, password: null, token: null, credsFile: null },
+      replicas: 1,
+      monitor: [],
+    },
     api: {
       listen: { host: '127.0.0.1', port: 7800 },
       publicUrl: null,

@@ -65,7 +65,19 @@ class Wire implements LeaseStore {
   }
 
   async ensureStream(): Promise<StreamReady> {
-    const facts = { name: CONTROL_STREAM, messages: 0, bytes: 0, firstSeq: 0, lastSeq: 0, consumers: 0, created: '', subjects: [] };
+    const facts = {
+      name: CONTROL_STREAM,
+      messages: 0,
+      bytes: 0,
+      firstSeq: 0,
+      lastSeq: 0,
+      lastAtMs: 0,
+      maxMessages: -1,
+      maxBytes: -1,
+      consumers: 0,
+      created: '',
+      subjects: [],
+    };
     return await this.#roundTrip<StreamReady>(1_000, { failed: 'no answer in time' }, () => ({ facts, change: 'none', ignored: [] }));
   }
 

@@ -29,7 +29,11 @@ import {
 } from '../../../proto/wire/messages.ts';
 import { partitionOf, poolId } from '../../../proto/wire/pool.ts';
 import { CONFIG_STREAM, INBOX_STREAM, KEPT_STREAM, LEDGER_STREAM, Subjects, Tail, TASK_STREAM } from '../../../proto/wire/subjects.ts';
-import { ENV, FakeSidecar, OPERATOR, Plane, VIEWER } from '../../support/control-plane.ts';
+import { askLeader, ENV, FakeSidecar, OPERATOR, Plane, VIEWER } from '../../support/control-plane.ts';
+import { systemRandom } from '../../../base/random.ts';
+import type { ClaimAsk } from '../../../sidecar/ledger/ledger.ts';
+import { NatsLedger } from '../../../sidecar/ledger/nats-ledger.ts';
+import { envelopeOf as anEnvelope } from '../../support/envelope.ts';
 import { NatsServer } from '../../support/nats.ts';
 import { providerOf } from '../../support/route-table.ts';
 import { waitUntil } from '../../support/settle.ts';
@@ -45,40 +49,7 @@ function poolOf(parts: Partial<Omit<Pool, 'id'>> = {}): Pool {
   return { id: poolId(whole), ...whole };
 }
 
-function envelopeOf(parts: Partial<Envelope> = {}): Envelope {
-  const task = parts.task_id ?? 'task0001';
-  return {
-    wire: MESSAGE_WIRE,
-    task_id: task,
-    power_id: `crm.front.x:${task}:1`,
-    keyed: false,
-    message_type: 'task_request',
-    source: 'crm.front.x',
-    home: 'front',
-    reply_to: 'crm.front.x',
-    in_reply_to: null,
-    target: { capability: ORDER, role: null, agent: null },
-    capability: ORDER,
-    version: '2.0.0',
-    pool: poolOf().id,
-    lane: 'normal',
-    tags: {},
-    sequence_id: null,
-    retryable: true,
-    expires_ms: 86_400_000,
-    deadline_ms: null,
-    timeout_ms: 30_000,
-    traceparent: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01',
-    tracestate: '',
-    path: [],
-    content_type: 'application/json',
-    headers: {},
-    rule: null,
-    payload_hash: '',
-    accepted_at_ms: 1,
-    ...parts,
-  };
-}
+const envelopeOf = (parts: Partial<Envelope> = {}): Envelope => anEnvelope(ORDER, poolOf().id, parts);
 
 class World {
   readonly nats: NatsServer;
@@ -99,9 +70,7 @@ class World {
   }
 
   async usePool(pool: unknown, sidecar = 'front'): Promise<PoolAnswer> {
-    const reply = await this.bus.request(subjects.ctl('pool'), json({ wire: MESSAGE_WIRE, sidecar, pool }), 8_000);
-    if (reply.kind !== 'ok') throw new Error(`ctl.pool: ${reply.kind}`);
-    return JSON.parse(reply.message.data.toString('utf8')) as PoolAnswer;
+    return (await askLeader(this.bus, subjects.ctl('pool'), { wire: MESSAGE_WIRE, sidecar, pool })) as PoolAnswer;
   }
 
   async tail<T>(tail: string): Promise<T | null> {
@@ -412,6 +381,17 @@ t.test('streams, pools and work', async (t) => {
       all.find((one) => one.pool === poolOf().id),
       { agents: 1, messages: 1, sidecars: ['order-a'] },
     );
+    const drain = (verb: string) =>
+      world.plane.ask(`/v1/providers/crm.order.a/${verb}`, { method: 'POST', token: OPERATOR, json: { reason: 'x' } });
+    t.equal((await drain('drain')).status, 200);
+    t.match(
+      ((await world.plane.ask('/v1/tasks/parked', { token: VIEWER })).body['pools'] as { pool: string }[]).find(
+        (one) => one.pool === poolOf().id,
+      ),
+      { agents: 1, drained: 1, messages: 1 },
+      'one whose workers are all drained is seen there too',
+    );
+    t.equal((await drain('restore')).status, 200);
   });
 
   await t.test('the next leader knows the pools, and writes nothing anew', async (t) => {
@@ -473,6 +453,31 @@ t.test('partitions of a sticky pool', async (t) => {
     t.same(await state(), before);
   });
 
+  await t.test(
+    'a sidecar that was started anew gets them by new terms, so that what the one before had in hand comes again in order',
+    async (t) => {
+      const before = (await state()) as PoolState;
+      t.ok(before.partitions.every(({ host, owner }) => host === (owner === 'crm.order.a' ? 'one/one-1' : 'two/two-1')));
+      one.instance = 'one-2';
+      await one.hello();
+      const after = (await eventually(
+        'new terms',
+        state,
+        (found) => found?.partitions.every(({ owner, term }) => term === (owner === 'crm.order.a' ? 2 : 1)) === true,
+      )) as PoolState;
+      t.same(ownersOf(after), ownersOf(before), 'nothing else moves');
+      const work = await eventually(
+        'work',
+        () => world.work('one'),
+        (found) => found?.pools[0]?.partitions.every(({ term }) => term === 2) === true,
+      );
+      t.ok(work?.pools[0]?.partitions.every(({ host }) => host === 'one/one-2'));
+      await one.hello();
+      await new Promise<void>((done) => void realClock.after(1_200, done));
+      t.same(await state(), after, 'a hello of the same process changes nothing');
+    },
+  );
+
   await t.test('an owner that is gone for longer loses them: a new term, whose consumer is there, and the old one is not', async (t) => {
     const before = (await state()) as PoolState;
     const index = before.partitions.findIndex(({ owner }) => owner === 'crm.order.a');
@@ -484,12 +489,12 @@ t.test('partitions of a sticky pool', async (t) => {
     const after = (await eventually('all at others', state, (found) => !ownersOf(found).includes('crm.order.a'))) as PoolState;
     for (const [i, { owner, term }] of after.partitions.entries()) {
       const old = before.partitions[i];
-      t.equal(term, old?.owner === 'crm.order.a' ? 2 : 1);
+      t.equal(term, old?.owner === 'crm.order.a' ? (old.term ?? 0) + 1 : 1);
       t.equal(owner === old?.owner, old?.owner !== 'crm.order.a');
     }
     const names = await world.consumers();
     t.same(names, after.partitions.map(({ term }, i) => Consumer.partition(pool.id, i, term)).sort());
-    const facts = await world.bus.consumer(TASK_STREAM, Consumer.partition(pool.id, index, 2));
+    const facts = await world.bus.consumer(TASK_STREAM, Consumer.partition(pool.id, index, after.partitions[index]?.term ?? 0));
     t.match(facts, { pending: 1 }, 'what waited waits for the new owner');
     const owned = ownersOf(after);
     t.ok(Math.abs(owned.filter((owner) => owner === 'crm.order.b').length - owned.filter((owner) => owner === 'crm.order.d').length) <= 1);
@@ -545,9 +550,7 @@ t.test('inboxes', async (t) => {
 
   const asker = await world.nats.connect({ inboxPrefix: '_INBOX.old' });
   const ask = async (question: object, from: Bus = asker): Promise<TaskAnswer> => {
-    const reply = await from.request(subjects.ctl('task'), json({ wire: MESSAGE_WIRE, sidecar: 'old', agent, ...question }), 8_000);
-    if (reply.kind !== 'ok') throw new Error(reply.kind);
-    return JSON.parse(reply.message.data.toString('utf8')) as TaskAnswer;
+    return (await askLeader(from, subjects.ctl('task'), { wire: MESSAGE_WIRE, sidecar: 'old', agent, ...question })) as TaskAnswer;
   };
 
   await t.test('history is read by whoever is its home, and by nobody else', async (t) => {
@@ -623,6 +626,90 @@ t.test('inboxes', async (t) => {
       15_000,
     );
   });
+});
+
+t.test('what became of a task is found however much lies before it: a look that is not through says where it goes on', async (t) => {
+  const world = await World.start(t);
+  const agent = 'crm.order.a';
+  const sidecar = await FakeSidecar.join(world.nats, 'old', { [agent]: [`${ORDER}@2.0.0`] });
+  await sidecar.hello();
+  t.match(await world.usePool(poolOf()), { ok: true });
+  const asker = await world.nats.connect({ inboxPrefix: '_INBOX.old' });
+  const ask = async (question: object): Promise<TaskAnswer> => {
+    const asked = { wire: MESSAGE_WIRE, sidecar: 'old', agent, what: 'status', ...question };
+    return (await askLeader(asker, subjects.ctl('task'), asked)) as TaskAnswer;
+  };
+  const look = async (task: string): Promise<{ answer: TaskAnswer; asks: number }> => {
+    let answer = await ask({ task_id: task });
+    let asks = 1;
+    for (; answer.ok && answer.what === 'status' && answer.more !== undefined && asks < 40; asks++)
+      answer = await ask({ task_id: task, from: answer.more });
+    return { answer, asks };
+  };
+  const final = (task: string): Buffer =>
+    Buffer.from(
+      `${JSON.stringify({ wire: MESSAGE_WIRE, kind: 'state', task_id: task, power_id: `k:${task}`, state: 'done', capability: ORDER })}\nyes`,
+    );
+  const MANY = 2_200;
+  for (let i = 0; i < MANY; i += 100)
+    await Promise.all(Array.from({ length: 100 }, () => world.append(subjects.inbox('old', agent), final('filler01'))));
+  await world.append(subjects.inbox('old', agent), final('late0001'));
+  const waiting = (task: string): Buffer => encodeEnvelope(envelopeOf({ task_id: task, source: agent, home: 'old' }), Buffer.from('x'));
+  for (let i = 0; i < MANY; i += 100)
+    await Promise.all(Array.from({ length: 100 }, () => world.append(subjects.task(poolOf().id, 'low', 0, 'old'), waiting('filler02'))));
+  await world.append(subjects.task(poolOf().id, 'low', 0, 'old'), waiting('waits001'));
+
+  const late = await look('late0001');
+  t.ok(late.asks > 1, 'not in one go');
+  t.match(late.answer, {
+    ok: true,
+    found: { state: 'done', event: { task_id: 'late0001' }, result: Buffer.from('yes').toString('base64') },
+  });
+  t.match((await look('waits001')).answer, { ok: true, found: { state: 'waiting' } });
+  const nowhere = await look('nowhere2');
+  t.match(nowhere.answer, { ok: true, found: null });
+  t.notOk('more' in nowhere.answer, 'everything was looked at');
+  t.match(await ask({ task_id: 'late0001', from: { inbox: 'x', queue: -1 } }), { ok: false, code: 4003 });
+});
+
+t.test('an agent that moves house finds there also what its old home had acknowledged to the server in its stead', async (t) => {
+  const world = await World.start(t);
+  const { bus } = world;
+  const agent = 'crm.order.a';
+  const old = await FakeSidecar.join(world.nats, 'old', { [agent]: [`${ORDER}@2.0.0`] });
+  old.callers = [];
+  await old.hello();
+  await eventually(
+    'a consumer for its inboxes',
+    () => world.consumers(INBOX_STREAM),
+    (names) => names.includes('inbox_old'),
+  );
+  for (let i = 0; i < 5; i++)
+    await world.append(subjects.inbox('old', agent), Buffer.from(`{"wire":1,"kind":"state","task_id":"task000${i}"}\n`));
+  // Of an agent that is away a sidecar holds so many only; the others it lets the server forget. The agent has had the first one.
+  const puller = new Puller(bus, realClock, { stream: INBOX_STREAM, consumer: 'inbox_old', onMessage: (delivery) => ack(bus, delivery) });
+  t.teardown(() => puller.close());
+  puller.request(4);
+  await eventually(
+    'acknowledged to the server',
+    () => bus.consumer(INBOX_STREAM, 'inbox_old'),
+    (facts) => facts !== null && 'ackFloorSeq' in facts && facts.ackFloorSeq === 4,
+  );
+  await world.append(subjects.idem(floorKey(agent)), json({ wire: MESSAGE_WIRE, kind: 'floor', agent, seq: 1 }));
+  await old.leave(agent);
+  const young = await FakeSidecar.join(world.nats, 'young', { [agent]: [`${ORDER}@2.0.0`] });
+  await young.hello();
+  const moved = await eventually(
+    'moved',
+    () => bus.history(INBOX_STREAM, subjects.inbox('young', agent)),
+    (found) => !('failed' in found) && found.length >= 4,
+  );
+  t.same('failed' in moved ? [] : moved.map(({ data }) => /"task_id":"(\w+)"/.exec(data.toString('utf8'))?.[1]), [
+    'task0001',
+    'task0002',
+    'task0003',
+    'task0004',
+  ]);
 });
 
 t.test('what is kept for people', async (t) => {
@@ -720,6 +807,64 @@ t.test('what is kept for people', async (t) => {
       'failed' in told ? '' : told.map(({ data }) => data.toString('utf8')).join(),
       /"review02".*"state":"cancelled".*dropped by ada/,
     );
+  });
+
+  await t.test('dropped, and nobody wanted the result: its home is told all the same, for whoever asks there', async (t) => {
+    const heard: TaskEvent[] = [];
+    const hearing = bus.subscribe(subjects.note('front'), ({ data }) => void heard.push(JSON.parse(data.toString('utf8')) as TaskEvent));
+    t.teardown(() => hearing.close());
+    await world.keep('review', envelopeOf({ task_id: 'review03', reply_to: null }), 'look', { rule: 'r' });
+    t.equal((await order('review03', 'drop')).status, 200);
+    await waitUntil('its home hears', () => heard.some(({ task_id, state }) => task_id === 'review03' && state === 'cancelled'));
+  });
+
+  await t.test('two leaders, for a moment: what one has begun to do the other can only do as well', async (t) => {
+    const kept = await world.keep('review', envelopeOf({ task_id: 'review04' }), 'look', { rule: 'r' });
+    // The leader before this one stood still in the midst of releasing it.
+    const order04 = { wire: MESSAGE_WIRE, task_id: 'review04', entry: kept, verb: 'release', target: '', who: 'bob' };
+    await world.append(subjects.order('review04'), json(order04));
+    t.match((await order('review04', 'drop')).body, { status: 409, detail: /bob has begun to release it/ });
+    t.match((await order('review04', 'reroute', { capability: REFUND })).body, { status: 409, detail: /bob has begun to release it/ });
+    const before = (await world.queued(poolOf())).length;
+    t.equal((await order('review04', 'release')).status, 200, 'the same is carried to its end');
+    t.equal((await world.queued(poolOf())).length, before + 1);
+    t.equal(await bus.lastAtLeader(KEPT_STREAM, subjects.order('review04')), null, 'nothing is left of it');
+    t.notMatch(JSON.stringify((await plane.ask('/v1/tasks/kept')).body), /review04/);
+    // An order that failed before anything was changed binds nobody.
+    await world.keep('review', envelopeOf({ task_id: 'review05', pool: `p${'b'.repeat(20)}` }), 'look', { rule: 'r' });
+    t.equal((await order('review05', 'release')).status, 409);
+    t.equal((await order('review05', 'drop')).status, 200);
+    t.equal(await bus.lastAtLeader(KEPT_STREAM, subjects.order('review05')), null);
+  });
+
+  await t.test('two people at once: one does it, the other is told', async (t) => {
+    for (const [i, verbs] of [
+      ['release', 'drop'],
+      ['drop', 'release'],
+      ['release', 'release'],
+      ['drop', 'drop'],
+    ].entries()) {
+      const task = `racing0${i}`;
+      await world.keep('review', envelopeOf({ task_id: task }), 'look', { rule: 'r' });
+      const both = await Promise.all(verbs.map((verb) => order(task, verb)));
+      t.same(both.map(({ status }) => status).sort(), [200, 409], verbs.join(' and '));
+      const won = verbs[both.findIndex(({ status }) => status === 200)];
+      const isQueued = (await world.queued(poolOf())).some(({ envelope }) => envelope.task_id === task);
+      t.equal(isQueued, won === 'release');
+      const told = await bus.history(INBOX_STREAM, subjects.inbox('front', 'crm.front.x'));
+      t.equal('failed' in told ? true : told.some(({ data }) => data.includes(task)), won === 'drop');
+    }
+  });
+
+  await t.test('a lease is judged by the server’s time, however the clock here stands', async (t) => {
+    const id = subjects.idem(ledgerKey('crm.front.x', ORDER, 'dead0009'));
+    await world.keep('dead', envelopeOf({ task_id: 'dead0009' }), 'x');
+    await world.append(id, Buffer.from('{"wire":1,"state":"executing","lease_ms":15000}\n'));
+    plane.wallAheadMs = 60_000;
+    t.teardown(() => (plane.wallAheadMs = 0));
+    t.match((await order('dead0009', 'release')).body, { status: 409, detail: /somebody works on this key/ });
+    plane.wallAheadMs = 0;
+    t.equal((await order('dead0009', 'drop')).status, 200);
   });
 
   await t.test('many at once, but none that is in doubt', async (t) => {
@@ -825,6 +970,95 @@ t.test('what is parked can be sent elsewhere or dropped, as long as nobody works
   t.match(await order('drop', {}), { status: 409, body: { detail: /1 agents work on this pool/ } });
 });
 
+t.test('a parked task that a person moves is not begun by a worker that comes in that moment', async (t) => {
+  const world = await World.start(t);
+  const { plane, bus } = world;
+  const pool = poolOf({ version: '1.0.0' });
+  t.match(await world.usePool(pool), { ok: true });
+  const sidecar = await FakeSidecar.join(world.nats, 'order-a', { 'crm.order.a': [`${ORDER}@2.0.0`] });
+  await sidecar.hello();
+  await eventually(
+    'it is known',
+    async () => (await plane.ask('/v1/capabilities')).body,
+    (body) => JSON.stringify(body).includes('2.0.0'),
+  );
+  const park = (task: string, more: Partial<Envelope> = {}): Promise<number> =>
+    world.append(
+      subjects.task(pool.id, 'high', 0, 'front'),
+      encodeEnvelope(envelopeOf({ task_id: task, pool: pool.id, version: '1.0.0', payload_hash: 'h', ...more }), Buffer.from(task)),
+    );
+  const order = (verb: string, body: object) => plane.ask(`/v1/tasks/parked/${pool.id}/${verb}`, { json: body });
+  const ledger = new NatsLedger({ bus, subjects, clock: realClock, random: systemRandom, log: { warn: () => undefined }, self: 'order-a' });
+  t.teardown(() => ledger.close());
+  const askFor = (task: string): ClaimAsk => ({
+    id: ledgerKey('crm.front.x', ORDER, task),
+    caller: 'crm.front.x',
+    capability: ORDER,
+    version: '1.0.0',
+    payloadHash: 'h',
+    execution: 'once',
+    key: task,
+    taskId: task,
+    worker: 'crm.order.old',
+  });
+
+  // A worker claims it at the same time as it is taken out: exactly one of the two has it.
+  let [byWorker, byPerson] = [0, 0];
+  for (let i = 0; i < 20; i++) {
+    const task = `moment${String(i).padStart(2, '0')}`;
+    await park(task);
+    const [done, claimed] = await Promise.all([
+      order(i % 2 === 0 ? 'drop' : 'reroute', { task, ...(i % 2 === 0 ? {} : { capability: `${ORDER}@^2` }) }),
+      new Promise((late) => void realClock.after(i % 10, () => late(null))).then(() => ledger.claim(askFor(task))),
+    ]);
+    const isMoved = (done.body['done'] as string[]).length === 1;
+    t.not(isMoved, claimed.kind === 'claimed', `${task}: ${JSON.stringify(done.body)} ${claimed.kind}`);
+    if (isMoved) {
+      byPerson++;
+      t.match(await ledger.claim(askFor(task)), { kind: 'ended' }, 'whoever still has it lets go of it');
+    } else byWorker++;
+    if (claimed.kind === 'claimed') claimed.claim.abandon();
+  }
+  t.comment(`${byWorker} by the worker, ${byPerson} by the person`);
+  const rerouted = await world.queued(poolOf());
+  t.ok(rerouted.every(({ envelope }) => Number(envelope.task_id.slice(6)) % 2 === 1));
+
+  // The queue takes no more: it is as it was.
+  await park('toolarge');
+  const refused = await order('reroute', { task: 'toolarge', capability: 'no.such.thing' });
+  t.match(refused.body, { failed: [{ task_id: 'toolarge', why: /no capability/ }] });
+  const free = await ledger.claim(askFor('toolarge'));
+  t.match(free, { kind: 'claimed', claim: { tries: 1 } });
+  if (free.kind === 'claimed') await free.claim.release(false);
+  t.match((await order('drop', { task: 'toolarge' })).body, { done: ['toolarge'] });
+
+  // A replica of the control plane died in the midst of it: nobody else does it for as long as it might still be at it.
+  await park('stopped1');
+  const half = {
+    wire: 1,
+    state: 'executing',
+    key: 'stopped1',
+    hash: 'h',
+    execution: 'idempotent',
+    task: 'stopped1',
+    worker: 'operator bob',
+    version: '1.0.0',
+    lease_ms: 15_000,
+    nonce: 'x',
+    tries: 0,
+    step: 0,
+  };
+  await world.append(subjects.idem(ledgerKey('crm.front.x', ORDER, 'stopped1')), Buffer.from(`${JSON.stringify(half)}\n`));
+  t.match((await order('drop', { task: 'stopped1' })).body, { failed: [{ why: /somebody else is moving it/ }] });
+
+  // Nobody wants its result: its home hears that it was dropped.
+  const heard: TaskEvent[] = [];
+  bus.subscribe(subjects.note('front'), ({ data }) => void heard.push(JSON.parse(data.toString('utf8')) as TaskEvent));
+  await park('nobody01', { reply_to: null });
+  t.match((await order('drop', { task: 'nobody01' })).body, { done: ['nobody01'] });
+  await waitUntil('its home hears', () => heard.some(({ task_id, state }) => task_id === 'nobody01' && state === 'cancelled'));
+});
+
 t.test('messages of a pool that nobody remembers are not lost: it is made again from what they say', async (t) => {
   const world = await World.start(t);
   t.match(await world.usePool(poolOf()), { ok: true });
@@ -905,4 +1139,62 @@ t.test('operators are told of what is newly kept, signed, until it is taken', as
   await waitUntil('the next leader goes on', () => got.length > 1, 10_000);
   t.match(JSON.parse(got[1]?.body ?? ''), { notices: [{ task_id: 'doubt001' }] });
   t.equal(await world.count(KEPT_STREAM), 3);
+});
+
+t.test('a receiver of notices leads nowhere else, holds nobody up, and gets a long backlog quickly and in order', async (t) => {
+  let elsewhere = 0;
+  const inside = createServer((_, response) => {
+    elsewhere++;
+    response.end();
+  });
+  await new Promise<void>((done) => inside.listen(0, '127.0.0.1', done));
+  t.teardown(() => inside.close());
+  const got: string[] = [];
+  let mode: 'redirect' | 'silent' | 'fine' = 'redirect';
+  let asked = 0;
+  const hook = createServer((request, response) => {
+    let body = '';
+    request.on('data', (chunk: Buffer) => {
+      body += chunk.toString('utf8');
+    });
+    request.on('end', () => {
+      asked++;
+      if (mode === 'redirect') response.writeHead(307, { location: `http://127.0.0.1:${(inside.address() as AddressInfo).port}/` }).end();
+      else if (mode === 'fine') {
+        for (const { task_id } of (JSON.parse(body) as { notices: { task_id: string }[] }).notices) got.push(task_id);
+        response.end();
+      }
+    });
+  });
+  await new Promise<void>((done) => hook.listen(0, '127.0.0.1', done));
+  t.teardown(() => {
+    hook.closeAllConnections();
+    hook.close();
+  });
+  const { port } = hook.address() as AddressInfo;
+  const world = await World.start(t, `  messages: {notices: {webhook: "http://127.0.0.1:${port}/hook"}}\n`);
+  await eventually(
+    'told up to here',
+    () => world.tail<{ seq: number }>(Tail.notices),
+    (found) => found !== null,
+  );
+  const tasks = Array.from({ length: 230 }, (_, i) => `backlog${String(i).padStart(3, '0')}`);
+  for (const task of tasks) await world.keep('dead', envelopeOf({ task_id: task }), 'x');
+  await waitUntil('it was asked', () => asked > 0);
+  mode = 'silent';
+  const before = asked;
+  await waitUntil('it is asked again, and says nothing', () => asked > before, 10_000);
+  t.equal(elsewhere, 0, 'a redirection is not followed');
+  t.match(world.plane.control.warnings().join(), /it answered 307/);
+  t.match(
+    (await world.plane.ask('/v1/tasks/kept?limit=1')).body,
+    { entries: [{ task_id: 'backlog000' }] },
+    'everybody else is served meanwhile',
+  );
+  mode = 'fine';
+  await waitUntil('the first are taken', () => got.length > 0, 15_000);
+  const startedAt = performance.now();
+  await waitUntil('all are taken', () => got.length >= tasks.length, 10_000);
+  t.ok(performance.now() - startedAt < 2_500, `${Math.round(performance.now() - startedAt)} ms for the rest`);
+  t.same(got, tasks);
 });

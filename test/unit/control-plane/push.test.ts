@@ -374,6 +374,14 @@ t.test('the fleet knows who is behind within its own scope, who refuses and who 
   fleet.take(report('s3', { staleBecause: 'NATS is away' }), 0);
   fleet.take(report('s5', { appliedSeq: 40, refused: [{ tail: 'cap.x.y.z', seq: 30, why: 'cannot be read' }] }), 0);
   fleet.take(report('stranger'), 0);
+  // Work goes to the one sidecar only, and is followed beside what is in its scope.
+  for (const name of ['s6', 's7', 's8']) put(`reg.${name}`, 1, {});
+  put('work.s6', 50, { pools: [] });
+  put('work.s7', 51, { pools: [] });
+  put('work.s8', 52, { pools: [] });
+  fleet.take(report('s6', { work: { seq: 50 } }), 0);
+  fleet.take(report('s7', { work: { seq: 49 } }), 0);
+  fleet.take(report('s8', { work: { seq: 52 }, refused: [{ tail: 'work.s8', seq: 52, why: 'cannot be read' }] }), 0);
   const shown = (now: number): Record<string, string> =>
     Object.fromEntries(fleet.rows(now).map(({ sidecar, standing, behind, wantedSeq }) => [sidecar, `${standing} ${behind} ${wantedSeq}`]));
   t.same(shown(1_000), {
@@ -382,8 +390,18 @@ t.test('the fleet knows who is behind within its own scope, who refuses and who 
     s3: 'stale 0 12',
     s4: 'missing 0 0',
     s5: 'behind 1 30',
+    s6: 'current 0 50',
+    s7: 'behind 1 51',
+    s8: 'behind 1 52',
     stranger: 'current 0 0',
   });
+  fleet.hearsAgain(2_000);
+  fleet.take(report('s2'), 2_100);
+  t.match(
+    shown(2_200),
+    { s1: 'stale 0 21', s2: /^(current|behind) /, s4: 'missing 0 0' },
+    'what was said before a break of the connection says nothing of now',
+  );
   t.equal(shown(15_001)['s1'], 'missing 0 21', 'three reports that did not come');
   t.equal(shown(3_600_001)['stranger'], undefined, 'who is registered nowhere is forgotten after an hour');
 });
@@ -519,6 +537,8 @@ t.test('a crowd at the door does not keep sockets and timers waiting, and one si
     registry: () => registry,
     commit: async () => ({ ok: true, seq: 0 }),
     commitInTime: async () => ({ ok: true, seq: 7 }),
+    stateSeq: () => 0,
+    lastSeq: () => 7,
   });
   const say = (verb: 'hello' | 'leave', sidecar: string, more: object = {}): Promise<Uint8Array | null> => {
     const request = {
@@ -543,7 +563,7 @@ t.test('a crowd at the door does not keep sockets and timers waiting, and one si
   t.equal(door.isCrowded, true);
   setImmediate(() => order.push('others'));
   const texts = (await Promise.all(answers)).map((each) => JSON.parse(Buffer.from(each ?? []).toString('utf8')) as unknown);
-  t.same(texts[0], { wire: REGISTRY_WIRE, ok: true, refused: [], seq: 7, epoch: 'e1' });
+  t.same(texts[0], { wire: REGISTRY_WIRE, ok: true, refused: [], seq: 7, states: {}, epoch: 'e1' });
   t.match(texts[1], { ok: true, warned: [{ agent: 'a.b.c', problems: ['other content (acl)'] }] }, 'what is in force otherwise is said');
   t.equal(door.isCrowded, false);
   t.ok(order.indexOf('others') > 0 && order.indexOf('others') < 4, `others had a turn in between: ${order.join(', ')}`);

@@ -201,7 +201,7 @@ t.test('a token is never repeated in a problem', async (t) => {
 
 t.test('the JSON Schema for editors knows the same keys', async (t) => {
   const schema = configSchema() as { properties: Record<string, { properties?: object }> };
-  t.same(Object.keys(schema.properties), ['sidecar', 'contracts', 'providers', 'policies', 'overrides', 'sidecars']);
+  t.same(Object.keys(schema.properties), ['sidecar', 'contracts', 'providers', 'policies', 'overrides', 'sidecars', 'rules']);
   t.ok('retry_budget' in (schema.properties['sidecar']?.properties ?? {}));
 });
 

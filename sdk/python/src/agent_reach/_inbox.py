@@ -35,14 +35,17 @@ class InboxError(ReachError):
 
 
 class InboxMessage:
+    """One entry: what became of a task of this agent (several as it goes on, the last is its end), or a message from another agent."""
+
     def __init__(self, fields: Dict[str, Any], inbox: "Inbox") -> None:
         self.seq: int = int(fields["seq"])
-        """Rises, with gaps."""
+        """Its position: rises, with gaps."""
         self.kind: str = fields["kind"]
         """`state`: what became of a task of this agent; `message`: from another agent."""
         self.task_id: str = fields["task_id"]
         self.message_type: str = fields.get("message_type") or ""
         self.state: Optional[str] = fields.get("state") if self.kind == "state" else None
+        """None for a message. `received` and `waiting` are on the way, and may be missing; an end never is."""
         self.code: int = fields.get("code") or 0
         """0 = fine."""
         self.detail: str = fields.get("detail") or ""

@@ -23,6 +23,7 @@ from ._serve.offer import Offer
 from ._serve.serving import Serving
 from ._stream import Stream
 from ._task import Task, task_in
+from ._work import extend, tell_done
 
 H = TypeVar("H", bound=Callable[..., Any])
 
@@ -192,8 +193,14 @@ class Reach:
         headers: Optional[Mapping[str, str]] = None,
         content_type: Optional[str] = None,
     ) -> Task:
-        """Sends a message: to a capability (`name`, alias or `name@range`), a role or an agent. Returns when it is durable:
-        from then on it is not lost. Raises ReachError when it is not. Its result comes to the task, and to the inbox.
+        """Gives work away: to a capability (`name`, alias or `name@range`), a role or an agent. Returns when the message is
+        durable, in NATS or on the sidecar's disk (`task.accepted.durable`): from then on it is not lost, and has one end.
+        States and result come to the task, and to the inbox. `payload` is anything that JSON can say, or bytes.
+
+        Raises ReachError when it was not accepted: 3004 above the agent's rate (`error.result.retry_after_ms`), 7001 when it
+        can be kept nowhere now (send it again, with the same key), 4005 when it is too large, 4008 when the key is somebody
+        else's, and as a call would: 2001, 2002, 2003, 4002, 4003. It says nothing of a message whose answer was lost on the
+        way (`error.ambiguous`): with an `idempotency_key` it is safe to send it again.
 
         message_type: default task_request. priority: high, normal or low. idempotency_key: the same key with the same
         payload means the same work, and has one result. sequence_id: the sender's conversation; default that of the work
@@ -225,8 +232,20 @@ class Reach:
         return task_in(self._http, ask, *await self._http.ask(ask))
 
     def task(self, task_id: str) -> Task:
-        """A task that was sent before, by its id. Nothing is asked yet."""
+        """A task that this agent has sent before, by its id (`task.id`). Nothing is asked yet."""
         return Task(self._http, task_id)
+
+    async def done(self, task_id: str, result: Any = None, *, status: Optional[int] = None, content_type: Optional[str] = None) -> None:
+        """How work ended that this agent has taken with 202 (`context.status = 202`) and gone on with; the id is the context's
+        `task_id`. Raises ReachError when it is not taken, or could not be stored yet (then say it again).
+
+        status: the agent's own, 200 … 299 (default 200) done, 400 … 599 it failed.
+        """
+        await tell_done(self._http, task_id, result, status, content_type)
+
+    async def extend(self, task_id: str) -> float:
+        """This agent is still at work on a task: its time begins anew. Returns the seconds that it has now."""
+        return await extend(self._http, task_id)
 
     def inbox(self, *, from_seq: Optional[int] = None, ack: str = "auto") -> Inbox:
         """What waits for this agent, and what comes: read it with `async for`.

@@ -60,6 +60,8 @@ class Result:
     """When to come back; 0 = not said."""
     no_retry: bool = False
     """Nobody on the way back should repeat it."""
+    replay: bool = False
+    """The first answer to this key once more: no provider was asked."""
     cause: Optional[str] = None
     """What went wrong before the fallback, or before the time was over."""
     decision: Any = None
@@ -99,6 +101,7 @@ def result_from(fields: Any, no_retry: bool) -> Optional[Result]:
         trace_id=fields.get("trace_id") or "",
         retry_after_ms=_number(fields, "retry_after_ms", 0.0),
         no_retry=no_retry,
+        replay=fields.get("replay") is True,
         cause=fields.get("cause"),
         decision=fields.get("decision"),
     )
@@ -150,6 +153,7 @@ def result_of_headers(status: int, headers: Mapping[str, str], elapsed_ms: float
         trace_id=headers.get("reach-trace-id", ""),
         retry_after_ms=float(headers.get("reach-retry-after-ms", 0)),
         no_retry=headers.get("reach-retry") == "none",
+        replay=headers.get("reach-replay") == "true",
     )
 
 

@@ -54,20 +54,26 @@ class TaskStatus:
     power_id: str
     capability: str
     state: str
-    """accepted, waiting, received, done, failed, dead_lettered, in_doubt, expired, parked or cancelled."""
+    """On the way: `accepted` (it waits for a free worker), `parked` (nobody is there who could work on it), `received` (an agent
+    has it), `waiting` (a try failed, and another one follows). Ends: `done`; `failed` (the agent, or a check, said no);
+    `dead_lettered` (every try failed); `in_doubt` (its worker vanished, and it must not be begun twice); `expired`; `cancelled`.
+    Dead ones and those in doubt are kept for a person, whose release gives them another end."""
     is_final: bool
     """It stays so."""
     lane: Optional[str]
     accepted_at_ms: Optional[float]
-    """Wall clock; None = not known (any more)."""
+    """Milliseconds since 1970, by the clock of the sender's sidecar; None = not known (any more)."""
     received_at_ms: Optional[float]
+    """The same of the worker's sidecar, when an agent was known to have it; None = not yet, or it was too quick to be told."""
     by: Optional[str]
     """Who has it, or had it last; None = nobody."""
     version: Optional[str]
     attempts: int
+    """Hand-overs to agents so far."""
     code: int
-    """0 = fine."""
+    """0 = fine; else of docs/errors.md."""
     cause: Optional[str]
+    """Such as `attempts_exhausted` or `worker_vanished`; None = the code says it all."""
     detail: Optional[str]
     status: int
     """The agent's own status; 0 = none."""
@@ -81,6 +87,11 @@ class TaskStatus:
 
 
 class Task:
+    """A task of this agent, wherever it is worked on. Nothing here is repeated: it only asks what became of it.
+
+    `id` (8 to 40 of a-z and 0-9) is worth keeping: `reach.task(id)` finds the task again, also after a restart.
+    """
+
     def __init__(self, http: Http, task_id: str, accepted: Optional[Accepted] = None) -> None:
         self._http = http
         self.id = task_id
@@ -110,7 +121,12 @@ class Task:
                 await asyncio.sleep(max(0.0, min(backoff.next(), until - time.monotonic())))
 
     async def result(self, timeout: float = math.inf) -> Any:
-        """The result of a task that is done; raises ReachError for every other end."""
+        """The result of a task that is done: JSON, text, or {base64, content_type}.
+
+        Raises ReachError for every other end, with its code: that of the failure (6001 with the agent's own `data` and
+        `status`), 7002 dead_lettered, 7003 in_doubt, 7004 expired, 5003 cancelled; and with 5001 when the seconds are over
+        first: the task goes on. Without a timeout it waits for as long as it takes.
+        """
         view = await self.wait(timeout)
         if view.state == "done":
             return view.result

@@ -488,6 +488,28 @@ t.test('requests', async (t) => {
     ]);
   });
 
+  t.test(
+    'a gateway may have as many callers as stand behind one, is told when there are more, and is asked about each at no cost',
+    async (t) => {
+      const callersOf = (count: number): string[] => Array.from({ length: count }, (_, i) => `web.front.a${String(i).padStart(6, '0')}`);
+      const many = wire((copy) => (copy.callers = [...callersOf(20_000), 'web.front.a000000']));
+      t.match(problems(many), 'callers must be a list of at most 20000 agent ids');
+      t.equal(wire((copy) => (copy.callers = callersOf(20_000))).request?.callers.length, 20_000);
+      const registry = fresh(new VirtualClock());
+      arrive(registry, hello('gate', [], { callers: callersOf(20_000) }));
+      const startedAt = performance.now();
+      for (const agentId of callersOf(20_000))
+        if (!registry.isHostedAt('gate', agentId) || registry.homesOf(agentId)[0] !== 'gate') t.fail(agentId);
+      const tookMs = performance.now() - startedAt;
+      t.ok(tookMs < 1_000, `${Math.round(tookMs)} ms for 40,000 questions (a list that is searched takes several seconds)`);
+      t.notOk(registry.isHostedAt('gate', 'web.front.b'));
+      t.same(registry.homesOf('web.front.b'), []);
+      arrive(registry, hello('gate', [], { callers: ['web.front.b'] }));
+      t.notOk(registry.isHostedAt('gate', 'web.front.a000000'), 'another list takes its place');
+      t.same(registry.homesOf('web.front.b'), ['gate']);
+    },
+  );
+
   t.test('a request that is not one is refused as a whole', async (t) => {
     const changes: readonly (readonly [(copy: Draft) => unknown, string])[] = [
       [(copy) => (copy.wire = 2), 'speaks version 1'],

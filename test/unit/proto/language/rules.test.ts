@@ -320,6 +320,85 @@ t.test('the lint', async (t) => {
     );
   });
 
+  t.test('says "shadowed" of the very rules that no message is decided by, whoever is there', async (t) => {
+    const random = new SeededRandom(23);
+    const pick = <T>(values: readonly T[]): T => values[Math.floor(random.next() * values.length)] as T;
+    // Small enough to be gone through, and with a word in each place that no rule says.
+    const TYPES = ['t1', 't9'];
+    const SENDERS = ['s1', 's9'];
+    const ROLES = [null, 'd1', 'd9'];
+    const NAMES = [null, 'a.b.c', 'a.x.c', 'z.z.z'];
+    const TAGS: readonly RuleSubject['tags'][] = [{}, { k: 'x' }, { k: 'y' }];
+    const TARGETS = ['a.b.c', 'f.f.f'];
+    const subjects: RuleSubject[] = [];
+    for (const messageType of TYPES)
+      for (const sourceRole of SENDERS)
+        for (const targetRole of ROLES)
+          for (const capability of NAMES)
+            for (const tags of TAGS)
+              if (targetRole !== null || capability !== null) subjects.push({ messageType, sourceRole, targetRole, capability, tags });
+    const place = (capability: string | null, role: string | null): string => `${capability ?? ''}|${role ?? ''}`;
+    let [shadowed, all] = [0, 0];
+    for (let round = 0; round < 300; round++) {
+      const wide = round % 3 === 0;
+      const rules = Array.from(
+        { length: 5 },
+        (_, i): Rule => ({
+          name: `r${i}`,
+          when: {
+            messageType: pick(wide ? [null] : [null, 't1']),
+            sourceRole: pick(wide ? [null, 's1'] : [null, null, 's1']),
+            targetRole: pick([null, null, 'd1']),
+            capability: pick(wide ? [null, 'a.b.c'] : [null, null, 'a.b.c', 'a.*', '*']),
+            tags: pick<Record<string, string>>(wide ? [{}] : [{}, {}, { k: 'x' }]),
+          },
+          dispatch: pick(['random', 'sticky']),
+          stickyBy: 'source',
+          priority: null,
+          fallback: pick([
+            null,
+            null,
+            { kind: 'fail' },
+            { kind: 'notify_admin' },
+            { kind: 'queue_task' },
+            { kind: 'capability', target: pick(TARGETS) },
+            { kind: 'capability', target: pick(TARGETS) },
+          ] as const),
+        }),
+      );
+      const compiled = compileRules(rules, 1);
+      const deciding = new Set<string>();
+      for (const subject of subjects) {
+        const matching = compiled.match(subject);
+        if (matching.length === 0) continue;
+        const own = place(subject.capability, subject.targetRole);
+        const places = [...new Set([own, ...TARGETS.map((target) => place(target, null))])];
+        for (let who = 0; who < 2 ** places.length; who++) {
+          const isThere = (where: string): boolean => (who & (1 << places.indexOf(where))) !== 0;
+          const first = matching.find(
+            ({ fallback }) =>
+              isThere(own) || (fallback !== null && (fallback.kind !== 'capability' || isThere(place(fallback.target, null)))),
+          );
+          deciding.add((first ?? matching[0]!).name);
+        }
+      }
+      const said = new Set(
+        lintRules(rules, null, null)
+          .filter(({ kind }) => kind === 'shadowed')
+          .map(({ rule }) => rule),
+      );
+      for (const { name } of rules) {
+        all++;
+        if (!deciding.has(name)) shadowed++;
+        if (said.has(name) === deciding.has(name))
+          t.fail(
+            `${name} ${said.has(name) ? 'is said to be shadowed and decides' : 'never decides and is not said to'}: ${JSON.stringify(rules)}`,
+          );
+      }
+    }
+    t.ok(shadowed > 100 && shadowed < all / 2, `${shadowed} of ${all}`);
+  });
+
   t.test('names pairs that meet in some messages, which ones, and which rule decides', async (t) => {
     t.same(
       found(`rules:

@@ -97,6 +97,17 @@ t.test("a success carries the provider's bytes as they were, and the Result's fi
   t.equal(call?.headers.authorization, 'Bearer good');
 });
 
+t.test('the first answer to a key once more says so', async (t) => {
+  let isReplay = false;
+  const { client } = await open(t, (call, stage) => {
+    stage.answer(call, 200, '{}');
+    if (isReplay) call.replay = { provider: 'crm.order.a', version: '2.1.0' };
+  });
+  t.equal((await client.invoke({ capability: NAME, json: '{}' })).replies[0].replay, false);
+  isReplay = true;
+  t.match((await client.invoke({ capability: NAME, json: '{}' })).replies[0], { replay: true, provider: 'crm.order.a' });
+});
+
 t.test('asked with params or json, the answer comes as a value or as JSON text', async (t) => {
   let answer = '{"order":7,"tags":["a",null,true,0.5],"__proto__":{"x":1}}';
   let type = 'application/json';

@@ -95,6 +95,7 @@ t.test('idempotent work without a key costs no claim at its first delivery, and 
   await rig.pass(500, () => rig.deliver.counts.again === 1);
   t.strictSame(rig.ledger.log, []);
   t.match(rig.notes, [{ state: 'waiting', code: Code.connection_lost, attempts: 1 }]);
+  t.strictSame(rig.passing, rig.notes, 'in the inbox too');
   await rig.pass(5_000, () => rig.events.length === 1);
   t.strictSame(rig.ledger.log, [`claim ${task}`, `done ${task}`]);
   t.match(rig.events, [{ event: { state: 'done', attempts: 2 } }]);
@@ -135,6 +136,28 @@ t.test('the seventh failed try is the last: 1, 2, 4 … s between them, then kep
     t.ok((pauses[i] as number) >= ms && (pauses[i] as number) <= 1.2 * ms, `pause ${i + 1}: ${pauses[i]}`);
   }
   await finish(t, rig, { [A]: 7 });
+});
+
+t.test('a message that kills every sidecar that has it ends as dead after so many tries, and is not handed over once more', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: GOOD }), [A]);
+  const task = 'task000001';
+  const id = `${SENDER} ${CAPABILITY} ${task}`;
+  // Its seventh worker has died like the six before it: all that is left of them is the claim, which lapses.
+  rig.ledger.put(id, { taskId: task, execution: 'keyed', worker: A }, 'executing', 7);
+  t.equal(rig.send({ kind: 'keyed' }), task);
+  await rig.pass(60_000, () => rig.queue.left() === 0, 50);
+  t.match(rig.events, [{ event: { state: 'dead_lettered', cause: 'attempts_exhausted', attempts: 7, by: '' } }]);
+  t.match(rig.kept, [{ entry: { kind: 'dead', task_id: task, detail: /vanished/ } }]);
+  await finish(t, rig, { [A]: 0 });
+});
+
+t.test('the tries of one task are not those of another one with the same key', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: GOOD }), [A]);
+  rig.ledger.put(`${SENDER} ${CAPABILITY} k1`, { taskId: 'taskbefore', execution: 'keyed', worker: A, key: 'k1' }, 'released', 7);
+  const task = rig.send({ kind: 'keyed', key: 'k1' });
+  await rig.pass(5_000, () => rig.queue.left() === 0);
+  t.match(rig.events, [{ event: { task_id: task, state: 'done', attempts: 1 } }]);
+  await finish(t, rig, { [A]: 1 });
 });
 
 t.test('driven again and dead again: a second entry and a second event, however soon', async (t) => {
@@ -221,6 +244,14 @@ t.test('slots that are kept for the high lane are not taken by others', async (t
   await finish(t, rig, { [A]: 11 });
 });
 
+t.test('an agent that may have no more than is kept for the high lane still gets others: one slot is always theirs too', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: GOOD }), [A], { concurrency: 2, reserveHigh: 4 });
+  for (let i = 0; i < 6; i++) rig.send({ lane: i % 2 === 0 ? 'low' : 'normal' });
+  await rig.pass(5_000, () => rig.queue.left() === 0, 50);
+  t.equal(rig.events.length, 6);
+  await finish(t, rig, { [A]: 6 });
+});
+
 t.test('an agent with an open breaker is not pulled for, and its messages wait', async (t) => {
   const table = deliverTable({ [A]: 'behaviours: [{after: 0, until: 10, reset: before_head}], body: {ok: true}' }).replaceAll(
     'timeout: 5s,',
@@ -239,6 +270,18 @@ t.test('an agent with an open breaker is not pulled for, and its messages wait',
   t.equal(rig.queue.asked, asked, 'nothing is asked for');
   await rig.pass(200_000, () => rig.queue.left() === 0, 50);
   t.equal(rig.events.filter(({ event }) => event.state === 'done').length, 30, 'and all are done when it has recovered');
+  await finish(t, rig, {});
+});
+
+t.test('a breaker closes again also by messages of a lane that may not use the reserve', async (t) => {
+  const table = deliverTable({ [A]: 'behaviours: [{after: 0, until: 10, reset: before_head}], body: {ok: true}' }).replaceAll(
+    'timeout: 5s,',
+    'timeout: 5s, breaker: {min_calls: 5, open: 10s, probes: 1},',
+  );
+  const rig = new DeliverRig(table, [A], { concurrency: 3, reserveHigh: 2 });
+  for (let i = 0; i < 30; i++) rig.send({ kind: 'idempotent', lane: 'low' });
+  await rig.pass(300_000, () => rig.queue.left() === 0, 50);
+  t.equal(rig.events.filter(({ event }) => event.state === 'done').length, 30);
   await finish(t, rig, {});
 });
 
@@ -297,11 +340,13 @@ t.test('received is told of a 202 and of work that goes on, and of nothing else'
   const slow = rig.send();
   await rig.pass(5_000, () => rig.events.length === 1);
   t.match(rig.notes, [{ task_id: slow, state: 'received', by: A }]);
+  t.strictSame(rig.passing, rig.notes, 'and the same in the inbox of whoever sent it');
   t.ok((rig.events[0]?.event.received_at_ms ?? 0) > 0);
   rig.assign([workOf('once', [B])]);
   const long = rig.send({ kind: 'once', more: { timeout_ms: 10_000 } });
   await rig.pass(1_000, () => rig.notes.length === 2);
   t.match(rig.notes[1], { task_id: long, state: 'received', by: B });
+  t.strictSame(rig.passing, rig.notes);
   t.equal(rig.deliver.extend('some.body.else', long), null, 'not its work');
   await rig.pass(8_000, undefined, 50);
   t.equal(rig.deliver.extend(B, long), 10_000);
@@ -449,6 +494,103 @@ t.test('sticky: other keys go on while one waits, and a partition that is given 
   await rig.pass(2_000);
   t.equal(rig.events.length, 3, 'nothing is pulled from the old one');
   t.equal(rig.queue.waiting(Consumer.partition(work.pool.id, 0, 2)), 0, 'nor from the new one, which is not ours');
+  await finish(t, rig, { [A]: 3 });
+});
+
+t.test('sticky: an owner that stood still for longer than the ack wait begins nothing more of what it had', async (t) => {
+  const work = stickyWork('idempotent', [A], [{ index: 0, owner: A, term: 1 }]);
+  const rig = new DeliverRig(deliverTable({ [A]: 'latency: 60ms, body: {}' }), [A], { concurrency: 1 }, [work]);
+  for (let i = 0; i < 8; i++) rig.sendSticky(work, 0, 1, 'abcd'[i % 4] as string);
+  await rig.pass(2_000, () => rig.rig.executions(A) === 2, 5);
+  t.equal(rig.events.length, 1, 'the second is at work, others wait here');
+  rig.queue.isMute = true;
+  // Halted, as by SIGSTOP; the agent's answer is the first that is heard afterwards. Others have all of it by now.
+  rig.clock.halt(60_000);
+  await rig.pass(1_000);
+  t.equal(rig.rig.executions(A), 2, 'nothing more was begun');
+  t.equal(rig.events.length, 1, 'and what came of the second one is not told');
+  await finish(t, rig, { [A]: 2 });
+});
+
+t.test(
+  'sticky: one that went astray with a connection comes before a later one of its key, and of any other until it is known',
+  async (t) => {
+    const work = stickyWork('idempotent', [A], [{ index: 0, owner: A, term: 1 }]);
+    const rig = new DeliverRig(deliverTable({ [A]: 'latency: 20ms, body: {}' }), [A], { concurrency: 4 }, [work]);
+    const first = rig.sendSticky(work, 0, 1, 'a');
+    await rig.pass(500, () => rig.events.length === 1);
+    rig.queue.astray = 2;
+    const sent = [
+      rig.sendSticky(work, 0, 1, 'a'),
+      rig.sendSticky(work, 0, 1, 'b'),
+      rig.sendSticky(work, 0, 1, 'a'),
+      rig.sendSticky(work, 0, 1, 'b'),
+      rig.sendSticky(work, 0, 1, 'c'),
+    ];
+    await rig.pass(60_000, () => rig.events.length === 6, 50);
+    const order = rig.events.map(({ event }) => event.task_id);
+    t.equal(order[0], first);
+    for (const [earlier, later] of [
+      [0, 2],
+      [1, 3],
+    ] as const)
+      t.ok(order.indexOf(sent[earlier] as string) < order.indexOf(sent[later] as string), order.join());
+    await finish(t, rig, { [A]: 6 });
+  },
+);
+
+t.test('sticky: those that wait here and are not confirmed for too long come again in their order', async (t) => {
+  const work = stickyWork('idempotent', [A], [{ index: 0, owner: A, term: 1 }]);
+  const rig = new DeliverRig(deliverTable({ [A]: 'latency: 26s, body: {}' }), [A], { concurrency: 4 }, [work]);
+  const sent = [rig.sendSticky(work, 0, 1, 'a', { timeout_ms: 40_000 })];
+  for (let i = 0; i < 3; i++) {
+    await rig.pass(1_500, () => false, 100);
+    sent.push(rig.sendSticky(work, 0, 1, 'a', { timeout_ms: 40_000 }));
+  }
+  await rig.pass(3_000, () => false, 100);
+  // For a while nothing is confirmed: the first goes on, the others expire one after another.
+  const extend = rig.queue.extend.bind(rig.queue);
+  rig.queue.extend = () => Promise.resolve(false);
+  await rig.pass(18_500, () => false, 100);
+  rig.queue.extend = extend;
+  await rig.pass(400_000, () => rig.queue.left() === 0, 200);
+  const begun = rig.events.map(({ event }) => event.task_id);
+  t.strictSame(begun, sent);
+  await rig.stop();
+});
+
+t.test('what has been held for a slot for longer than the ack wait is not begun', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: 'latency: 60ms, body: {}' }), [A], { concurrency: 1, holdMs: 600_000 });
+  for (let i = 0; i < 4; i++) rig.send({ lane: i % 2 === 0 ? 'high' : 'low' });
+  await rig.pass(1_000, () => rig.rig.executions(A) === 1, 5);
+  const begun = rig.rig.executions(A);
+  rig.queue.isMute = true;
+  rig.clock.halt(60_000);
+  await rig.pass(2_000);
+  t.equal(rig.rig.executions(A), begun);
+  await finish(t, rig, { [A]: begun });
+});
+
+t.test('what lay in the socket of a process that stood still is as old as that, until the server has answered again', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: 'latency: 60ms, body: {}' }), [A], { concurrency: 8 });
+  await rig.pass(600);
+  rig.send();
+  rig.send();
+  // On its way when it stopped; it is there as soon as it goes on, before anything else is looked at.
+  rig.clock.halt(30_000);
+  await new Promise((soon) => setImmediate(soon));
+  await rig.pass(200, () => false, 5);
+  t.equal(rig.rig.executions(A), 0, 'others have them by now');
+  t.ok(rig.deliver.counts.fenced >= 2, 'they are let go, and not given back: they are not ours to give');
+  t.strictSame(
+    rig.queue.log.filter((line) => line.startsWith('nak')),
+    [],
+  );
+  const later = rig.send();
+  await rig.pass(1_000, () => rig.stateOf(later).length === 1);
+  t.strictSame(rig.stateOf(later), ['done'], 'what comes afterwards is young');
+  await rig.pass(40_000, () => rig.queue.left() === 0, 50);
+  t.equal(rig.events.length, 3, 'and the others come again after the ack wait');
   await finish(t, rig, { [A]: 3 });
 });
 

@@ -2,11 +2,13 @@
 import t from 'tap';
 import type { BusMessage } from '../../../../base/bus-message.ts';
 import { createLog } from '../../../../base/log.ts';
-import type { Bus, BoxEvents } from '../../../../base/nats.ts';
+import type { Bus } from '../../../../base/nats.ts';
+import type { BoxEvents } from '../../../../base/nats-listeners.ts';
 import { VirtualClock } from '../../../../base/virtual-clock.ts';
 import type { TaskAnswer, TaskAsk, TaskEvent } from '../../../../proto/wire/messages.ts';
 import { Subjects } from '../../../../proto/wire/subjects.ts';
 import type { InboxEntry, InboxFollowing, InboxPage, InboxReader } from '../../../../sidecar/inbox/door.ts';
+import { Ended } from '../../../../sidecar/inbox/ended.ts';
 import { Inbox } from '../../../../sidecar/inbox/inbox.ts';
 import type { InboxSettings } from '../../../../sidecar/messages-config.ts';
 
@@ -14,6 +16,8 @@ const silentLog = createLog({ level: 'silent', to: 'stderr', service: 'test' }).
 const SUBJECTS = new Subjects('test');
 const AGENT = 'crm.front.1';
 const OTHER = 'crm.front.2';
+/** May not write to anybody here. */
+const STRANGER = 'evil.caller.1';
 
 interface Kept {
   readonly seq: number;
@@ -34,10 +38,12 @@ class World {
   asked: number[] = [];
   isControlThere = true;
   hasConsumer = true;
+  maxAckPending = 100_000;
   writes = 0;
   #events: BoxEvents | null = null;
   #state: ((state: { connected: boolean }) => void) | null = null;
   readonly noted: [TaskEvent, string | null, string][] = [];
+  readonly arrived: [string, string, boolean][] = [];
   readonly inbox: Inbox;
 
   constructor(settings: Partial<InboxSettings> = {}) {
@@ -49,6 +55,8 @@ class World {
       sidecar: 'home',
       settings: { hotMs: 900_000, bytes: 1_000_000, agentBytes: 100_000, agentCount: 100, unacknowledged: 100, ...settings },
       noted: (event, body, agent) => void this.noted.push([event, body?.toString() ?? null, agent]),
+      isLetIn: ({ source }) => source !== STRANGER,
+      arrived: ({ task_id: taskId }, agent, isLetIn) => void this.arrived.push([taskId, agent, isLetIn]),
     });
   }
 
@@ -62,7 +70,12 @@ class World {
       },
       consumer: async () =>
         this.hasConsumer
-          ? { deliveredSeq: this.delivered.streamSeq, deliveredConsumerSeq: this.delivered.consumerSeq, ackWaitNs: 60_000_000_000 }
+          ? {
+              deliveredSeq: this.delivered.streamSeq,
+              deliveredConsumerSeq: this.delivered.consumerSeq,
+              ackWaitNs: 60_000_000_000,
+              maxAckPending: this.maxAckPending,
+            }
           : null,
       openBox: (events: BoxEvents) => {
         this.#events = events;
@@ -106,6 +119,14 @@ class World {
     this.last += step;
     const head = JSON.stringify({ wire: 1, kind: 'state', task_id: `task${this.last}`, content_type: 'application/json', state: 'done' });
     this.kept.push({ seq: this.last, agent, data: Buffer.from(`${head}\n${body}`) });
+    return this.last;
+  }
+
+  /** What another agent sends. */
+  storeMail(source: string, agent = AGENT): number {
+    this.last++;
+    const head = JSON.stringify({ wire: 1, kind: 'message', task_id: `task${this.last}`, content_type: 'text/plain', source });
+    this.kept.push({ seq: this.last, agent, data: Buffer.from(`${head}\nhello`) });
     return this.last;
   }
 
@@ -186,6 +207,32 @@ t.test('what comes is told and held, and read without asking anybody', async (t)
   ]);
   t.strictSame(seqsOf(await world.inbox.read(AGENT, null, 1, 0)), [a], 'no more than was asked for');
   t.match(await world.inbox.read(AGENT, b + 1, 10, 0), { ok: true, entries: [], next: b + 1 });
+});
+
+t.test('messages of others lie among the rest; one that may not be there is never shown, not even out of the stream', async (t) => {
+  const world = await new World().start();
+  const first = world.storeMail('sales.helper.2');
+  const strange = world.storeMail(STRANGER);
+  world.deliver(first);
+  world.deliver(strange);
+  const state = world.bring();
+  const page = await world.inbox.read(AGENT, null, 10, 0);
+  t.strictSame(seqsOf(page), [first, state]);
+  t.match(page, { entries: [{ kind: 'message', contentType: 'text/plain', body: Buffer.from('hello') }, { kind: 'state' }] });
+  world.deliver(first, { deliveries: 2 });
+  t.strictSame(world.arrived, [
+    [`task${first}`, AGENT, true],
+    [`task${strange}`, AGENT, false],
+  ]);
+  t.equal(world.noted.length, 1, 'a message is no news of a task');
+  t.strictSame(world.words(strange), ['+ACK'], 'it does not come again');
+  // So many that a page of the stream holds nothing else.
+  const other = new World();
+  for (let i = 0; i < 450; i++) other.storeMail(STRANGER);
+  const behind = other.store();
+  other.delivered = { consumerSeq: behind, streamSeq: behind };
+  await other.start();
+  t.strictSame(seqsOf(await other.inbox.read(AGENT, 1, 10, 0)), [behind], 'what is passed over is not asked for again and again');
 });
 
 t.test('a wait ends with what comes, or with its time', async (t) => {
@@ -322,6 +369,16 @@ t.test('the server holds a bounded number, and hears of them before it would del
   t.equal(world.said.filter(({ word }) => word === '+WPI').length, 100);
 });
 
+t.test('however the settings stand, the server is never left without room to give out more', async (t) => {
+  const world = new World({ unacknowledged: 10_000, agentCount: 1_000, agentBytes: 1_000_000 });
+  world.maxAckPending = 120;
+  await world.start();
+  const seqs = Array.from({ length: 400 }, () => world.bring());
+  const held = seqs.length - world.said.filter(({ word }) => word === '+ACK').length;
+  t.ok(held <= 60, `${held} of 120`);
+  t.strictSame(seqsOf(await world.inbox.read(AGENT, null, 1_000, 0)), seqs);
+});
+
 t.test('a reader gets what it has room for, and the last reader wins', async (t) => {
   const world = await new World().start();
   const slow = new Reader();
@@ -394,4 +451,34 @@ t.test('a consumer that is not there yet, or was made anew, and a stream that wa
   t.strictSame(reader.ends, ['closing']);
   await world.clock.advance(1_500);
   t.strictSame(seqsOf(await world.inbox.read(AGENT, null, 10, 0)), [fresh]);
+});
+
+t.test('a task that has ended is not told a second time; what people may begin again ends again', async (t) => {
+  const world = await new World().start();
+  const end = (task: string, state: string): number => {
+    const seq = ++world.last;
+    const head = JSON.stringify({ wire: 1, kind: 'state', task_id: task, content_type: 'application/json', state });
+    world.kept.push({ seq, agent: AGENT, data: Buffer.from(`${head}\n{}`) });
+    world.deliver(seq);
+    return seq;
+  };
+  const first = end('task-a', 'done');
+  const again = end('task-a', 'done');
+  const otherwise = end('task-a', 'expired');
+  end('task-b', 'in_doubt');
+  end('task-b', 'done');
+  world.deliver(first, { deliveries: 2 });
+  await world.clock.advance(10);
+  t.same(
+    world.noted.slice(0, 3).map(([{ task_id, state }]) => `${task_id} ${state}`),
+    ['task-a done', 'task-b in_doubt', 'task-b done'],
+  );
+  t.same(world.words(again), ['+ACK'], 'it does not come again');
+  t.same(world.words(otherwise), ['+ACK']);
+  await world.inbox.close();
+
+  const few = new Ended(2);
+  for (const [i, task] of ['a', 'b', 'c'].entries()) t.notOk(few.isRepeat({ task_id: task, state: 'done' }, i));
+  t.notOk(few.isRepeat({ task_id: 'a', state: 'done' }, 9), 'forgotten');
+  t.ok(few.isRepeat({ task_id: 'c', state: 'failed' }, 9));
 });

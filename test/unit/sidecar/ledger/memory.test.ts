@@ -117,6 +117,21 @@ t.test('a lease of another is over when nothing was seen of it for so long, or b
   t.equal(left(4, 1_014_000), 14_000);
 });
 
+t.test('when the server was away and is back, every lease begins anew: nobody could extend one meanwhile', async (t) => {
+  const clock = new VirtualClock();
+  const leases = new Leases(clock);
+  const left = (atMs: number): number => leases.leftMs('x', 1, atMs, 15_000);
+  t.equal(left(1_000_000), 15_000);
+  await clock.advance(60_000);
+  leases.noteReturn();
+  leases.noteServerTime(1_060_000);
+  t.equal(left(1_000_000), 15_000, 'over by our clock and by that of the server');
+  await clock.advance(14_999);
+  t.equal(left(1_000_000), 1);
+  await clock.advance(1);
+  t.equal(left(1_000_000), 0, 'its worker has had the time to say a word');
+});
+
 t.test('what is remembered of leases is bounded, and the oldest go first', async (t) => {
   const clock = new VirtualClock();
   const leases = new Leases(clock);

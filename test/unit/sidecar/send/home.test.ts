@@ -62,10 +62,31 @@ t.test('a state never goes back, and each new one is told once', (t) => {
   t.end();
 });
 
+t.test('what comes as a note and through the inbox is told once, in whatever order', (t) => {
+  const home = new Home(100, 1_000);
+  home.accepted(accepted('task0001'));
+  const heard: TaskState[] = [];
+  home.hear(AGENT, 'task0001', (view: TaskView) => heard.push(view.state));
+  const received = event('task0001', 'received', { at_ms: 10 });
+  const waiting = event('task0001', 'waiting', { at_ms: 11, code: 1003 });
+  for (const each of [received, waiting]) home.noted(each, null);
+  for (const each of [received, waiting, received]) home.noted(each, null, AGENT);
+  t.strictSame(heard, ['received', 'waiting']);
+  t.equal(home.of(AGENT, 'task0001')?.state, 'waiting', 'a late copy takes it back to nothing');
+  // After a restart of the home only the inbox knows whose a task with a key of its own is.
+  home.noted(event('task0002', 'received', { power_id: 'my-own-key' }), null, AGENT);
+  t.equal(home.of(AGENT, 'task0002')?.state, 'received');
+  t.end();
+});
+
 t.test('a dead task that is driven again can still end', (t) => {
   const home = new Home(100, 1_000);
   home.accepted(accepted('task0001'));
   home.noted(event('task0001', 'dead_lettered', { code: 7002, attempts: 7 }), null);
+  home.noted(event('task0001', 'received', { attempts: 7, at_ms: 9 }), null);
+  t.equal(home.of(AGENT, 'task0001')?.state, 'dead_lettered', 'late news change nothing');
+  home.noted(event('task0001', 'waiting', { attempts: 0, at_ms: 10, by: '', cause: 'released' }), null);
+  t.equal(home.of(AGENT, 'task0001')?.state, 'waiting', 'a person has sent it out again');
   home.noted(event('task0001', 'done', { attempts: 8 }), null);
   t.equal(home.of(AGENT, 'task0001')?.state, 'done');
   t.end();

@@ -8,10 +8,17 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import t from 'tap';
 import { realClock } from '../../../../base/clock.ts';
 import { SeededRandom } from '../../../../base/random.ts';
+import { decodeEnvelope, encodeEnvelope, type Envelope } from '../../../../proto/wire/envelope.ts';
+import { aged } from '../../../../sidecar/send/outbox-age.ts';
 import { encodeRecord, findRecord, MAX_BODY_BYTES, recordBytes, saltOf, segmentHead } from '../../../../sidecar/send/outbox-record.ts';
 import { DiskOutbox } from '../../../../sidecar/send/outbox.ts';
+import { unsendable } from '../../../../sidecar/send/unsendable.ts';
 import { nodeArgs, REPO } from '../../../support/paths.ts';
-import { ScriptedBus, ScriptedStream } from './world.ts';
+import { providerOf } from '../../../support/route-table.ts';
+import { ScriptedBus, ScriptedStream, SendWorld } from './world.ts';
+
+const NAME = 'crm.order.query';
+const worker = (id: string) => providerOf(`crm.order.${id}`, [`${NAME}@2.1.0`], { via: 'two' });
 
 const folders: string[] = [];
 t.teardown(() => folders.forEach((folder) => rmSync(folder, { recursive: true, force: true })));
@@ -27,6 +34,8 @@ class Rig {
   readonly bus = new ScriptedBus();
   readonly stream = new ScriptedStream();
   readonly warnings: string[] = [];
+  /** Messages that the server never takes. */
+  readonly given: { readonly data: Buffer; readonly why: string }[] = [];
   maxBytes = 16 * 1_048_576;
   box: DiskOutbox | null = null;
 
@@ -46,7 +55,8 @@ class Rig {
     const { folder, bus, maxBytes } = this;
     const stream = Object.assign(this.stream, { close: (): void => undefined });
     const warn = (words: string): void => void this.warnings.push(words);
-    return DiskOutbox.open({ folder, maxBytes, bus, stream, clock: realClock, random: new SeededRandom(1), warn });
+    const never = (data: Buffer, why: string): void => void this.given.push({ data, why });
+    return DiskOutbox.open({ folder, maxBytes, bus, stream, clock: realClock, random: new SeededRandom(1), warn, never });
   }
 
   segments(): string[] {
@@ -251,7 +261,66 @@ t.test('What the server never takes is set aside and said, and the rest goes on'
   const aside = readdirSync(rig.folder).find((name) => name.startsWith('aside-')) as string;
   t.same(readFileSync(join(rig.folder, aside)), Buffer.concat([Buffer.from('id-3\nar.t.task.p.normal.0.s\n'), body(3)]));
   t.match(rig.warnings.join('\n'), /cannot send message id-3.*kept in/);
+  t.same(rig.given, [{ data: body(3), why: 'storing x: a message of 9 bytes: the server takes 8' }], 'whoever sent it can be told');
   await box.close();
+});
+
+t.test('What has lain on the disk leaves with what is left of its time; nothing else about it changes', async (t) => {
+  const world = new SendWorld([worker('a')]);
+  await world.submit(NAME, { 'reach-expires': '1h', 'reach-tags': 'a=b' }, '{"n":"\u00e9\\n"}');
+  const sent = world.stream.sent[0]?.data as Buffer;
+  const before = decodeEnvelope(sent) as { envelope: Envelope; payload: Buffer };
+  const acceptedAt = Date.UTC(2026, 0, 1);
+  const data = encodeEnvelope({ ...before.envelope, accepted_at_ms: acceptedAt }, before.payload);
+  t.equal(aged(data, acceptedAt + 900), data, 'a moment is not worth it');
+  t.equal(aged(data, acceptedAt - 60_000), data, 'the clock was set back');
+  t.equal(aged(data, acceptedAt), data);
+  const later = decodeEnvelope(aged(data, acceptedAt + 600_000.4)) as { envelope: Envelope; payload: Buffer };
+  t.strictSame(later.envelope, { ...before.envelope, accepted_at_ms: acceptedAt, expires_ms: 3_000_000 });
+  t.same(later.payload, before.payload);
+  t.equal(decodeEnvelope(aged(data, acceptedAt + 7_200_000))?.envelope.expires_ms, 1, 'over: whoever has it says so');
+  t.ok(aged(data, acceptedAt + 600_000).length <= data.length, 'it never outgrows what NATS takes');
+  const unset = encodeEnvelope({ ...before.envelope, accepted_at_ms: 5_000 }, before.payload);
+  t.equal(aged(unset, acceptedAt), unset, 'accepted by a clock that was not set');
+  for (const other of [
+    Buffer.from('no newline'),
+    Buffer.from('{"wire":1}\n'),
+    Buffer.concat([Buffer.from('{"wire":1,"kind":"review","task_id":"abcdefgh1","source":"a.b.c"}\n'), data]),
+  ])
+    t.equal(aged(other, acceptedAt + 600_000), other);
+
+  const rig = new Rig();
+  const box = await rig.open();
+  const wallMs = realClock.wallMs();
+  await box.put(
+    'ar.t.task.p.normal.0.s',
+    encodeEnvelope({ ...before.envelope, accepted_at_ms: Math.round(wallMs - 600_000) }, before.payload),
+    'old',
+  );
+  rig.bus.go(true);
+  await rig.emptied();
+  const leftMs = decodeEnvelope(rig.stream.sent[0]?.data as Buffer)?.envelope.expires_ms as number;
+  t.ok(leftMs > 2_990_000 && leftMs <= 3_000_000, `${leftMs} ms are left`);
+  await box.close();
+  world.close();
+});
+
+t.test('Who sent what can never be sent is told, also when it was meant for people', async (t) => {
+  const world = new SendWorld([worker('a')]);
+  await world.submit(NAME);
+  const data = world.stream.sent[0]?.data as Buffer;
+  const { task_id: taskId } = world.envelope();
+  const expected = {
+    source: 'support.planner.1',
+    replyTo: 'support.planner.1',
+    event: { task_id: taskId, state: 'failed', code: 4005, cause: 'unsendable', detail: /onto the disk.*too much/, at_ms: 5 },
+  };
+  t.match(unsendable(data, 'too much', 5), expected);
+  const entry = Buffer.from(`{"wire":1,"kind":"review","task_id":"${taskId}","source":"support.planner.1"}\n`);
+  t.match(unsendable(Buffer.concat([entry, data]), 'too much', 5), expected);
+  t.equal(unsendable(Buffer.from('rubbish'), 'x', 5), null);
+  t.equal(unsendable(entry, 'x', 5), null);
+  world.close();
 });
 
 t.test('A tail that a crash cut short is cut off, and said; everything before it is there', async (t) => {

@@ -1,4 +1,8 @@
 import t from 'tap';
+import { SeededRandom } from '../../../../base/random.ts';
+import { decide } from '../../../../control-plane/rules/trial.ts';
+import type { Rule } from '../../../../proto/language/rule.ts';
+import { compileRules } from '../../../../proto/language/rule-tree.ts';
 import { Code } from '../../../../proto/wire/codes.ts';
 import { decodeEnvelope } from '../../../../proto/wire/envelope.ts';
 import { partitionOf, poolId } from '../../../../proto/wire/pool.ts';
@@ -98,6 +102,68 @@ t.test('what a call would be refused for, a message is refused for at once', asy
   t.equal(world.envelope().keyed, true);
   t.match(world.envelope().payload_hash, /^[A-Za-z0-9_-]{43}$/, 'a claim will need it');
   t.equal(world.stream.sent.length, 1, 'of all these one has left');
+  for (const key of [
+    'sales.order.42:retry',
+    'sales.helper.2:abc:1:2',
+    'sales.helper.2::1',
+    'sales.helper.2:abc:',
+    `sales.helper.2:a:${'1'.repeat(17)}`,
+  ])
+    t.equal(code(await world.submit(NAME, { 'idempotency-key': key })), 0, `${key} is none that we have minted, whatever it looks like`);
+  world.close();
+});
+
+t.test('a message to an agent that takes none as work goes into its inbox, if the sender may ask the agent for anything', async (t) => {
+  const closed = { isPublic: false, patterns: [{ text: 'finance.*.*', team: 'finance', role: null, id: null }] };
+  const world = new SendWorld(
+    [
+      worker('a'),
+      worker('deaf'),
+      providerOf('crm.vault.1', ['crm.vault.open@1.0.0'], { via: 'two' }),
+      providerOf('x.third.1', ['x.third.party@1.0.0']),
+      providerOf('crm.order.b', ['agent.message.handle@1.0.0', `${NAME}@2.1.0`], { via: 'two' }),
+    ],
+    { contracts: [contractOf('crm.vault.open', '1.0.0', { acl: closed }), contractOf('agent.message.handle', '1.0.0', { acl: closed })] },
+  );
+  const came = await world.submit(
+    null,
+    { 'reach-agent': 'crm.order.a', 'reach-tags': 'k=v', 'reach-message-type': 'hint', 'idempotency-key': 'k-1' },
+    '{"n":1}',
+  );
+  t.match(came, { ok: true, durable: 'stream', state: 'accepted', capability: 'agent.message.handle' });
+  const sent = world.stream.sent.at(-1);
+  t.equal(sent?.subject, 'ar.t.inbox.two.crm.order.a');
+  const [head = '', body] = (sent?.data.toString() ?? '').split('\n');
+  const taskId = came.ok ? came.taskId : '';
+  t.equal(sent?.msgId, taskId);
+  t.match(JSON.parse(head), {
+    kind: 'message',
+    task_id: taskId,
+    power_id: 'k-1',
+    message_type: 'hint',
+    source: 'support.planner.1',
+    home: 'one',
+    reply_to: 'support.planner.1',
+    tags: { k: 'v' },
+  });
+  t.equal(body, '{"n":1}');
+  t.strictSame(world.bus.asked, [], 'nobody is asked about a pool');
+  t.equal(world.home.of('support.planner.1', taskId)?.state, 'accepted');
+
+  const count = world.stream.sent.length;
+  t.match(await world.submit(null, { 'reach-agent': 'crm.vault.1' }), { ok: true, state: 'parked' }, 'it may ask that one for nothing');
+  t.match(world.stream.sent.at(-1)?.subject, /^ar\.t\.task\./, 'and so it waits until the agent takes messages');
+  t.match(
+    await world.submit(null, { 'reach-agent': 'x.third.1' }),
+    { ok: true, state: 'parked' },
+    'nobody keeps an inbox for a third party',
+  );
+  t.equal(code(await world.submit(null, { 'reach-agent': 'crm.order.b' })), Code.forbidden, 'that one takes messages, and says from whom');
+  t.match(await world.submit(null, { 'reach-agent': 'crm.order.b' }, '{}', new Principal('finance.clerk.1')), { ok: true });
+  t.match(world.stream.sent.at(-1)?.subject, /^ar\.t\.task\./, 'as work');
+  t.equal(world.stream.sent.length, count + 3);
+  world.bus.maxPayload = 900;
+  t.equal(code(await world.submit(null, { 'reach-agent': 'crm.order.a' }, `"${'x'.repeat(500)}"`)), Code.payload_too_large);
   world.close();
 });
 
@@ -108,6 +174,13 @@ t.test('above what NATS takes it is refused before anything is stored', async (t
   t.equal(code(came), Code.payload_too_large);
   t.match(words(came), /NATS takes 4000/);
   t.equal(world.stream.sent.length, 0);
+  // With the words for the person who is to decide it is larger than it was.
+  world.rules = rulesOf({ name: 'human', fallback: { kind: 'notify_admin' } });
+  let bytes = 1_000;
+  for (; code(await world.submit(null, { 'reach-role': 'nobody' }, `"${'x'.repeat(bytes)}"`)) === 0; bytes += 10);
+  t.equal(code(await world.submit(null, { 'reach-role': 'nobody' }, `"${'x'.repeat(bytes)}"`)), Code.payload_too_large);
+  t.ok((world.stream.sent.at(-1)?.data.length ?? 0) > 3_700, 'the whole entry is counted');
+  t.ok((world.stream.sent.at(-1)?.data.length ?? 0) <= 4_000);
   world.close();
 });
 
@@ -215,6 +288,67 @@ t.test('rules: the first that finds somebody decides; fallbacks of one that does
   world.close();
 });
 
+t.test('a dry run says what is decided when it is sent, whoever is there', async (t) => {
+  const random = new SeededRandom(5);
+  const pick = <T>(values: readonly T[]): T => values[Math.floor(random.next() * values.length)] as T;
+  const there = new SendWorld([worker('a'), providerOf('crm.spare.1', ['crm.spare.query@1.0.0'], { via: 'two' })]);
+  const empty = new SendWorld([]);
+  empty.push([], { contracts: [contractOf(NAME, '2.1.0')] });
+  let ways = 0;
+  for (let round = 0; round < 400; round++) {
+    const rules = Array.from(
+      { length: 6 },
+      (_, i): Rule => ({
+        name: `r${i}`,
+        when: {
+          messageType: pick([null, null, 'task_request', 'other']),
+          sourceRole: pick([null, null, 'planner', 'other']),
+          targetRole: pick([null, null, 'retriever']),
+          capability: pick([null, null, NAME, 'crm.*', '*']),
+          tags: pick<Record<string, string>>([{}, {}, { tier: 'gold' }]),
+        },
+        dispatch: 'random',
+        stickyBy: null,
+        priority: pick([null, 'high', 'low']),
+        fallback: pick([null, null, { kind: 'fail' }, { kind: 'notify_admin' }, { kind: 'queue_task' }] as const),
+      }),
+    );
+    const compiled = compileRules(rules, 1);
+    const target = pick([NAME, null]);
+    const headers = {
+      ...(target === null ? { 'reach-role': 'retriever' } : {}),
+      ...(random.next() < 0.5 ? { 'reach-tags': 'tier=gold,other=x' } : {}),
+      ...(random.next() < 0.3 ? { 'reach-message-type': 'other' } : {}),
+    };
+    for (const world of [there, empty]) {
+      world.rules = compiled;
+      const isThere = world === there && target !== null;
+      const submitted = await world.submit(target, headers);
+      const { subject, rule } = world.decided.at(-1) as (typeof world.decided)[number];
+      const { rule: first, tried, priority, if_nobody: onward } = decide(compiled, subject);
+      if (isThere) t.equal(rule, first);
+      else
+        t.equal(
+          rule,
+          onward.startsWith('queue_task') && rules.find(({ name }) => name === tried.at(-1))?.fallback === null
+            ? first
+            : (tried.at(-1) ?? null),
+        );
+      ways++;
+      if (!submitted.ok) t.equal(onward, 'fail', submitted.detail);
+      else {
+        t.equal(submitted.rule, rule);
+        if (isThere) t.equal(submitted.lane, priority ?? 'normal');
+        const sent = world.stream.sent.at(-1) as { subject: string };
+        t.equal(sent.subject.startsWith('ar.t.kept.review.'), !isThere && onward === 'notify_admin');
+      }
+    }
+  }
+  t.equal(ways, 800);
+  there.close();
+  empty.close();
+});
+
 t.test('sticky: one key, one partition, whoever sends it; without a key anybody', async (t) => {
   const world = new SendWorld([worker('a')]);
   world.rules = rulesOf({ name: 'together', dispatch: 'sticky', stickyBy: 'sequence_id' });
@@ -228,6 +362,35 @@ t.test('sticky: one key, one partition, whoever sends it; without a key anybody'
   world.rules = rulesOf({ name: 'by_tag', dispatch: 'sticky', stickyBy: 'tags.tenant' });
   await world.submit(NAME, { 'reach-tags': 'tenant=acme' });
   t.equal(world.envelope().sticky_key, 'acme');
+  world.close();
+});
+
+t.test('sticky: a canary does not tear apart what a rule keeps together, by whatever it does', async (t) => {
+  const world = new SendWorld([worker('a', '2.0.0'), worker('b', '2.1.0')], { policies: [policyOf(NAME, { canary: { '2.1.0': 0.5 } })] });
+  for (const [stickyBy, headers] of [
+    ['sequence_id', (key: string) => ({ 'reach-sequence-id': key, 'reach-affinity': `other-${Math.random()}` })],
+    ['tags.tenant', (key: string) => ({ 'reach-tags': `tenant=${key}` })],
+  ] as const) {
+    world.rules = rulesOf({ name: 'together', dispatch: 'sticky', stickyBy });
+    const pools = new Map<string, Set<string>>();
+    const versions = new Set<string>();
+    for (let i = 0; i < 40; i++)
+      for (const key of ['k1', 'k2', 'k3', 'k4', 'k5', 'k6', 'k7', 'k8']) {
+        await world.submit(NAME, headers(key));
+        const { pool, version } = world.envelope();
+        pools.set(key, (pools.get(key) ?? new Set()).add(pool));
+        versions.add(String(version));
+      }
+    for (const [key, each] of pools) t.equal(each.size, 1, `${stickyBy} ${key}: one pool`);
+    t.equal(versions.size, 2, 'and other keys go to the other version');
+  }
+  world.rules = rulesOf({ name: 'by_sender', dispatch: 'sticky', stickyBy: 'source' });
+  const versions = new Set<string>();
+  for (let i = 0; i < 40; i++) {
+    await world.submit(NAME);
+    versions.add(String(world.envelope().version));
+  }
+  t.equal(versions.size, 1);
   world.close();
 });
 
@@ -310,6 +473,29 @@ t.test('in doubt, then the disk: with the same id, and one answer', async (t) =>
   world.stream.waiting[0]?.({ failed: 'the connection broke', ambiguous: true });
   t.match(await waiting, { ok: true, durable: 'local-disk' });
   t.equal(outbox.kept[0]?.msgId, world.stream.sent.at(-1)?.msgId);
+  world.close();
+});
+
+t.test('a stream that stands still: the disk at once, with the same id; one that cannot be written is no reason to give up', async (t) => {
+  const world = new SendWorld([worker('a')]);
+  await world.submit(NAME);
+  const outbox = new ScriptedOutbox();
+  world.outbox = outbox;
+  world.stream.auto = () => ({ failed: 'no answer in time', ambiguous: true });
+  const sent = world.stream.sent.length;
+  t.match(await world.submit(NAME), { ok: true, durable: 'local-disk' }, 'no clock has moved: nothing was waited for beyond the one try');
+  t.equal(world.stream.sent.length, sent + 1);
+  t.equal(outbox.kept[0]?.msgId, world.stream.sent.at(-1)?.msgId);
+  t.match(await world.submit(NAME), { ok: true, durable: 'local-disk' });
+  t.equal(world.stream.sent.length, sent + 1, 'those that follow are not tried');
+  outbox.pending = 0;
+  outbox.outcome = 'full';
+  world.stream.auto = (count) => (count < sent + 4 ? { failed: 'no answer in time', ambiguous: true } : { seq: 9, duplicate: true });
+  const waiting = world.submit(NAME);
+  await world.clock.advance(1_000);
+  t.match(await waiting, { ok: true, durable: 'stream' });
+  t.equal(new Set(world.stream.sent.slice(sent + 1).map(({ msgId }) => msgId)).size, 1);
+  t.equal(world.cancels.size, 0);
   world.close();
 });
 

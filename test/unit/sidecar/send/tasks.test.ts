@@ -23,7 +23,7 @@ class World {
     const { bus, clock, home } = this;
     const subjects = new Subjects('t');
     this.cancels = new Cancels({ bus, subjects, clock });
-    this.tasks = new Tasks({ bus, subjects, sidecar: 'one', home, cancels: this.cancels });
+    this.tasks = new Tasks({ clock, bus, subjects, sidecar: 'one', home, cancels: this.cancels });
     bus.answer = () => null;
   }
 
@@ -81,7 +81,7 @@ t.test('a task that is not remembered here is asked of the control plane, in the
   bus.answer = () => found();
   const view = await tasks.task(ASKER, ID);
   t.match(view, { state: 'done', events: [{ by: 'crm.order.1' }] });
-  t.equal(view?.result?.toString('utf8'), 'yes');
+  t.match(view, { result: Buffer.from('yes') });
   t.match(bus.asked[0], { subject: 'ar.t.ctl.task', body: { what: 'status', sidecar: 'one', agent: 'support.planner.1', task_id: ID } });
   await tasks.task(ASKER, ID);
   t.equal(bus.asked.length, 1, 'and remembered from then on');
@@ -98,7 +98,7 @@ t.test('a result that was too much to be remembered is looked up', async (t) => 
   world.home.noted(done, Buffer.alloc(5_000, 'x'));
   t.equal(world.home.of('support.planner.1', ID)?.result, null);
   world.bus.answer = () => found();
-  t.equal((await world.tasks.task(ASKER, ID))?.result?.toString('utf8'), 'yes');
+  t.match(await world.tasks.task(ASKER, ID), { result: Buffer.from('yes') });
   world.bus.answer = () => null;
   t.match(await world.tasks.task(ASKER, ID), { state: 'done', result: null }, 'the state is known without it');
 });
@@ -110,14 +110,17 @@ t.test('a watcher hears the state first, then each change, also of a task found 
   const watching = await tasks.watch(ASKER, ID, (view: TaskView) => heard.push(view.state));
   home.noted(done, Buffer.from('yes'), 'support.planner.1');
   t.strictSame(heard, ['waiting', 'done']);
-  watching?.close();
-  bus.answer = () => null;
+  if (watching === null || watching === 'unsure') throw new Error('nobody hears');
+  watching.close();
+  bus.answer = () => ({ wire: 1, ok: false, code: 4002, why: 'not at home here' });
   t.equal(await tasks.watch(STRANGER, ID, () => undefined), null);
 });
 
 t.test('calling off: a worker confirms it, or it is said again until the task has ended', async (t) => {
   const world = new World();
   const { tasks, bus, clock, cancels, home } = world;
+  t.equal(await tasks.cancel(ASKER, ID), 'unsure', 'nobody answers');
+  bus.answer = () => ({ wire: 1, ok: true, what: 'status', found: null });
   t.equal(await tasks.cancel(ASKER, ID), 'unknown');
   world.accept();
   t.equal(await tasks.cancel(STRANGER, ID), 'unknown', "nobody calls off another's task");
@@ -142,4 +145,28 @@ t.test('calling off: a worker confirms it, or it is said again until the task ha
   home.noted({ ...done, task_id: 'abcdefgh02' }, null, 'support.planner.1');
   t.equal(await tasks.cancel(ASKER, 'abcdefgh02'), 'too_late', 'what is done is done');
   cancels.close();
+});
+
+t.test('what cannot be looked up is not said to be unknown, and a long look goes on where it stopped', async (t) => {
+  const { tasks, bus, clock } = new World();
+  bus.answer = () => null;
+  t.equal(await tasks.task(ASKER, ID), 'unsure', 'nobody answers');
+  bus.answer = () => ({ wire: 1, ok: false, code: 7001, why: 'there are no inboxes yet' });
+  t.equal(await tasks.watch(ASKER, ID, () => undefined), 'unsure');
+  let asks = 0;
+  bus.answer = () => {
+    asks++;
+    return asks < 4 ? { wire: 1, ok: true, what: 'status', found: null, more: { inbox: 100 * asks, queue: 0 } } : found();
+  };
+  const before = bus.asked.length;
+  t.match(await tasks.task(ASKER, ID), { state: 'done' });
+  t.match(
+    bus.asked.slice(before).map(({ body }) => (body as { from?: unknown }).from),
+    [undefined, { inbox: 100 }, { inbox: 200 }, { inbox: 300 }],
+  );
+  bus.answer = () => {
+    clock.halt(3_000);
+    return { wire: 1, ok: true, what: 'status', found: null, more: { inbox: 1, queue: 0 } };
+  };
+  t.equal(await tasks.task(ASKER, 'abcdefgh02'), 'unsure', 'not without end');
 });

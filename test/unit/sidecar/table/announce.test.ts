@@ -1,6 +1,7 @@
 import t from 'tap';
 import type { AgentRegistration } from '../../../../proto/wire/registry.ts';
 import { documentOf } from '../../../support/registry-writer.ts';
+import { settle } from '../../../support/settle.ts';
 import { LEASE_MS, tableOf, type VirtualClient, VirtualRegistry } from '../../../support/virtual-registry.ts';
 
 const QUERY = 'crm.order.query';
@@ -205,6 +206,106 @@ t.test('one agent', async (t) => {
     await world.clock.advance(100);
     await registering;
     t.strictSame(seen, ['crm.order.7']);
+  });
+
+  t.test('says hello first where its sidecar has not been heard yet', async (t) => {
+    const world = await VirtualRegistry.begun(t);
+    takesAll(world);
+    const stranger = { ok: false, again: 'hello', seq: 0, refused: [{ agent: '', code: 4001, problems: ['say hello first'] }] } as const;
+    world.writer.more = (verb) => (verb !== 'hello' && world.writer.hellos.length === 0 ? stranger : {});
+    const register = world.writer.onRegister;
+    world.writer.onRegister = async (said) => {
+      if (world.writer.hellos.length > 0) await register(said);
+    };
+    const here = world.client({ announce: false });
+    await settle();
+    here.client.announce(null);
+    const [one, two] = await Promise.all(['crm.order.7', 'crm.order.8'].map((id) => here.client.announcer.register(agent(id), 'api')));
+    t.match([one, two], [{ state: 'in_force' }, { state: 'in_force' }], 'the one that spoke too early is not to blame');
+    t.equal(world.writer.hellos.length, 1, 'one hello is enough for both');
+    await world.clock.advance(10_000);
+    t.strictSame(here.providers(QUERY), ['crm.order.7', 'crm.order.8']);
+    t.ok(world.writer.hellos.length <= 2, `${world.writer.hellos.length} hellos`);
+    t.equal(here.client.status().announce_trouble, null);
+  });
+
+  t.test('that leaves while the hello before its word is under way is not registered after all', async (t) => {
+    const world = await VirtualRegistry.begun(t);
+    takesAll(world);
+    const here = await world.joined();
+    world.writer.more = (verb) => (verb === 'register' && world.writer.hellos.length === 1 ? { ok: false, again: 'hello', seq: 0 } : {});
+    let isGone = false;
+    const hello = world.writer.onHello;
+    world.writer.onHello = async (said) => {
+      await hello(said);
+      isGone = await here.client.announcer.deregister('crm.order.7');
+    };
+    await here.client.announcer.register(agent('crm.order.7'), 'api');
+    t.equal(isGone, true);
+    t.equal(world.writer.registers.length, 1, 'it is not said again');
+    world.writer.onHello = hello;
+    await world.clock.advance(20_000);
+    t.strictSame(here.providers(QUERY), []);
+  });
+
+  t.test('that could not be stored yet is pending, reached here, and told again', async (t) => {
+    const world = await VirtualRegistry.begun(t);
+    takesAll(world);
+    const here = await world.joined();
+    const later = {
+      ok: false,
+      again: 'later',
+      seq: 0,
+      refused: [{ agent: '', code: 7001, problems: ['not written: NATS is away'] }],
+    } as const;
+    world.writer.more = () => later;
+    const { onRegister, onHello } = world.writer;
+    world.writer.onRegister = () => Promise.resolve();
+    world.writer.onHello = () => Promise.resolve();
+    const registered = await here.client.announcer.register(agent('crm.order.7'), 'api');
+    t.match(registered, { state: 'pending', problems: [] });
+    await world.clock.advance(5_000);
+    t.strictSame(here.providers(QUERY), ['crm.order.7'], 'also after a hello that could not be stored');
+    t.ok(world.writer.hellos.length >= 2);
+    t.equal(here.client.status().announce_trouble, 'not written: NATS is away');
+    Object.assign(world.writer, { onRegister, onHello, more: () => ({}) });
+    await world.clock.advance(20_000);
+    t.equal(stateOf(here, 'crm.order.7'), 'in_force');
+    t.strictSame(here.providers(QUERY), ['crm.order.7']);
+  });
+
+  t.test('is routable here until the very state has come in which the registry speaks of it, and no longer', async (t) => {
+    const world = await VirtualRegistry.begun(t);
+    await world.writer.scope('here', []);
+    const here = await world.joined();
+    const scope = await world.writer.scope('here', [QUERY]);
+    await world.clock.advance(100);
+    // The word of a hello overtook that of the register: nothing new, and what it says again is still on its way here.
+    world.writer.more = () => ({ seq: 0, states: { [QUERY]: scope + 1 } });
+    const registered = await here.client.announcer.register(agent('crm.order.7'), 'api');
+    t.match(registered, { state: 'in_force', seq: 0 });
+    await world.clock.advance(1_000);
+    t.strictSame(here.providers(QUERY), ['crm.order.7']);
+    // By now an operator has taken it out.
+    await world.writer.capability(tableOf({ [QUERY]: 0 }), QUERY);
+    await world.writer.scope('here', [QUERY, 'crm.order.more']);
+    await world.clock.advance(100);
+    t.strictSame(here.providers(QUERY), []);
+    world.writer.more = () => ({ seq: world.writer.lastSeq, states: { [QUERY]: scope + 1 } });
+    await here.client.announcer.register(agent('crm.order.7'), 'api');
+    await world.clock.advance(100);
+    t.strictSame(here.providers(QUERY), [], 'although other states are newer');
+  });
+
+  t.test('is in the table that calls use when the registration has ended', async (t) => {
+    const world = await VirtualRegistry.begun(t);
+    takesAll(world);
+    const here = await world.joined();
+    const registering = here.client.register(agent('crm.order.7'), 'api').then(() => here.providers(QUERY));
+    await settle();
+    t.equal(stateOf(here, 'crm.order.7'), 'in_force', 'the registry has answered');
+    await world.clock.advance(10);
+    t.strictSame(await registering, ['crm.order.7']);
   });
 
   t.test('is pending while the control plane is away, reached here, and told later', async (t) => {

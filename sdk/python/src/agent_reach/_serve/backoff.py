@@ -6,6 +6,8 @@ from __future__ import annotations
 import asyncio
 import random
 
+from .within import within
+
 # A sidecar that restarts is back in well under a second.
 _FIRST = 0.1
 _MAX = 5.0
@@ -29,6 +31,6 @@ class Backoff:
 async def pause(seconds: float, leaving: asyncio.Event) -> None:
     """Returns after the time, or at once when the event is set."""
     try:
-        await asyncio.wait_for(leaving.wait(), seconds)
+        await within(seconds, leaving.wait())
     except asyncio.TimeoutError:
         pass

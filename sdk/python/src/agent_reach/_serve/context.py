@@ -50,6 +50,27 @@ class Context:
         return self.headers.get("reach-affinity")
 
     @property
+    def task_id(self) -> Optional[str]:
+        """Of work that came as a message: by this id it is extended, and its end told when it was taken with 202. None: it is a call."""
+        return self.headers.get("reach-task-id")
+
+    @property
+    def message_type(self) -> Optional[str]:
+        """Of a message, such as task_request; None: it is a call."""
+        return self.headers.get("reach-message-type")
+
+    @property
+    def in_reply_to(self) -> Optional[str]:
+        """The task to which its sender says that a message belongs."""
+        return self.headers.get("reach-in-reply-to")
+
+    @property
+    def tags(self) -> Dict[str, str]:
+        """Of a message."""
+        pairs = (pair.partition("=") for pair in self.headers.get("reach-tags", "").split(",") if pair)
+        return {name: value for name, _, value in pairs}
+
+    @property
     def trace_id(self) -> str:
         """32 hex digits; empty = none."""
         return self.headers.get("traceparent", "")[3:35]

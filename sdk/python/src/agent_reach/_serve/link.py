@@ -19,6 +19,7 @@ from .._http import Http, log
 from .._result import own_failure, result_from
 from .handlers import Answer, Handlers
 from .running import Running
+from .within import within
 
 _WIRE = 1
 _HANDSHAKE = 10.0
@@ -51,16 +52,22 @@ class Link:
 
     async def open(self, url: str) -> None:
         """Connects and says hello; raises ReachError when that fails."""
+        connecting = asyncio.ensure_future(
+            self._http.session.ws_connect(URL(url, encoded=True), max_msg_size=0, autoping=False, compress=0)
+        )
         try:
-            self._socket = await asyncio.wait_for(
-                self._http.session.ws_connect(URL(url, encoded=True), max_msg_size=0, autoping=False, compress=0), _HANDSHAKE
-            )
+            self._socket = await within(_HANDSHAKE, connecting)
+        except asyncio.CancelledError:
+            # It came in the moment in which there was a connection: `close` ends that one too.
+            if connecting.done() and not connecting.cancelled() and connecting.exception() is None:
+                self._socket = connecting.result()
+            raise
         except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
             raise ReachError(own_failure(Code.CONNECT_TIMEOUT, f"no channel to the sidecar: {error or type(error).__name__}", False)) from error
         self._reading = asyncio.create_task(self._read(self._socket))
         hello = self.request("reach.hello", {"wire": _WIRE, "metadata": {"sdk": "python"}})
         try:
-            told = await asyncio.wait_for(hello, _HANDSHAKE)
+            told = await within(_HANDSHAKE, hello)
         except asyncio.TimeoutError:
             # What has taken the connection and says nothing is no sidecar, or one that stands still.
             words = f"no channel to the sidecar: it has not answered the hello within {_HANDSHAKE:g} s"
@@ -99,7 +106,7 @@ class Link:
     async def close(self) -> None:
         if self._socket is not None:
             try:
-                await asyncio.wait_for(self._socket.close(code=1000), 1.0)
+                await within(1.0, self._socket.close(code=1000))
             except asyncio.TimeoutError:
                 pass
         for task in (self._reading, self._beating):
@@ -239,6 +246,6 @@ class Link:
 
 async def _closed(socket: aiohttp.ClientWebSocketResponse) -> None:
     try:
-        await asyncio.wait_for(socket.close(), 1.0)
+        await within(1.0, socket.close())
     except (asyncio.TimeoutError, aiohttp.ClientError, ConnectionError):
         pass
