@@ -252,7 +252,8 @@ export class Link {
     try {
       // only now: a process without a bus does not pay for the client
       this.#client ??= clientIn(await import('nats'));
-      const isTls = address.isTls || heard.needsTls;
+      // who names certificates wants no talk without them, whatever somebody on the way makes of the server's greeting
+      const isTls = address.isTls || heard.needsTls || this.#options.tls !== undefined;
       return await this.#client.connect({
         servers: [`${address.host.includes(':') ? `[${address.host}]` : address.host}:${address.port}`],
         name: this.#options.name,

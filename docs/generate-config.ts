@@ -1,9 +1,18 @@
-/** The page of the configuration, from the tables that read it, so that the page cannot say anything else than the code does. */
+/**
+ * The page of the configuration, from the tables that read it, so that the page cannot say anything else than the code does. Each
+ * setting comes with its effect (from the schema), its default and advice (docs/advice); one without advice is an error, as is
+ * an advice without a setting: whoever adds a setting says when to change it.
+ */
 import { DEFAULT_ROWS } from '../proto/language/defaults.ts';
 import { tableFields } from '../proto/language/document.ts';
 import type { Field, FieldTable, Shape } from '../proto/language/reader.ts';
 import { controlPlaneFields } from '../control-plane/config.ts';
 import { sidecarFields } from '../sidecar/config.ts';
+import { flat } from './advice/advice.ts';
+import { CONTROL_PLANE_ADVICE } from './advice/control-plane.ts';
+import { SIDECAR_ADVICE } from './advice/sidecar.ts';
+import { TABLE_ADVICE } from './advice/table.ts';
+import { limitsSection } from './limits.ts';
 
 const INTRO = `# Configuration
 
@@ -33,41 +42,137 @@ Weaker to stronger, field by field: the shipped default, the contract, the opera
 the exact name (\`*\`, \`crm.*\`, \`crm.order.*\`, \`crm.order.query\`), then what a policy says for one provider.
 `;
 
-/** The whole page. */
+const SIDECAR_INTRO = `Read when the sidecar starts; a change takes a restart (\`reach-sidecar check\` says beforehand whether it is good). Without one take effect:
+
+* contracts, providers, policies, overrides and rules of a table, in this file or beside it: as soon as the file is saved;
+* \`mesh.tls.cert\`, \`key\`, \`ca\`: when the files have changed (\`mesh.tls.reload\`);
+* \`identity.token\`, and secrets of third parties (\`providers.endpoint.credential\`) that stand in files: when the files have changed;
+* \`registry.credential\`: at the next connection to NATS;
+* what operators say by reachctl or API (policies, rules, overrides, quotas, shifts, rates): at once, and it is stronger than what stands here.
+`;
+
+const CONTROL_INTRO = `Read when a replica starts; a change takes a restart of the replicas, one after the other. \`nats.credential\` is read anew at each connection. The bounds of streams under
+\`messages\` are brought to what stands here whenever a replica starts, for streams that are there already, too.
+`;
+
+const ENVIRONMENT = `
+## Environment variables
+
+No setting is changed by an environment variable: what counts stands in the file. A secret is taken from one where the file says so (\`{env: NAME}\`). The
+programs beside it read:
+
+| variable | who reads it | what |
+| --- | --- | --- |
+| \`REACH_URL\` | the clients for TypeScript and Python | where the sidecar is; default \`http://127.0.0.1:7700\` |
+| \`REACH_TOKEN\` | the clients | the agent's token |
+| \`REACH_API_TOKEN\` | the clients | what the sidecar itself wants to be shown (\`sidecar.api_token\`) |
+| \`REACH_SERVER\` | \`reachctl\` | any replica of the control plane; default \`http://127.0.0.1:7800\` |
+| \`REACH_TOKEN\` | \`reachctl\` | the operator's token |
+
+On the command line \`reach-sidecar run --log LEVEL\` is stronger than \`log.level\`.
+`;
+
+/** The whole page. Throws when a setting has no advice, or an advice no setting. */
 export function configPage(): string {
   const parts = [
     INTRO,
     '## Defaults of a call\n',
     table(
-      ['key', 'default', 'why', 'advice'],
+      ['key', 'default', 'why', 'effect and advice'],
       DEFAULT_ROWS.map((row) => [code(row.key), code(row.shown), row.reason, row.advice]),
     ),
   ];
-  parts.push("\n## `sidecar`: the sidecar's own settings\n", fieldsTable(sidecarFields));
-  parts.push('\n## `control_plane`: settings of the control plane\n', fieldsTable(controlPlaneFields));
+  const advice = new Adviser();
+  parts.push(
+    "\n## `sidecar`: the sidecar's own settings\n",
+    SIDECAR_INTRO,
+    settingsTable(sidecarFields, (key) => advice.on('sidecar', key)),
+  );
+  parts.push(
+    '\n## `control_plane`: settings of the control plane\n',
+    CONTROL_INTRO,
+    settingsTable(controlPlaneFields, (key) => advice.on('control_plane', key)),
+  );
   for (const [name, field] of Object.entries(tableFields)) {
-    parts.push(`\n## \`${name}\`\n\n${field.doc}\n`, fieldsTable((field as Field<unknown>).shape.inner?.fields ?? {}));
+    const { fields } = (field as Field<unknown>).shape.inner ?? {};
+    parts.push(
+      `\n## \`${name}\`\n\n${field.doc}\n`,
+      settingsTable(fields ?? {}, (key) => advice.on(name, key)),
+    );
   }
-  return `${parts.join('\n')}\n`;
+  parts.push(limitsSection(), ENVIRONMENT);
+  advice.finish();
+  return `${parts.join('\n').trimEnd()}\n`;
 }
 
+/** Finds the advice on each setting, and knows in the end what was missing and what was left over. */
+export class Adviser {
+  readonly #texts: ReadonlyMap<string, string>;
+  readonly #missing: string[] = [];
+  readonly #used = new Set<string>();
+
+  constructor(
+    texts: ReadonlyMap<string, string> = flat({ sidecar: SIDECAR_ADVICE, control_plane: CONTROL_PLANE_ADVICE, ...TABLE_ADVICE }),
+  ) {
+    this.#texts = texts;
+  }
+
+  on(section: string, key: string): string {
+    const path = `${section}.${key}`;
+    const text = this.#texts.get(path);
+    if (text !== undefined) {
+      this.#used.add(path);
+      return text;
+    }
+    const row = DEFAULT_ROWS.find((each) => key === each.key || key === `providers.<key>.${each.key}`);
+    if (row !== undefined) return `Default: ${row.reason}.`;
+    this.#missing.push(path);
+    return '';
+  }
+
+  finish(): void {
+    const stray = [...this.#texts.keys()].filter((path) => !this.#used.has(path));
+    if (this.#missing.length > 0) throw new Error(`docs/advice has nothing to say on: ${this.#missing.join(', ')}`);
+    if (stray.length > 0) throw new Error(`docs/advice speaks of what is no setting: ${stray.join(', ')}`);
+  }
+}
+
+function settingsTable(fields: FieldTable, adviceOn: (key: string) => string): string {
+  return table(['key', 'effect', 'form', 'default', 'advice'], rowsOf(fields, '', adviceOn));
+}
+
+/** Of a page that gives advice in its own words. */
 export function fieldsTable(fields: FieldTable): string {
-  return table(['key', 'what', 'form', 'default'], rowsOf(fields, ''));
+  return table(
+    ['key', 'what', 'form', 'default'],
+    rowsOf(fields, '', () => '').map((row) => row.slice(0, -1)),
+  );
 }
 
-function rowsOf(fields: FieldTable, prefix: string): string[][] {
+function rowsOf(fields: FieldTable, prefix: string, adviceOn: (key: string) => string): string[][] {
   const rows: string[][] = [];
   for (const [key, field] of Object.entries(fields)) {
+    const inner = innerFields(field.shape);
     rows.push([
       code(prefix + key),
       sentence(field.doc),
       field.shape.kind,
-      field.required ? '**required**' : field.shownDefault === null ? '' : code(field.shownDefault),
+      defaultOf(field, inner !== null),
+      inner === null ? adviceOn(prefix + key) : '',
     ]);
-    const inner = innerFields(field.shape);
-    if (inner !== null) rows.push(...rowsOf(inner.fields, `${prefix}${key}${inner.step}.`));
+    if (inner !== null) rows.push(...rowsOf(inner.fields, `${prefix}${key}${inner.step}.`, adviceOn));
   }
   return rows;
+}
+
+/** A map is what its keys are; everything else has a default, or is required. */
+function defaultOf({ required, shownDefault, absent }: Field<unknown>, isMap: boolean): string {
+  if (required) return '**required**';
+  if (shownDefault !== null) return code(shownDefault);
+  if (isMap) return '';
+  if (typeof absent === 'boolean' || typeof absent === 'number' || (typeof absent === 'string' && absent !== ''))
+    return code(String(absent));
+  return '`none`';
 }
 
 /** The keys inside a map, inside the entries of a list (`[]`) or inside a free map (`.<key>`). */

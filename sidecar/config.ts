@@ -6,6 +6,7 @@ import { describe, quote } from '../base/duration.ts';
 import type { AddressPolicy } from '../base/address-guard.ts';
 import type { SecretSource } from '../base/secret.ts';
 import { explainStrays, readSections, tableFields, deepFreeze } from '../proto/language/document.ts';
+import { secretRef } from '../proto/language/endpoint.ts';
 import { addressProblem, tidyAddress } from '../proto/language/http-text.ts';
 import {
   addressesShape,
@@ -17,6 +18,8 @@ import {
   type LogLevel,
   logLevel,
   natsCredential,
+  type NatsTls,
+  natsTlsShape,
   natsUrl,
   secret,
 } from '../proto/language/process-shapes.ts';
@@ -40,8 +43,10 @@ import { count, duration, isPlainMap, list, number, oneOf, ratio, size, text } f
 import type { Problem, TableDocument } from '../proto/language/types.ts';
 import { agentsOnly } from '../proto/language/registration.ts';
 import { type ClaimSettings, claimsShape } from './claims-config.ts';
+import { agentsListen, type ListenRead, SOCKET_MODES } from './listen-config.ts';
 import { type IdentityConfig, identityShape, type MeshTlsConfig, meshTlsShape } from './identity-config.ts';
 import { type MessageSettings, messagesShape } from './messages-config.ts';
+import { type ShutdownSettings, shutdownShape } from './shutdown-config.ts';
 
 export interface CallerToken {
   /** `team.role.id`. */
@@ -54,6 +59,10 @@ export interface SidecarConfig {
   readonly name: string;
   /** Where agents call in. */
   readonly listen: Listen;
+  /** A socket in the file system instead; null = `listen` holds. */
+  readonly socket: SocketPlace | null;
+  /** What has to be shown there beside the agent's credential; null = nothing. */
+  readonly apiToken: SecretSource | null;
   /** The port for other sidecars; null = none. */
   readonly mesh: MeshConfig | null;
   /** The port for agents that speak gRPC; null = none. */
@@ -73,6 +82,8 @@ export interface SidecarConfig {
   readonly anonymous: string | null;
   /** Identities that the control plane issues; null = only the tokens above. */
   readonly identity: IdentityConfig | null;
+  /** Whom an ACL does not name is logged and counted here, and let in. */
+  readonly aclAudit: boolean;
   /** Extra Host names, lower case, without port. */
   readonly allowedHosts: readonly string[];
   readonly limits: LimitSettings;
@@ -80,6 +91,7 @@ export interface SidecarConfig {
   readonly claims: ClaimSettings;
   /** Durable messages; only with a registry. */
   readonly messages: MessageSettings;
+  readonly shutdown: ShutdownSettings;
   readonly maxDeadlineMs: number;
   readonly maxHops: number;
   readonly retryBudget: { readonly ratio: number; readonly minPerSec: number };
@@ -88,6 +100,14 @@ export interface SidecarConfig {
   readonly connectionsPerOrigin: number;
   readonly log: { readonly level: LogLevel; readonly access: 'all' | 'errors' | 'off' };
   readonly ejection: { readonly consecutive: number; readonly forMs: number };
+}
+
+/** A socket in the file system. */
+export interface SocketPlace {
+  /** Absolute. */
+  readonly path: string;
+  /** Of the file. */
+  readonly mode: number;
 }
 
 /** How much is taken in, and kept for who does not take it. */
@@ -131,6 +151,8 @@ export interface RegistryConfig {
   readonly servers: readonly string[];
   readonly env: string;
   readonly credential: NatsCredential | null;
+  /** Files are relative to the config file. */
+  readonly tls: NatsTls | null;
   readonly heartbeatMs: number;
   readonly leaseMs: number;
   readonly staleAfterMs: number;
@@ -142,7 +164,9 @@ export type NatsCredential =
   | { readonly user: string; readonly password: SecretSource }
   | { readonly token: SecretSource }
   /** Relative to the config file. */
-  | { readonly credsFile: string };
+  | { readonly credsFile: string }
+  /** Seed. */
+  | { readonly nkey: SecretSource };
 
 export type SidecarReading =
   | {
@@ -339,12 +363,13 @@ const ejectionShape = object('map', {
 const NATS_NAME = /^[a-z0-9][a-z0-9_-]{0,62}$/;
 
 const credentialShape: Shape<NatsCredential | null> = mapped(natsCredential, (read, place): NatsCredential | null | Bad => {
-  const { user, password, token, creds_file: credsFile } = read;
-  const ways = [user !== null || password !== null, token !== null, credsFile !== null].filter(Boolean).length;
-  if (ways > 1) return place.bad('give one of user and password, token, or creds_file');
+  const { user, password, token, creds_file: credsFile, nkey } = read;
+  const ways = [user !== null || password !== null, token !== null, credsFile !== null, nkey !== null].filter(Boolean).length;
+  if (ways > 1) return place.bad('give one of user and password, token, creds_file, or nkey');
   if (user !== null && password !== null) return { user, password };
   if (user !== null || password !== null) return place.bad('user and password go together');
   if (token !== null) return { token };
+  if (nkey !== null) return { nkey };
   return credsFile === null ? null : { credsFile };
 });
 
@@ -358,6 +383,7 @@ const registryShape: Shape<RegistryConfig> = mapped(
       'default',
     ),
     credential: optional<NatsCredential | null, null>(credentialShape, 'How this sidecar proves itself to NATS.', null, 'none'),
+    tls: optional<NatsTls, null>(natsTlsShape, 'Certificates towards NATS, read anew at each connect.', null, 'none'),
     heartbeat: optional(
       duration(100, 3_600_000),
       'How often the registry is told that the agents here live. The control plane counts by the same figure.',
@@ -388,6 +414,7 @@ const registryShape: Shape<RegistryConfig> = mapped(
       servers: read.nats.split(',').map((each) => each.trim()),
       env: read.env,
       credential: read.credential,
+      tls: read.tls,
       heartbeatMs: read.heartbeat,
       leaseMs: read.lease,
       staleAfterMs: read.stale_after,
@@ -438,14 +465,35 @@ const grpcShape = object('map', {
   ),
 });
 
+const aclShape = object('map', {
+  mode: optional(
+    oneOf(['enforce', 'audit']),
+    '`enforce`: whom the ACL of a capability does not name is refused (4002). `audit`: it is let in, logged and counted, to see before it is enforced who would be refused. One sidecar’s word: where the other end enforces, the call is refused there. Of one contract or the whole fleet it is said in the contract (`acl: {allow, mode}`) or in a policy (`acl_mode`). It never lets in who has no known identity.',
+    'enforce' as const,
+    'enforce',
+  ),
+});
+
 /** What stands under `sidecar`. */
 export const sidecarFields = {
   name: required(sidecarName, 'its name, unique in the mesh; providers that it hosts say `via: <name>`'),
-  listen: optional(
-    listen,
-    'Host and port for the agents. A loopback address, unless the agents are in other containers.',
-    Object.freeze({ host: '127.0.0.1', port: 7700 }),
+  listen: optional<ListenRead, ListenRead>(
+    agentsListen,
+    'Where the agents call in: a host and a port (a loopback address, unless the agents are in other containers), or `unix:/path`, a socket in the file system, which other users of the machine, web pages and other containers cannot reach. One that nobody listens on any more is taken away.',
+    Object.freeze({ listen: Object.freeze({ host: '127.0.0.1', port: 7700 }), socket: null }),
     '127.0.0.1:7700',
+  ),
+  socket_mode: optional(
+    oneOf(SOCKET_MODES),
+    'Who may open the socket of `listen: unix:…`: `"0600"` its owner alone, `"0660"` its group as well, for agents under another user.',
+    '0600' as const,
+    '"0600"',
+  ),
+  api_token: optional<SecretSource, null>(
+    secretRef,
+    'A token that every request to the port for agents, and to the gRPC port, has to show beside the credential of its agent (`Reach-Api-Token`; the SDKs: `REACH_API_TOKEN`), but for health and readiness: {env: NAME} or {file: path}. For machines on which others have accounts, above all with `anonymous`. Clients that know only a proxy setting cannot send it.',
+    null,
+    'none',
   ),
   mesh: optional(meshShape, 'The port for other sidecars. Absent: none; then it hosts providers for its own callers only.', null, 'none'),
   grpc: optional<GrpcConfig, null>(
@@ -485,6 +533,11 @@ export const sidecarFields = {
     null,
     'none',
   ),
+  acl: optional(
+    aclShape,
+    'How the lists of who may call are held to, at both ends: where this sidecar calls, and where it is called.',
+    defaultsOf(aclShape),
+  ),
   anonymous: optional(
     agentId,
     'For a laptop only: calls without a token act as this agent. Absent: they are refused (401).',
@@ -516,6 +569,7 @@ export const sidecarFields = {
     defaultsOf(claimsShape),
   ),
   messages: optional(messagesShape, 'Durable messages: casts, tasks and their results. They need a registry.', defaultsOf(messagesShape)),
+  shutdown: optional(shutdownShape, 'How it stops.', defaultsOf(shutdownShape)),
   max_deadline: optional(
     duration(100),
     'Longest total time of a task, whoever asks for it: what runs longer belongs in a message.',
@@ -540,8 +594,8 @@ const section = object('sidecar', sidecarFields);
 
 /** The settings alone, without the file around them. */
 export const sidecarShape: Shape<{ readonly config: SidecarConfig; readonly tableFile: string | null }> = mapped(section, (read, place) => {
-  if (read.anonymous !== null && !isLoopback(read.listen.host))
-    return place.at('anonymous').badKey(`anonymous calls are for a loopback address only, and listen is ${quote(read.listen.host)}`);
+  if (read.anonymous !== null && !isLoopback(read.listen.listen.host))
+    return place.at('anonymous').badKey(`anonymous calls are for a loopback address only, and listen is ${quote(read.listen.listen.host)}`);
   if (read.anonymous !== null && read.grpc !== null && !isLoopback(read.grpc.listen.host))
     return place
       .at('anonymous')
@@ -549,10 +603,10 @@ export const sidecarShape: Shape<{ readonly config: SidecarConfig; readonly tabl
   const isSamePort =
     read.mesh !== null &&
     read.mesh.listen.port !== 0 &&
-    read.mesh.listen.port === read.listen.port &&
-    read.mesh.listen.host === read.listen.host;
+    read.mesh.listen.port === read.listen.listen.port &&
+    read.mesh.listen.host === read.listen.listen.host;
   if (isSamePort) return place.at('mesh', 'listen').bad("the mesh port must be another one than the agents' port");
-  for (const [other, words] of [[read.listen, "the agents' port"] as const, [read.mesh?.listen, 'the mesh port'] as const]) {
+  for (const [other, words] of [[read.listen.listen, "the agents' port"] as const, [read.mesh?.listen, 'the mesh port'] as const]) {
     const grpc = read.grpc?.listen;
     if (grpc !== undefined && grpc.port !== 0 && grpc.port === other?.port && grpc.host === other.host)
       return place.at('grpc', 'listen').bad(`the gRPC port must be another one than ${words}`);
@@ -573,7 +627,9 @@ export const sidecarShape: Shape<{ readonly config: SidecarConfig; readonly tabl
   if (mesh === BAD) return BAD;
   const config: SidecarConfig = {
     name: read.name,
-    listen: read.listen,
+    listen: read.listen.listen,
+    socket: read.listen.socket === null ? null : { path: read.listen.socket, mode: Number.parseInt(read.socket_mode, 8) },
+    apiToken: read.api_token,
     mesh,
     grpc: read.grpc,
     channel: read.channel,
@@ -585,6 +641,7 @@ export const sidecarShape: Shape<{ readonly config: SidecarConfig; readonly tabl
     stateDir: read.state_dir === 'none' ? null : read.state_dir,
     anonymous: read.anonymous,
     identity: read.identity,
+    aclAudit: read.acl.mode === 'audit',
     allowedHosts: read.allowed_hosts,
     limits: {
       bodyBytes: read.limits.body,
@@ -596,6 +653,7 @@ export const sidecarShape: Shape<{ readonly config: SidecarConfig; readonly tabl
     },
     claims: read.claims,
     messages: read.messages,
+    shutdown: read.shutdown,
     maxDeadlineMs: read.max_deadline,
     maxHops: read.max_hops,
     retryBudget: { ratio: read.retry_budget.ratio, minPerSec: read.retry_budget.min_per_sec },

@@ -11,8 +11,10 @@ import { agentsOnlyProblems } from '../proto/language/registration.ts';
 import type { Problem, TableDocument } from '../proto/language/types.ts';
 import { answerAsk } from './accept/ask.ts';
 import { AllChannels } from './accept/channel/all-channels.ts';
+import { Finishing } from './accept/finishing.ts';
 import { Front, type RegistryDoor } from './accept/front.ts';
 import type { GrpcPort } from './accept/grpc.ts';
+import { ApiToken } from './accept/api-token.ts';
 import { httpPort } from './accept/http.ts';
 import { meshPort } from './accept/mesh.ts';
 import type { Port } from './accept/server.ts';
@@ -28,14 +30,17 @@ import type { Joined } from './join.ts';
 import { StaticTokens } from './identify/static-tokens.ts';
 import type { Inbox } from './inbox/inbox.ts';
 import { Observation } from './observe/observer.ts';
+import { Cutter } from './overrides/cut.ts';
 import { inbound, outbound } from './pipeline.ts';
 import { readSecret } from '../base/secret.ts';
 import { Messages } from './send/messages.ts';
 import { NO_OUTBOX, type Outbox } from './send/outbox-door.ts';
 import { Promiseless } from './send/promiseless.ts';
+import { Stop, type StopReport } from './stop.ts';
 import { FileTable, type TableReader, wordsOfProblem } from './table/file.ts';
 import { mayWriteTo } from './table/inbox-of.ts';
 import { InstalledTable } from './table/installed.ts';
+import type { Snapshot } from './table/snapshot.ts';
 import { DurableFile } from './table/durable-file.ts';
 import { LastGood } from './table/last-good.ts';
 import { ServedTable } from './table/served.ts';
@@ -46,6 +51,7 @@ import { LocalHub } from './transports/local-hub.ts';
 import type { HomeStatements } from './transports/mesh.ts';
 import type { MeshTls } from './transports/mesh-tls.ts';
 import { Presence } from './transports/presence.ts';
+import { steer } from './steering.ts';
 import { withReachable } from './transports/reachable.ts';
 
 /** A configuration that cannot be started with; the message is for the person who wrote it. */
@@ -71,7 +77,7 @@ export interface Inside {
 
 export interface Started {
   readonly config: SidecarConfig;
-  /** Where agents call in, e.g. `http://127.0.0.1:7700`; '' = a process of its own agents only. */
+  /** Where agents call in, e.g. `http://127.0.0.1:7700`, or `unix:/path`; '' = a process of its own agents only. */
   readonly url: string;
   /** Where other sidecars call in, or null. */
   readonly meshUrl: string | null;
@@ -80,8 +86,10 @@ export interface Started {
   readonly front: Front;
   /** Where agents are put that are served by program; null with a registry, which has to be asked. */
   readonly served: ServedTable | null;
-  /** Stops taking calls, lets what is under way end within the grace, frees everything. */
-  stop(graceMs: number): Promise<void>;
+  /**
+   * Stops in the order of `stop.ts`; the grace is that of the settings when none is given. Said again, the time may become shorter.
+   */
+  stop(graceMs?: number): Promise<StopReport>;
 }
 
 /** Reads the settings file; every problem with its place. */
@@ -149,7 +157,11 @@ export async function startSidecar(
     (agentId) => health.known(agentId),
     () => table.current(),
   );
-  table.onInstall = () => presence.installed();
+  let cutter: Cutter | null = null;
+  table.onInstall = () => {
+    presence.installed();
+    cutter?.look();
+  };
   local.onChange = (agentId) => presence.moved(agentId);
   dialledIn.onChange = (agentId, isHere) => {
     presence.moved(agentId);
@@ -197,6 +209,7 @@ export async function startSidecar(
         log: log.logger,
         kinds: adapters,
         destinations,
+        refusals: observation.refusals,
         isDialledIn: (agentId) => dialledIn.of(agentId) !== null,
       });
     } catch (error) {
@@ -205,13 +218,20 @@ export async function startSidecar(
   }
   const tasks = joined === null ? null : joined.ledger;
   const engine = assemble({ clock, random, config, table, health, identities, transports, observer: observation, tasks });
+  cutter = new Cutter(table, engine.underway, clock);
   const door = joined === null ? null : doorTo(joined, config);
   const front = new Front(engine, table, observation, { outbound, inbound, explain }, door);
+  const steering = joined === null ? null : steer(joined, engine.quotas, observation.shifts);
+  front.finishing = new Finishing(engine, config.shutdown, {
+    serves: (agent) => servesHere(agent, joined, table.current(), config.name),
+    holds: (agent) => front.work?.holds(agent) ?? false,
+  });
   const channels = new AllChannels(front, dialledIn, log.logger);
   channels.onLife = (agentId) => joined?.client.announcer.beat(agentId);
   front.channels = channels;
+  front.cutter = cutter;
   front.security = credentials === null && secure === null ? null : { identity: credentials, certificate: secure };
-  if (credentials !== null && joined !== null) follow(credentials, joined, config, (agent) => front.takenBack(agent));
+  if (credentials !== null && joined !== null) follow(credentials, secure, joined, config, (agent) => front.takenBack(agent));
   const sending = {
     clock,
     random,
@@ -220,6 +240,9 @@ export async function startSidecar(
     instance: randomBytes(10).toString('hex').slice(0, INSTANCE_CHARS),
     call: (call: Call) => outbound(engine, call),
     warn: (words: string) => log.logger.warn(words),
+    quotas: engine.quotas,
+    statements: homes === null || config.identity === null ? null : { ...homes, isRequired: config.identity.mode === 'enforce' },
+    refusals: observation.refusals,
   };
   // Messages that were accepted before this start may turn out to be unsendable before there is anybody to hear of it.
   let unsendable = (_data: Buffer, _why: string): void => undefined;
@@ -237,6 +260,7 @@ export async function startSidecar(
         });
   if (send instanceof Messages) unsendable = (data, why) => send.unsendable(data, why);
   front.send = send;
+  front.apiToken = config.apiToken === null ? null : new ApiToken(secretOf(config.apiToken));
   front.outbox = outbox.isThere ? outbox : null;
   let inbox: Inbox | null = null;
   if (joined !== null && send instanceof Messages) {
@@ -249,7 +273,11 @@ export async function startSidecar(
       sidecar: config.name,
       settings: config.messages.inbox,
       noted: (event, body, agent) => send.noted(event, body, agent),
-      isLetIn: ({ source }, agent) => mayWriteTo(table.current(), source, agent),
+      isLetIn: ({ source, home, home_statement: statement }, agent) => {
+        if (!mayWriteTo(table.current(), source, agent)) return false;
+        const doubt = identities.stamped(source, home, statement ?? null, null);
+        return doubt === null || doubt === 'later';
+      },
       arrived: (message, agent, isLetIn) => send.arrived(message, agent, isLetIn),
     });
     inbox.start();
@@ -298,6 +326,7 @@ export async function startSidecar(
     delivery?.start();
   } catch (error) {
     source?.stop();
+    steering?.stop();
     send.close();
     credentials?.stop();
     secure?.stop();
@@ -310,6 +339,28 @@ export async function startSidecar(
   for (const port of ports) destinations?.own(port.address.port);
   if (grpc !== null) destinations?.own(grpc.address.port);
   joined?.serve((question) => answerAsk(front, question));
+  const stop = new Stop({
+    clock,
+    log,
+    front,
+    ports,
+    grpc,
+    delivery,
+    inbox,
+    joined,
+    unwatch: () => source?.stop(),
+    flush: [
+      () => send.close(),
+      () => outbox.close(),
+      () => inbox?.close(),
+      () => transports.close(),
+      () => steering?.stop(),
+      () => observation.refusals.flush(),
+      () => joined?.close(),
+      () => credentials?.stop(),
+      () => secure?.stop(),
+    ],
+  });
   joined?.client.announce(config.mesh?.advertise ?? (mesh === null ? null : urlOf(mesh, secure !== null)));
   return {
     config,
@@ -318,31 +369,19 @@ export async function startSidecar(
     grpcAddress: grpc === null ? null : placeOf(grpc.address),
     front,
     served,
-    stop: async (graceMs) => {
-      front.draining = true;
-      source?.stop();
-      // Before anything is closed: whoever hears of it sends no more calls here.
-      const delivered = delivery?.stop(graceMs);
-      await joined?.leave(GOODBYE_MS);
-      inbox?.leave();
-      await Promise.all([...ports.map((port) => port.close(graceMs)), grpc?.close(graceMs), delivered]);
-      send.close();
-      await outbox.close();
-      await inbox?.close();
-      await transports.close();
-      await joined?.close();
-      credentials?.stop();
-      secure?.stop();
-      log.flush();
-    },
+    stop: (graceMs = config.shutdown.graceMs) => stop.run(graceMs),
   };
 }
 
 /** Of what task ids begin with: no two processes have the same. */
 const INSTANCE_CHARS = 14;
 
-/** How long the registry may take to hear that this sidecar stops. */
-const GOODBYE_MS = 1_000;
+/** Without a registry everybody in the table is served from here, but whoever stands behind another sidecar. */
+function servesHere(agent: string, joined: Joined | null, { providers }: Snapshot, self: string): boolean {
+  if (joined !== null) return joined.client.own.get(agent) !== null;
+  const record = providers.get(agent)?.record;
+  return record !== undefined && (record.via === null || record.via === self);
+}
 
 function doorTo(joined: Joined, config: SidecarConfig): RegistryDoor {
   const expected = config.operatorToken === null ? null : Buffer.from(`Bearer ${secretOf(config.operatorToken)}`);
@@ -392,11 +431,20 @@ function homesOf(joined: () => Joined | null): HomeStatements {
 }
 
 /** What the registry pushes about identities takes effect, and it hears of those who show themselves here. */
-function follow(credentials: Credentials, { client }: Joined, config: SidecarConfig, onTakenBack: (agent: string) => void): void {
+function follow(
+  credentials: Credentials,
+  secure: MeshTls | null,
+  { client }: Joined,
+  config: SidecarConfig,
+  onTakenBack: (agent: string) => void,
+): void {
   const { identity } = client;
   if (identity === null) return;
-  identity.onTrust = (trust) => credentials.trust(trust);
-  credentials.trust(identity.trust);
+  identity.onTrust = (trust) => {
+    credentials.trust(trust);
+    secure?.judgeBy((sidecar, sinceSec) => trust.isRevokedBefore('sidecar', sidecar, sinceSec));
+  };
+  identity.onTrust(identity.trust);
   credentials.onMet = (agent) => identity.newcomers.met(agent);
   identity.newcomers.onChange = (arriving) => {
     credentials.arriving = arriving;
@@ -505,7 +553,8 @@ function secretOf(source: Parameters<typeof readSecret>[0]): string {
 }
 
 function urlOf(port: Port, isSecure = false): string {
-  return `${isSecure ? 'https' : 'http'}://${placeOf(port.address)}`;
+  const { host } = port.address;
+  return host.startsWith('unix:') ? host : `${isSecure ? 'https' : 'http'}://${placeOf(port.address)}`;
 }
 
 function placeOf({ host, port }: Port['address']): string {

@@ -10,6 +10,7 @@ import { isSidecarName } from '../../proto/wire/token.ts';
 import { type IdentityState, liveOf, type TokenRecord } from '../identity/book.ts';
 import type { IdentityDesk, Issued, NotDone } from '../identity/desk.ts';
 import type { IdentitiesAnswer, IdentityView, IssuedAnswer, RevokedAnswer, TokenView } from './identity-shapes.ts';
+import { recordOrder } from './audited.ts';
 import type { Plane } from './plane.ts';
 import { absent, conflict, invalid, Refused, unavailable } from './problem.ts';
 import { type Asked, json, type Reply, type Route } from './route.ts';
@@ -171,7 +172,7 @@ async function told(
   if (!('token' in issued)) return refusalOf(issued);
   const { token, record, seq } = issued;
   const { jti, exp, homes } = record;
-  await audit(plane, asked, what, name, { jti, expires_at_ms: exp * 1_000, homes }, reason);
+  audit(plane, asked, what, name, { jti, expires_at_ms: exp * 1_000, homes }, reason);
   const answer: IssuedAnswer = { kind, name, jti, token, expires_at_ms: exp * 1_000, homes, seq };
   return json(answer, 201);
 }
@@ -186,7 +187,7 @@ async function revoke(plane: Plane, asked: Asked): Promise<Reply> {
   // What NATS does not confirm is written as soon as it can be: it was ordered, and stands in the log.
   if ('why' in done && done.kind !== 'unavailable') return refusalOf(done);
   const kind = 'name' in done ? done.kind : isSidecarName(target) ? 'sidecar' : 'agent';
-  await audit(plane, asked, `${kind}.revoke`, 'name' in done ? done.name : target, { revoked: target }, reasonIn(map));
+  audit(plane, asked, `${kind}.revoke`, 'name' in done ? done.name : target, { revoked: target }, reasonIn(map));
   if ('why' in done) return refusalOf(done);
   const answer: RevokedAnswer = { kind: done.kind, name: done.name, revoked: target, seq: done.seq };
   return json(answer);
@@ -197,8 +198,8 @@ function deskOf(plane: Plane): IdentityDesk | Refused {
   return plane.leading.identity ?? conflict('no identities are issued here: control_plane.identity names no signing key');
 }
 
-function audit(plane: Plane, asked: Asked, what: string, target: string, after: unknown, reason: string): Promise<void> {
-  return plane.journal.audit({ atMs: plane.clock.wallMs(), who: asked.operator?.name ?? '', what, target, before: null, after, reason });
+function audit(plane: Plane, asked: Asked, what: string, target: string, after: unknown, reason: string): void {
+  recordOrder(plane, asked, { what, target, before: null, after, reason });
 }
 
 function refusalOf({ kind, why }: NotDone): Refused {

@@ -7,6 +7,7 @@
  * signs. What is taken back is in the stream before the order is answered.
  */
 import { randomBytes } from 'node:crypto';
+import type { BusMessage } from '../../base/bus-message.ts';
 import type { Clock } from '../../base/clock.ts';
 import type { Logger } from '../../base/log.ts';
 import type { Bus } from '../../base/nats.ts';
@@ -19,6 +20,7 @@ import { isAgentId } from '../../proto/language/names.ts';
 import { isSidecarName, standingProblem, Trust, verifyToken } from '../../proto/wire/token.ts';
 import { encode, parse } from '../push/json.ts';
 import type { Mirror } from '../push/mirror.ts';
+import { speakerProblem } from '../push/speaker.ts';
 import type { Change as Message, Written } from '../push/writer.ts';
 import type { Registry } from '../registry/registry.ts';
 import {
@@ -83,7 +85,7 @@ export class IdentityDesk {
   readonly #parts: IdentityParts;
   /** By tail. */
   readonly #states = new Map<string, IdentityState>();
-  readonly #subscription: BusSubscription;
+  readonly #subscriptions: readonly BusSubscription[];
   #trust: Trust;
   /** Signs until the newest key is known everywhere; null = that is the case. */
   #before: SigningKey | null = null;
@@ -104,10 +106,12 @@ export class IdentityDesk {
     this.#settle(mirror.state<TrustState>(Tail.trust));
     void parts.write([...lost.map(([tail, state]) => message(tail, state)), message(Tail.trust, document)]);
     this.#remember();
-    this.#subscription = bus.serve(subjects.ctl('home'), async ({ data }) => {
-      const answer = await this.#homes(data);
-      return this.#isClosed ? null : encode(answer);
-    });
+    this.#subscriptions = subjects.asked('home').map((asked) =>
+      bus.serve(asked, async (message) => {
+        const answer = await this.#homes(message);
+        return this.#isClosed ? null : encode(answer);
+      }),
+    );
   }
 
   /** The key that signs at present. */
@@ -117,7 +121,7 @@ export class IdentityDesk {
 
   end(): void {
     this.#isClosed = true;
-    this.#subscription.close();
+    for (const each of this.#subscriptions) each.close();
   }
 
   /** A first token for somebody who has none that counts. */
@@ -275,10 +279,12 @@ export class IdentityDesk {
 
   // ---- who is at home where
 
-  async #homes(data: Buffer): Promise<HomeAnswer> {
-    const request = readHomeRequest(parse(data));
+  async #homes(message: BusMessage): Promise<HomeAnswer> {
+    const request = readHomeRequest(parse(message.data));
     if (typeof request === 'string') return refusedWhole(Code.invalid_request, request);
     const { sidecar, instance, token } = request;
+    const stranger = speakerProblem(this.#parts.subjects, message, sidecar);
+    if (stranger !== null) return refusedWhole(Code.forbidden, stranger);
     const problem = this.#tokenProblem(sidecar, token);
     if (problem !== null) return refusedWhole(Code.unauthenticated, problem);
     const judge = this.#parts.registry().homeJudge(sidecar, instance);
@@ -319,6 +325,17 @@ export class IdentityDesk {
     // Named for this sidecar, it may call from here although it is hosted elsewhere; but somebody must say that it does.
     const problem = here.some(({ homes }) => homes !== null) ? null : judge(agent);
     return problem ?? Math.min(mostSec, Math.max(...here.map(({ exp, revokedFrom }) => Math.min(exp, revokedFrom ?? exp))));
+  }
+
+  /**
+   * For a message that a person sends on its way again, perhaps after days: what its sender's sidecar was told once is said anew.
+   * null = that was never said, or has been taken back since.
+   */
+  async restated(statement: string, agent: string, sidecar: string): Promise<string | null> {
+    const verified = verifyToken(statement, this.#trust, 'home');
+    if ('why' in verified || verified.claims.sub !== agent || verified.claims.via !== sidecar) return null;
+    if (standingProblem(verified.claims, this.#trust, verified.claims.iat) !== null) return null;
+    return await this.#statement(agent, sidecar, Math.floor(this.#nowSec() + this.#parts.config.homeTtlMs / 1_000));
   }
 
   #statement(agent: string, sidecar: string, untilSec: number): Promise<string> {

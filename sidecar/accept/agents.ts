@@ -108,6 +108,19 @@ export function heartbeat(front: Front, request: IncomingMessage, response: Serv
   json(response, 200, viewOf(found.registry, found.agent));
 }
 
+/** 204: the agent has made its last call; a sidecar that stops waits for it no more. It needs no registration: whoever calls here can say so. */
+export function finished(front: Front, request: IncomingMessage, response: ServerResponse, agentId: string): void {
+  const who = whoIs(front, request, response);
+  if (who === null) return;
+  if (who !== 'operator' && who.agent !== agentId) {
+    refuse(response, Code.forbidden, 403, `this credential is ${who.agent}'s, not ${agentId}'s`, 'keep');
+    return;
+  }
+  front.finishing?.said(agentId);
+  response.writeHead(204);
+  response.end();
+}
+
 /** The agents of this sidecar; an agent sees itself, the operator all. */
 export function agents(front: Front, request: IncomingMessage, response: ServerResponse): void {
   const registry = registryOf(front, response);

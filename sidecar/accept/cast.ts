@@ -28,6 +28,7 @@ export async function submitted(front: Front, read: Submission | string): Promis
   if (typeof read === 'string') came = refusedText(Code.invalid_request, read);
   else if (front.send === null) came = refusedText(Code.delivery_unavailable, NO_MESSAGES);
   else {
+    front.submitting++;
     try {
       // The first word of an agent that is new here: what it may send to is on its way.
       const arriving = front.engine.identities.arriving?.get(read.principal.agent);
@@ -36,6 +37,8 @@ export async function submitted(front: Front, read: Submission | string): Promis
     } catch (error) {
       front.observation.fault(error);
       came = refusedText(Code.internal, 'a fault in Agent-Reach');
+    } finally {
+      front.submitting--;
     }
   }
   front.observation.metrics.messageSubmitted(came.ok ? came.durable : codeEntry(came.code).name);

@@ -16,6 +16,7 @@ import {
   withoutPort,
 } from '../../base/host-guard.ts';
 import type { SidecarAddress } from '../../proto/language/types.ts';
+import { Code } from '../../proto/wire/codes.ts';
 
 const BAD_PEER_HOST = refusal(
   403,
@@ -23,6 +24,11 @@ const BAD_PEER_HOST = refusal(
   'the Host header names no host of this sidecar (an IP address, localhost, an address under `sidecars` in the table, or one of sidecar.allowed_hosts)',
 );
 const BROWSER = refusal(403, 'origin', 'this port is for sidecars; requests of browsers are refused');
+
+/** The code of a refusal before routing. */
+export function codeOfRefusal({ status }: Refusal): Code {
+  return status === 400 ? Code.invalid_request : status === 401 ? Code.unauthenticated : Code.forbidden;
+}
 
 /** Guards the port for agents. */
 export class LocalGuard extends HostGuard {

@@ -10,11 +10,13 @@ import type { PeerCertificate } from '../call/peer.ts';
 export interface Stoppable {
   /** The caller is gone; harmless when it is too late. */
   cancel(): void;
+  /** The sidecar stops, and its time is over: ends it with words, as far as it has any. Absent = `cancel`. */
+  goAway?(): void;
 }
 
 const LINE = Symbol('line');
 /** Clients that pipeline at all have a handful of requests under way on a connection. */
-const MAX_PIPELINED = 64;
+export const MAX_PIPELINED = 64;
 
 export class Line {
   #one: Stoppable | null = null;
@@ -51,6 +53,12 @@ export class Line {
     else this.#more?.delete(work);
   }
 
+  /** The connection lives, and what is under way on it has to end. */
+  goAway(): void {
+    if (this.#one !== null) letGo(this.#one);
+    if (this.#more !== null) for (const work of [...this.#more]) letGo(work);
+  }
+
   closed(): void {
     const one = this.#one;
     const more = this.#more;
@@ -59,6 +67,11 @@ export class Line {
     one?.cancel();
     if (more !== null) for (const work of more) work.cancel();
   }
+}
+
+function letGo(work: Stoppable): void {
+  if (work.goAway === undefined) work.cancel();
+  else work.goAway();
 }
 
 type Lined = Socket & { [LINE]?: Line };

@@ -9,6 +9,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { SidecarAddress } from '../../proto/language/types.ts';
 import { Code, codeEntry } from '../../proto/wire/codes.ts';
 import { Header } from '../../proto/wire/headers.ts';
+import { readsWire, wireProblem } from '../../proto/wire/version.ts';
 import { type Call, HttpAsk } from '../call/call.ts';
 import type { BodySource, Reply } from '../call/reply.ts';
 import { cut, detailOf } from '../call/result.ts';
@@ -65,20 +66,19 @@ async function receive(front: Front, request: IncomingMessage, response: ServerR
   const wire = headers[Header.wire];
   const provider = headers[Header.provider];
   const version = headers[Header.version];
-  if (wire !== WIRE_VERSION) {
-    notStarted(
-      response,
-      Code.invalid_request,
-      `the peer speaks mesh version ${wire === undefined ? 'unknown' : String(wire).slice(0, 20)}, this sidecar ${WIRE_VERSION}`,
-      0,
-    );
+  if (!readsWire(versionIn(wire), Number(WIRE_VERSION))) {
+    // Nobody's mistake: another provider's sidecar may understand it.
+    notStarted(response, Code.none_healthy, wireProblem(versionIn(wire), Number(WIRE_VERSION), 'the mesh'), 0);
     return;
   }
   if (typeof provider !== 'string' || typeof version !== 'string') {
     notStarted(response, Code.invalid_request, `${Header.provider} and ${Header.version} must be given`, 0);
     return;
   }
+  // Nothing waits for the next call on this connection: the peer makes another one, elsewhere.
+  if (front.draining) response.shouldKeepAlive = false;
   if (!front.ready) {
+    front.observation.metrics.requestRefused(front.draining ? 'draining' : 'starting');
     notStarted(
       response,
       front.draining ? Code.blocked_by_operator : Code.none_healthy,
@@ -111,13 +111,14 @@ async function receive(front: Front, request: IncomingMessage, response: ServerR
   try {
     await front.pipeline.inbound(front.engine, call, provider, version);
     line.remove(call);
+    if (front.draining) response.shouldKeepAlive = false;
     const reply = call.reply;
     if (reply !== null && reply.stream !== null && call.code === Code.ok) {
       if (response.destroyed) reply.stream.cancel(Code.cancelled, 'the peer went away');
       else flow(front, line, call, reply, reply.stream, response, headers[Header.frames] === '1');
       return;
     }
-    if (response.destroyed || call.cancelled) return;
+    if (response.destroyed || (call.cancelled && call.cutBy === null)) return;
     if (call.late !== null) {
       await finishLate(call, call.late, response);
       return;
@@ -133,6 +134,11 @@ async function receive(front: Front, request: IncomingMessage, response: ServerR
     if (response.headersSent) response.destroy();
     else tell(response, Code.internal, 'started', 'a fault in Agent-Reach', 0);
   }
+}
+
+/** What is no number is told as it stands there. */
+function versionIn(said: string | string[] | undefined): unknown {
+  return typeof said === 'string' && /^[0-9]{1,6}$/.test(said) ? Number(said) : said;
 }
 
 /** The time is over, and the caller's end waits on for its key: it gets the answer when it comes. */

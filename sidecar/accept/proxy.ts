@@ -31,7 +31,7 @@ import { type After, answerRaw, flat, PROBLEM_TYPE, pushOwn, refuse } from './an
 import { readBody } from './body.ts';
 import { PlainFraming } from './framing.ts';
 import type { Front } from './front.ts';
-import { notNow } from './invoke.ts';
+import { notNowOf } from './invoke.ts';
 import { lineOf } from './line.ts';
 import { type Proxied, readProxied } from './proxy-guard.ts';
 import { pour } from './stream.ts';
@@ -41,9 +41,9 @@ const FLUSH_MS = 1_000;
 
 /** A request whose target the guard has found to be in order. */
 export function intercept(front: Front, request: IncomingMessage, response: ServerResponse): void {
-  if (notNow(front, response)) return;
-  const proxied = readProxied(request.url as string) as Proxied;
   const caller = callerOf(front, request.headers);
+  if (notNowOf(front, response, caller)) return;
+  const proxied = readProxied(request.url as string) as Proxied;
   const { metrics } = front.observation;
   if (caller === null) {
     metrics.requestRefused('credential');

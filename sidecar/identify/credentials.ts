@@ -40,6 +40,8 @@ const MOST = 20_000;
 const MOST_FAILED = 1_024;
 /** Short: the key may be on its way here. */
 const FAILED_SEC = 5;
+/** How long a statement that came with a message is remembered. */
+const WAITED_SEC = 600;
 const SWEEP_MS = 1_000;
 /** Between two lines in the log about peers that are not believed. */
 const LINE_MS = 1_000;
@@ -85,6 +87,8 @@ export class Credentials implements Identities {
   /** By the whole header. */
   readonly #callers = new Remembered<Known>(MOST, ({ claims }) => void this.#countDown(claims.sub));
   readonly #homes = new Remembered<Known>(MOST);
+  /** Statements of messages, whatever their time. */
+  readonly #waited = new Remembered<Known>(MOST);
   readonly #failed = new Remembered<Failed>(MOST_FAILED);
   /** Agent → its credentials that are remembered. */
   readonly #perAgent = new Map<string, number>();
@@ -133,6 +137,8 @@ export class Credentials implements Identities {
       return trust.key(known.kid) !== null && standingProblem(known.claims, trust, nowSec) === null;
     };
     this.#homes.judge(mayStay, () => {});
+    // Judged anew when they are seen next: their times are those of messages.
+    this.#waited.clear();
     this.#callers.judge(mayStay, (known) => this.#ended(known));
   }
 
@@ -165,6 +171,45 @@ export class Credentials implements Identities {
     this.counts.audited++;
     this.#audit(agent, peer, problem);
     return new Principal(agent, peer);
+  }
+
+  /**
+   * A message may wait for longer than its statement lives, so the statement is judged as of the time at which the server stored the
+   * message. What has been taken back counts no more, whenever it was stored.
+   */
+  stamped(agent: string, via: string, statement: string | null, storedAtMs: number | null): null | 'later' | { readonly why: string } {
+    const isEnforced = this.#settings.mode === 'enforce';
+    if (isEnforced && this.#trust.size === 0) return 'later';
+    const why = this.#stampProblem(agent, via, statement, storedAtMs);
+    if (why === null) return null;
+    if (isEnforced) {
+      this.counts.homesRefused++;
+      return { why };
+    }
+    this.counts.audited++;
+    this.#audit(agent, via, why);
+    return null;
+  }
+
+  #stampProblem(agent: string, via: string, statement: string | null, storedAtMs: number | null): string | null {
+    if (statement === null) return 'the message carries no statement of the control plane';
+    const known = this.#homes.find(statement) ?? this.#waited.find(statement);
+    let claims = known?.claims ?? null;
+    if (claims === null) {
+      const failed = this.#failed.find(statement);
+      if (failed !== undefined) return failed.why;
+      const verified = verifyToken(statement, this.#trust, 'home');
+      if ('why' in verified) {
+        this.#fail(statement, verified.why);
+        return verified.why;
+      }
+      claims = verified.claims;
+      this.counts.verified++;
+      this.#waited.keep(statement, new Known(new Principal(claims.sub, claims.via), verified, this.#nowSec() + WAITED_SEC));
+    }
+    if (claims.sub !== agent) return 'the statement is about another agent';
+    if (claims.via !== via) return 'the statement was given to another sidecar';
+    return standingProblem(claims, this.#trust, storedAtMs === null ? claims.iat : storedAtMs / 1_000);
   }
 
   // ---- tokens of agents
@@ -256,6 +301,7 @@ export class Credentials implements Identities {
     const nowSec = this.#nowSec();
     this.#callers.sweep(nowSec, (known) => this.#ended(known));
     this.#homes.sweep(nowSec, () => {});
+    this.#waited.sweep(nowSec, () => {});
     this.#failed.sweep(nowSec, () => {});
   }
 

@@ -20,6 +20,14 @@ export interface Identities {
   peer(certificate: PeerCertificate | null, authorization: string | undefined): string | null;
   /** The agent that a peer names, as it counts here; or why it is not believed. */
   vouched(agent: string, peer: string, statement: string | null): Principal | string;
+  /**
+   * Whether a message may be believed to be an agent's, by the statement that it carries: null = yes, `later` = that cannot be told
+   * yet, else why not.
+   *
+   * @param via the sidecar that sent it, as the bus says
+   * @param storedAtMs when the server stored it; null = that is not known, and the time is not looked at
+   */
+  stamped(agent: string, via: string, statement: string | null, storedAtMs: number | null): null | 'later' | { readonly why: string };
   /** Agents that have shown a credential for the first time and for whom the registry is being told; null = there are none at present. */
   readonly arriving: ReadonlyMap<string, Promise<void>> | null;
 }
@@ -27,6 +35,8 @@ export interface Identities {
 const known = passing('identify', 'known', '{a} is calling');
 const vouched = passing('identify', 'vouched', '{a} is calling, vouched for by sidecar {b}');
 const stamped = passing('identify', 'stamped', '{a} sent this message, stamped by sidecar {b}');
+const unproved = refusing('identify', 'not_at_home', Code.unauthenticated, 'the sidecar {b} sends for {a}, which is not believed: {c}');
+const blind = refusing('identify', 'no_keys', Code.none_healthy, 'this sidecar has not been given the keys yet by which it knows who sends');
 const missing = refusing('identify', 'no_credential', Code.unauthenticated, 'no credential: send Authorization: Bearer <token>');
 const unknown = refusing('identify', 'unknown_credential', Code.unauthenticated, 'the credential does not count at this sidecar: {a}');
 const strangePeer = refusing('identify', 'unknown_peer', Code.unauthenticated, "the sidecar's credential is not known here");
@@ -47,11 +57,17 @@ export function identify(identities: Identities, call: Call): Verdict {
 }
 
 /**
- * The provider's end: the peer's credential counts, and the agent it names is taken from it. A message has no peer: who may
- * write to the sender's subject is decided by the bus, and delivery has set the principal from what stands there.
+ * The provider's end: the peer's credential counts, and the agent it names is taken from it. A message has no peer: which sidecar
+ * wrote to the sender's subject is decided by the bus, and delivery has set the principal from what stands there; that the agent is
+ * at home there is proved by the statement that the message carries.
  */
 export function identifyPeer(identities: Identities, call: Call): Verdict {
-  if (call.way === 'message' && call.principal !== null) return new Verdict(stamped, call.principal.agent, call.principal.via);
+  if (call.way === 'message' && call.principal !== null) {
+    const { agent, via } = call.principal;
+    const doubt = identities.stamped(agent, via ?? '', call.statement, call.storedAtMs);
+    if (doubt === null) return new Verdict(stamped, agent, via);
+    return doubt === 'later' ? new Verdict(blind) : new Verdict(unproved, agent, via, doubt.why);
+  }
   const { authorization } = call.headers;
   const peer = identities.peer(call.peer, typeof authorization === 'string' ? authorization : undefined);
   if (peer === null) return new Verdict(strangePeer);

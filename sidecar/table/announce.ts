@@ -253,6 +253,7 @@ export class Announcer {
     agent.lastBeatAt = clock.now();
     // An agent that dials in is there while it is connected, whatever it says by other ways.
     if (isDialIn(agent) && !own.isConnected(agentId)) return agent;
+    if (agent.isUnwell) return agent;
     if (agent.state === 'gone') {
       own.setState(agent, 'pending');
       void this.#registerNow(agent);
@@ -266,6 +267,13 @@ export class Announcer {
   /** Milliseconds since the agent last beat or answered a call. */
   idleMs(agent: OwnAgent): number {
     return this.#beats.idleMs(agent);
+  }
+
+  /** Its health check has found it dead. */
+  lost(agent: OwnAgent): void {
+    if (agent.state === 'gone') return;
+    this.#parts.own.setState(agent, 'gone');
+    void this.#leaveNow(agent.agentId, 'lease');
   }
 
   #silent(agent: OwnAgent): void {
@@ -409,6 +417,7 @@ export class Announcer {
       region: this.#self.region,
       zone: this.#self.zone,
       callers: this.callers,
+      named: true,
       agents: agents.map(({ registration }) => registration),
     };
   }

@@ -34,6 +34,9 @@ export class OwnAgent {
   /** `clock.now()` of its last sign of life by itself: registering or beating. */
   lastBeatAt: number;
 
+  /** Its declared health check fails: whatever else it says, it is not to be called. */
+  isUnwell = false;
+
   constructor(registration: AgentRegistration, source: OwnSource, now: number) {
     this.agentId = registration.record.agentId;
     this.registration = registration;

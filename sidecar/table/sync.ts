@@ -308,6 +308,7 @@ export class TableSync {
   #beacon(message: BusMessage): void {
     const beacon = readBeacon(message.data);
     if (beacon === null) return;
+    this.#parts.subjects.speech = beacon.speech;
     this.onBeacon(beacon);
     const { standing } = this;
     const now = this.#parts.clock.now();

@@ -127,6 +127,11 @@ export class Slot {
     return this.#socket !== null && !this.#socket.destroyed && this.#socket.writableLength > 0;
   }
 
+  /** Its connection serves no more requests, by the word of whoever makes such connections. */
+  isOutdated(secure: SecureConnectors): boolean {
+    return this.#socket !== null && secure.isOutdated(this.#socket);
+  }
+
   /** undici reads with `read()`. */
   #filter(socket: Socket): void {
     const filter = new ContinueFilter();
@@ -143,6 +148,8 @@ export class Slot {
 export interface SecureConnectors {
   /** @param options for every connection, such as how names become addresses. */
   to(sidecar: string, options: object): Connector.connector;
+  /** The next request has to make another connection. */
+  isOutdated(socket: Socket): boolean;
 }
 
 export interface PoolSettings {
@@ -257,10 +264,15 @@ export class Pool {
   }
 
   #start(free: Slot, tenant: Tenant): void {
-    const slot = tenant.fresh && free.hasServed ? this.#replaced(free) : free;
+    const slot = free.hasServed && (tenant.fresh || this.#isOutdated(free)) ? this.#replaced(free) : free;
     slot.tenant = tenant;
     tenant.slot = slot;
     slot.client.dispatch(tenant.options, tenant);
+  }
+
+  #isOutdated(slot: Slot): boolean {
+    const { secure } = this.settings;
+    return this.peer !== '' && secure != null && slot.isOutdated(secure);
   }
 
   /** A slot without a connection in the place of one that has an old one. */

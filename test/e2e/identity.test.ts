@@ -13,8 +13,10 @@ import t, { type Test } from 'tap';
 import { WebSocket } from 'ws';
 import { keyIdOf, publicText } from '../../base/ed25519.ts';
 import { makeAuthority, makeSidecarCertificate } from '../../control-plane/identity/ca.ts';
+import type { AclTestAnswer } from '../../control-plane/api/acl-shapes.ts';
+import { decodeEnvelope, type Envelope, encodeEnvelope } from '../../proto/wire/envelope.ts';
 import { issuerOf, TOKEN_TYPE } from '../../proto/wire/identity.ts';
-import { ENV } from '../support/control-plane.ts';
+import { ENV, OPERATOR } from '../support/control-plane.ts';
 import { CALLER, IdentityWorld, OTHER, QUERY, type Sidecar, tokenIn } from '../support/identity-world.ts';
 import { waitUntil } from '../support/settle.ts';
 
@@ -88,6 +90,20 @@ function certificateServed(mesh: string, shown: Shown): Promise<string> {
 function statement(key: KeyObject, kid: string, claims: Readonly<Record<string, unknown>>): Promise<string> {
   const whole = { iss: issuerOf(ENV), aud: 'home', iat: nowSec(), nbf: nowSec(), exp: nowSec() + DAY_SEC, jti: randomUUID(), ...claims };
   return new SignJWT(whole).setProtectedHeader({ alg: 'EdDSA', kid, typ: TOKEN_TYPE }).sign(key);
+}
+
+/** The API of the control plane, for what only looks. */
+async function look(world: IdentityWorld, path: string): Promise<{ readonly [key: string]: any }> {
+  const response = await fetch(`${world.controlUrl}${path}`, { headers: { authorization: `Bearer ${OPERATOR}` } });
+  return (await response.json()) as { readonly [key: string]: any };
+}
+
+function cast(sidecar: Sidecar, token: string): Promise<Response> {
+  return fetch(`${sidecar.url}/v1/cast/${QUERY}`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', authorization: `Bearer ${token}` },
+    body: '{"order":"cast"}',
+  });
 }
 
 /** Calls one after another until it is told to stop; every answer that is not a success is kept. */
@@ -269,6 +285,52 @@ t.test('identities from the first token to the last', async (t: Test) => {
     t.match(await front.call(outsider), { status: 403, json: { code: 4002 } });
   });
 
+  t.test('a message that another sidecar writes in the name of an agent is refused where it would be worked on', async (t) => {
+    const bus = await world.nats.connect();
+    const seen: { subject: string; data: Buffer }[] = [];
+    bus.subscribe('ar.test.task.>', ({ subject, data }) => void seen.push({ subject, data: Buffer.from(data) }));
+    await wait(100);
+    const started = agent.executions;
+    t.equal((await cast(front, token)).status, 202);
+    await waitUntil('a true one is carried out', () => agent.executions === started + 1, 10_000, 50);
+    const { subject, data } = seen[0] as { subject: string; data: Buffer };
+    const { envelope, payload } = decodeEnvelope(data) as { envelope: Envelope; payload: Buffer };
+    t.ok((envelope.home_statement ?? '').length > 100, 'it carries the statement');
+    const { home_statement: shown, ...bare } = envelope;
+    const forged: readonly Envelope[] = [
+      { ...bare, task_id: 'forged000001', power_id: 'p1' },
+      { ...bare, task_id: 'forged000002', power_id: 'p2', source: OTHER, reply_to: null, home_statement: shown as string },
+      { ...bare, task_id: 'forged000003', power_id: 'p3', home_statement: `${(shown as string).slice(0, -6)}AAAAAA` },
+    ];
+    for (const each of forged) t.match(await bus.append(subject, encodeEnvelope(each, payload)), { seq: Number });
+    const refused = async (): Promise<{ code: number; reason: string; count: number; writer: string }[]> =>
+      (await look(world, '/v1/audit?action=message.refused'))['entries'].filter(({ code }: { code: number }) => code === 4001);
+    await waitUntil('each is refused', async () => (await refused()).reduce((sum, { count }) => sum + count, 0) >= 3, 15_000, 100);
+    for (const entry of await refused()) t.match(entry, { code: 4001, writer: `sidecar:${ORDER}`, reason: /which is not believed: / });
+    t.equal(agent.executions, started + 1, 'none of them was carried out');
+  });
+
+  t.test('reachctl says whether an agent may call, at both ends, and why', async (t) => {
+    const may = (await look(world, `/v1/acl/test?caller=${CALLER}&target=${QUERY}@%5E2`)) as AclTestAnswer;
+    t.match(may, {
+      allowed: true,
+      against: [],
+      identity: 'valid',
+      versions: [{ version: '2.0.0', by: 'team:crm', mode: 'enforce', admits: true }],
+    });
+    t.match(
+      may.callers_end.find(({ sidecar }) => sidecar === FRONT)?.words.join('\n'),
+      /acl: crm\.bot\.a1 may call crm\.order\.query: admitted by team:crm/,
+    );
+    t.match(may.providers_end, [{ sidecar: ORDER, allowed: true }]);
+    const words = await world.ctl('acl', 'test', 'web.shop.1', QUERY).then(
+      () => '',
+      (error: Error) => error.message,
+    );
+    t.match(words, /exit 1\n.*web\.shop\.1 may not call crm\.order\.query/);
+    t.match((await look(world, `/v1/acl/who?target=${QUERY}`))['agents'], [{ agent: CALLER, by: ['team:crm'] }]);
+  });
+
   t.test('a certificate that is replaced comes into force without a dropped call', async (t) => {
     const own = shownBy(world, FRONT);
     const served = await certificateServed(mesh, own);
@@ -377,10 +439,10 @@ t.test('identities from the first token to the last', async (t: Test) => {
   });
 
   t.test('what was ordered stands in the audit, and no token stands anywhere', async (t) => {
-    const audit = JSON.parse(await world.ctl('--json', 'audit'))['entries'] as { what: string; target: string; who: string }[];
+    const audit = JSON.parse(await world.ctl('--json', 'audit'))['entries'] as { action: string; actor: string }[];
     for (const what of ['agent.add', 'agent.rotate', 'agent.revoke', 'sidecar.add', 'sidecar.revoke'])
       t.ok(
-        audit.some((entry) => entry.what === what && entry.who === 'ada'),
+        audit.some((entry) => entry.action === what && entry.actor === 'ada'),
         what,
       );
     const tokens = [token, readFileSync(world.path(FRONT, 'token'), 'utf8').trim()];

@@ -38,7 +38,7 @@ export class StreamClient {
   response: IncomingMessage | null = null;
   readonly #request: ReturnType<typeof httpRequest>;
 
-  constructor(rig: Rig, target: string, form: Form, payload: unknown = {}, headers: Readonly<Record<string, string>> = {}) {
+  constructor(rig: Pick<Rig, 'url'>, target: string, form: Form, payload: unknown = {}, headers: Readonly<Record<string, string>> = {}) {
     this.form = form;
     const accept = ACCEPT[form];
     const body = JSON.stringify(payload);

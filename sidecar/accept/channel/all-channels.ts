@@ -110,7 +110,11 @@ export class AllChannels implements Channels, ChannelDoor {
     this.#connections.delete(connection);
     const { agentId } = connection;
     const left = (this.#perAgent.get(agentId) ?? 1) - 1;
-    if (left === 0) this.#perAgent.delete(agentId);
+    if (left === 0) {
+      this.#perAgent.delete(agentId);
+      // It needs this sidecar no more, when that is about to stop.
+      if (this.front.draining) this.front.finishing?.said(agentId);
+    }
     else this.#perAgent.set(agentId, left);
     if (connection.isServing) this.hub.detach(connection);
     if (why === '') this.#log.debug({ agent: agentId, code }, 'a channel was closed');
@@ -128,6 +132,11 @@ export class AllChannels implements Channels, ChannelDoor {
     for (const connection of this.#connections)
       if (connection.agentId === agent)
         connection.end({ code: ChannelClose.unauthenticated, words: 'its credential has been taken back, or has run out' });
+  }
+
+  /** The sidecar has begun to stop: its agents hear of it, and finish. */
+  tellGoodbye(graceMs: number): void {
+    for (const connection of this.#connections) connection.tellGoodbye(graceMs);
   }
 
   /** Tells every agent, lets what is under way end within the grace, and ends what is left. Resolves when none is left. */

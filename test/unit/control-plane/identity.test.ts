@@ -54,7 +54,7 @@ async function issuing(t: Test, more = '') {
   const folder = mkdtempSync(join(tmpdir(), 'reach-issuing-'));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
   const key = join(folder, 'key.pem');
-  writeFileSync(key, newKeyPair().privatePem);
+  writeFileSync(key, newKeyPair().privatePem, { mode: 0o600 });
   const nats = await NatsServer.start(t);
   const plane = await Plane.start(t, nats, 'cp-1', `  identity:\n    signing_key: {file: "${key}"}\n${more}`);
   await plane.leads();
@@ -110,9 +110,9 @@ t.test('orders: issued once, rotated, taken back, audited; and who may give them
   const fresh = verifyToken(again.body['token'] as string, trustIn(plane), 'agent');
   t.ok('claims' in fresh && !trustIn(plane).isRevokedBefore('agent', AGENT, fresh.claims.iat), 'a new one counts');
 
-  const { body } = await plane.ask('/v1/audit');
+  const { body } = await plane.ask('/v1/audit?outcome=done');
   t.same(
-    (body['entries'] as { what: string; reason: string }[]).map(({ what }) => what),
+    (body['entries'] as { action: string }[]).map(({ action }) => action),
     ['agent.add', 'agent.revoke', 'agent.rotate', 'agent.add'],
   );
   t.notOk(JSON.stringify(body).includes(token));
@@ -177,7 +177,7 @@ t.test('a key that is new is pushed first and signs later, with the one before i
   const first = (await plane.ask('/v1/identities', { json: { kind: 'agent', name: AGENT } })).body['token'] as string;
   await plane.control.stop(0);
   const next = join(folder, 'next.pem');
-  writeFileSync(next, newKeyPair().privatePem);
+  writeFileSync(next, newKeyPair().privatePem, { mode: 0o600 });
   const settings = `  identity:\n    signing_key: {file: "${next}"}\n    previous_keys: [{file: "${key}"}]\n    settle: 1500ms\n`;
   const after = await Plane.start(t, nats, 'cp-1', settings);
   await after.leads();

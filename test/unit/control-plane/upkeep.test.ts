@@ -6,6 +6,7 @@ import { realClock } from '../../../base/clock.ts';
 import { SeededRandom } from '../../../base/random.ts';
 import { runReachctl } from '../../../control-plane/cli/program.ts';
 import { readControlPlaneConfig } from '../../../control-plane/config.ts';
+import { inboxPage } from '../../../control-plane/messages/inbox-page.ts';
 import { DueList } from '../../../control-plane/messages/due-list.ts';
 import { isGhost, StreamEnd } from '../../../control-plane/messages/ghosts.ts';
 import { flushIn, flushWords, NatsFlush } from '../../../control-plane/nats-flush.ts';
@@ -13,7 +14,7 @@ import { encodeEnvelope, type Envelope, MESSAGE_WIRE } from '../../../proto/wire
 import { ledgerKey } from '../../../proto/wire/ledger-key.ts';
 import { Consumer, type KeptEntry, type Pool, type PoolAnswer, type TaskEvent } from '../../../proto/wire/messages.ts';
 import { poolId } from '../../../proto/wire/pool.ts';
-import { INBOX_STREAM, KEPT_STREAM, LEDGER_STREAM, Subjects, TASK_STREAM } from '../../../proto/wire/subjects.ts';
+import { KEPT_STREAM, LEDGER_STREAM, Subjects, TASK_STREAM } from '../../../proto/wire/subjects.ts';
 import { askLeader, ENV, FakeSidecar, Plane, settingsText, VIEWER } from '../../support/control-plane.ts';
 import { envelopeOf } from '../../support/envelope.ts';
 import { NatsServer } from '../../support/nats.ts';
@@ -97,7 +98,7 @@ class World {
 
   /** Every final event of the sender. */
   async events(): Promise<TaskEvent[]> {
-    const found = await this.bus.history(INBOX_STREAM, subjects.inbox('front', 'crm.front.x'));
+    const found = await inboxPage(this.bus, subjects, 'crm.front.x', 1_000, 1);
     if ('failed' in found) throw new Error(found.failed);
     return found.map(({ data }) => JSON.parse(data.toString('utf8', 0, data.indexOf(0x0a))) as TaskEvent);
   }

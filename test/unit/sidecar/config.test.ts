@@ -28,6 +28,7 @@ t.test('every default of the sidecar is stated here', async (t) => {
     mesh: null,
     grpc: null,
     identity: null,
+    aclAudit: false,
     channel: {
       heartbeatMs: 45_000,
       offlineAfterMs: 135_000,
@@ -68,6 +69,7 @@ t.test('every default of the sidecar is stated here', async (t) => {
       memoryBytes: 67_108_864,
       memoryMs: 86_400_000,
     },
+    shutdown: { graceMs: 10_000, quietMs: 1_500, ownCalls: 'finishing' },
     maxDeadlineMs: 600_000,
     maxHops: 16,
     retryBudget: { ratio: 0.2, minPerSec: 10 },

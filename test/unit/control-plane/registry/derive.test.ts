@@ -88,7 +88,17 @@ t.test('the state of a capability', async (t) => {
     const agents = [agent('crm.order.a', ['crm.order.query@2.0.0'])];
     arrive(registry, hello('s1', agents));
     t.same(arrive(registry, hello('s1', agents, { instance: 'i2', mesh: 'http://10.0.0.9:7701' })).capabilities, ['crm.order.query']);
-    t.equal(registry.capabilityStates('crm.order.query')[0]?.providers[0]?.mesh, 'http://10.0.0.9:7701');
+    t.match(registry.capabilityStates('crm.order.query')[0]?.providers[0], { mesh: 'http://10.0.0.9:7701', instance: 'i2' });
+  });
+
+  t.test('says that its sidecar was started anew, also at the same address', async (t) => {
+    const registry = fresh(new VirtualClock());
+    const agents = [agent('crm.order.a', ['crm.order.query@2.0.0'])];
+    arrive(registry, hello('s1', agents));
+    t.equal(registry.capabilityStates('crm.order.query')[0]?.providers[0]?.instance, 'i1');
+    t.same(arrive(registry, hello('s1', agents)).capabilities, [], 'the same process says hello again');
+    t.same(arrive(registry, hello('s1', agents, { instance: 'i2' })).capabilities, ['crm.order.query']);
+    t.equal(registry.capabilityStates('crm.order.query')[0]?.providers[0]?.instance, 'i2');
   });
 });
 

@@ -272,6 +272,38 @@ t.test('in audit nobody is refused, and all is counted', async (t) => {
   t.equal(credentials.counts.homesRefused, 0);
 });
 
+t.test('a message is judged by its statement as of the time at which it was stored; what was taken back never counts', async (t) => {
+  const { credentials, key, clock, nowSec } = world();
+  const storedAt = clock.wallMs();
+  const home = await key.sign({ sub: AGENT, aud: 'home', via: 'front', exp: nowSec() + 600 }, storedAt);
+  t.equal(credentials.stamped(AGENT, 'front', home, storedAt), null);
+  await clock.advanceTo(clock.now() + 5 * DAY_SEC * 1_000);
+  t.equal(credentials.stamped(AGENT, 'front', home, storedAt), null, 'it has waited for five days');
+  t.match(credentials.vouched(AGENT, 'front', home), /expired/, 'a call may not show it any more');
+  const why = (...args: Parameters<typeof credentials.stamped>): string => {
+    const doubt = credentials.stamped(...args);
+    return doubt === null || doubt === 'later' ? String(doubt) : doubt.why;
+  };
+  t.match(why(AGENT, 'front', home, clock.wallMs()), /expired/, 'one that is stored now cannot show it');
+  t.match(why(AGENT, 'front', home, storedAt - 3_600_000), /not valid yet/);
+  t.match(why('crm.bot.b2', 'front', home, storedAt), /about another agent/);
+  t.match(why(AGENT, 'elsewhere', home, storedAt), /given to another sidecar/);
+  t.match(why(AGENT, 'front', null, storedAt), /carries no statement/);
+  t.match(why(AGENT, 'front', `${home.slice(0, -4)}AAAA`, storedAt), /signature is wrong/);
+  t.match(why(AGENT, 'front', await key.sign({ sub: AGENT, via: undefined }, storedAt), storedAt), /an agent's token/);
+  t.equal(credentials.stamped(AGENT, 'front', home, null), null, 'where the time of storing is not known it is not looked at');
+  credentials.trust(trustOf([key], { subjects: [{ kind: 'agent', sub: AGENT, before: nowSec(), until: nowSec() + DAY_SEC }] }));
+  t.match(why(AGENT, 'front', home, storedAt), /revoked/, 'stored before, and taken back since');
+  credentials.trust(trustOf([]));
+  t.equal(credentials.stamped(AGENT, 'front', home, storedAt), 'later', 'without keys nothing can be told, and it waits');
+});
+
+t.test('in audit a message without a statement goes on, and is counted', async (t) => {
+  const { credentials } = world('audit');
+  t.equal(credentials.stamped(AGENT, 'front', null, 0), null);
+  t.match(credentials.counts, { audited: 1, homesRefused: 0 });
+});
+
 t.test('a certificate names the peer until it ends or is taken back', async (t) => {
   const { credentials, clock, key, nowSec } = world();
   const certificate = new PeerCertificate('front', nowSec() - 100, nowSec() + 60);

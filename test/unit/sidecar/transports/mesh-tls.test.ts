@@ -1,6 +1,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { once } from 'node:events';
+import { type AddressInfo, connect, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import t, { type Test } from 'tap';
@@ -10,6 +11,8 @@ import { makeAuthority, makeSidecarCertificate, type Pair } from '../../../../co
 import { sidecarIn } from '../../../../proto/wire/certificate.ts';
 import { type HomeStatements, MeshTransport } from '../../../../sidecar/transports/mesh.ts';
 import { MeshTls } from '../../../../sidecar/transports/mesh-tls.ts';
+import { meshPort } from '../../../../sidecar/accept/mesh.ts';
+import { ScriptedFront } from '../../../support/front.ts';
 import { waitUntil } from '../../../support/settle.ts';
 import { candidateOf, contextOf, exchangeOf } from './exchanges.ts';
 
@@ -53,13 +56,26 @@ async function tlsOf(t: Test, name: string, made: Made = {}, as = name): Promise
 
 async function listening(t: Test, tls: MeshTls) {
   const seen: (string | undefined)[] = [];
+  const since: (number | undefined)[] = [];
+  const open = new Map<object, string>();
+  let count = 0;
   const headers: IncomingMessage['headers'][] = [];
   const server: Server = tls.server({}, (request: IncomingMessage, response: ServerResponse) => {
-    seen.push(tls.peerOf(request.socket)?.name);
+    const peer = tls.peerOf(request.socket);
+    seen.push(peer?.name);
+    since.push(peer?.sinceSec);
     headers.push(request.headers);
     request.resume();
     response.writeHead(200, { 'reach-code': '0', 'content-type': 'application/json' });
     response.end('{}');
+  });
+  // As the port does it: whoever has no business there is let go.
+  server.on('secureConnection', (socket: Socket) => {
+    count++;
+    const peer = tls.peerOf(socket);
+    if (peer === null) return void socket.destroy();
+    open.set(socket, peer.name);
+    socket.once('close', () => open.delete(socket));
   });
   await new Promise<void>((done) => server.listen(0, '127.0.0.1', done));
   t.teardown(
@@ -71,7 +87,16 @@ async function listening(t: Test, tls: MeshTls) {
   );
   const { port } = server.address() as AddressInfo;
   const candidate = candidateOf({ reach: 'mesh', meshUrl: `https://127.0.0.1:${port}` });
-  return { seen, headers, candidate };
+  return {
+    seen,
+    headers,
+    candidate,
+    connections: () => count,
+    /** Who is connected. */
+    alive: () => [...open.values()].sort(),
+    /** From when the certificate counts that the n-th request was sent with. */
+    sinceOf: (n: number) => since[n],
+  };
 }
 
 function transport(t: Test, tls: MeshTls | null, homes: HomeStatements | null = null): MeshTransport {
@@ -149,25 +174,83 @@ t.test('files that cannot be used are refused at the start with a sentence', asy
   );
 });
 
-t.test('new files are for new connections; bad ones change nothing', async (t) => {
+t.test('files that are bad change nothing', async (t) => {
   const [{ tls: server, files }, { tls: client }] = [await tlsOf(t, 'sidecar-b'), await tlsOf(t, 'front-side')];
-  const { seen, candidate } = await listening(t, server);
+  const { seen, candidate, connections } = await listening(t, server);
   const mesh = transport(t, client);
   t.match(await mesh.invoke(exchangeOf(candidate, ask())), { code: 0 });
   writeFileSync(files.path('cert.pem'), 'half');
   server.reload();
   t.match(server.trouble, /holds no certificate/);
   t.match(await mesh.invoke(exchangeOf(candidate, ask())), { code: 0 }, 'the one before stays in force');
-  // Another authority: the open connection goes on, and whoever comes now is not believed.
-  files.write(await makeSidecarCertificate(strangers, 'test', 'sidecar-b', Date.now(), DAY_MS), strangers.certificate);
+  t.same([seen.length, connections()], [2, 1], 'and so does the connection');
+});
+
+t.test('other files come into use with the next call, on another connection', async (t) => {
+  const [{ tls: server }, { tls: client, files }] = [await tlsOf(t, 'sidecar-b'), await tlsOf(t, 'front-side')];
+  const { seen, candidate, connections, sinceOf } = await listening(t, server);
+  const mesh = transport(t, client);
+  t.match(await mesh.invoke(exchangeOf(candidate, ask())), { code: 0 });
+  files.write(await makeSidecarCertificate(authority, 'test', 'front-side', Date.now() - 60_000, DAY_MS));
+  client.reload();
+  for (let i = 0; i < 3; i++) t.match(await mesh.invoke(exchangeOf(candidate, ask())), { code: 0 });
+  t.same([seen.length, connections()], [4, 2]);
+  t.ok((sinceOf(3) ?? 0) < (sinceOf(0) ?? 0), 'the new certificate is shown there');
+});
+
+t.test('an authority that is taken out of the files ends the connections that hang on it, and no others', async (t) => {
+  const both = `${authority.certificate}\n${strangers.certificate}`;
+  const { tls: server, files } = await tlsOf(t, 'sidecar-b', { ca: both });
+  const own = await makeSidecarCertificate(strangers, 'test', 'sidecar-b', Date.now(), DAY_MS);
+  const { candidate, connections, alive } = await listening(t, server);
+  const [before, after] = [await tlsOf(t, 'front-side', { ca: both }), await tlsOf(t, 'other-side', { by: strangers, ca: both })];
+  const [old, renewed] = [transport(t, before.tls), transport(t, after.tls)];
+  for (const mesh of [old, renewed]) t.match(await mesh.invoke(exchangeOf(candidate, ask())), { code: 0 });
+  t.same(alive(), ['front-side', 'other-side']);
+  files.write(own, strangers.certificate);
   server.reload();
-  t.equal(server.trouble, '');
-  t.match(await mesh.invoke(exchangeOf(candidate, ask())), { code: 0 }, 'on the connection that is open');
-  const fresh = exchangeOf(candidate, ask());
-  fresh.fresh = true;
-  const refused = await mesh.invoke(fresh);
-  t.match(refused, { code: 1007, started: 'not_started' });
-  t.equal(seen.length, 3);
+  await waitUntil('the connection of the old authority to end', () => alive().length === 1);
+  t.same(alive(), ['other-side']);
+  t.match(await renewed.invoke(exchangeOf(candidate, ask())), { code: 0 });
+  const refused = await old.invoke(exchangeOf(candidate, ask()));
+  t.ok(refused.code === 1007 || refused.code === 1002, `${refused.code} ${refused.detail}`);
+  t.equal(refused.status, 0);
+  t.ok(connections() >= 2);
+});
+
+t.test('a sidecar that was taken back is cut off, in both directions, until it has a certificate of later', async (t) => {
+  const [{ tls: server, files }, { tls: client }] = [await tlsOf(t, 'sidecar-b'), await tlsOf(t, 'front-side')];
+  const { seen, candidate, alive } = await listening(t, server);
+  const mesh = transport(t, client);
+  t.match(await mesh.invoke(exchangeOf(candidate, ask())), { code: 0 });
+  const takenAtSec = Date.now() / 1_000 + 1;
+  client.judgeBy((sidecar, sinceSec) => sidecar === 'sidecar-b' && sinceSec < takenAtSec);
+  await waitUntil('its connection to end', () => alive().length === 0);
+  t.match(await mesh.invoke(exchangeOf(candidate, ask())), { code: 1007, started: 'not_started', detail: /sidecar-b has been taken back/ });
+  files.write(await makeSidecarCertificate(authority, 'test', 'sidecar-b', Date.now() + 2_000, DAY_MS));
+  client.judgeBy(() => false);
+  t.match(await mesh.invoke(exchangeOf(candidate, ask())), { code: 0 });
+  t.equal(seen.length, 2);
+  server.judgeBy((sidecar) => sidecar === 'front-side');
+  await waitUntil('the connection of the caller to end', () => alive().length === 0);
+  t.notMatch(await mesh.invoke(exchangeOf(candidate, ask())), { code: 0 });
+  t.same([seen.filter((name) => name !== undefined).length, alive()], [2, []], 'and another one is nobody there');
+});
+
+t.test('a port that closes does not wait for handshakes that were never finished', async (t) => {
+  const { tls } = await tlsOf(t, 'sidecar-b');
+  const port = meshPort(new ScriptedFront({ script: async () => {} }), { host: '127.0.0.1', port: 0 }, tls);
+  await port.open();
+  const silent = connect(port.address.port, '127.0.0.1');
+  await once(silent, 'connect');
+  silent.write(Buffer.from([0x16, 0x03, 0x01]));
+  await new Promise((done) => setTimeout(done, 20));
+  const gone = once(silent, 'close');
+  silent.on('error', () => {});
+  const beganAt = performance.now();
+  await port.close(10_000);
+  t.ok(performance.now() - beganAt < 1_000);
+  await gone;
 });
 
 t.test('the statement of an agent goes with its call; one that is on its way is waited for', async (t) => {

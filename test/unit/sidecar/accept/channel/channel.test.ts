@@ -566,7 +566,7 @@ t.test('a notification that is too deep is passed over in silence, and the same 
 });
 
 t.test('a sidecar that stops tells its agents, lets calls end, and closes with 1001', async (t) => {
-  const rig = await Rig.start(t, { table: table() });
+  const rig = await Rig.start(t, { table: table(), settings: '  shutdown: {own_calls: none}' });
   const raw = await RawChannel.dial(rig.port, AGENT_TOKEN);
   raw.text({ jsonrpc: '2.0', id: 'h', method: 'reach.hello', params: { wire: 1 } });
   await waitUntil('hello is answered', () => raw.messages.length === 1);
