@@ -81,6 +81,10 @@ sandbox: build ## Run a scenario file on mock providers: make sandbox FILE=scena
 	@test -n "$(FILE)" || { echo "Name a scenario file: make sandbox FILE=scenario.yaml" >&2; exit 2; }
 	@$(DIST)/bundle/main.js sandbox "$(FILE)"
 
+.PHONY: image
+image: ## Build the container image (sidecar, control plane and reachctl in one), where there is a Docker
+	@docker build -f deploy/docker/Dockerfile -t agent-reach:$$(node -p 'require("./package.json").version') --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || echo unknown) --build-arg CREATED=$$(date -u +%Y-%m-%dT%H:%M:%SZ) .
+
 # ---- check it --------------------------------------------------------------------------------------------------------
 
 .PHONY: test
@@ -190,7 +194,7 @@ drill-rolling: build own-nats python ## Replace sidecars, control plane and nats
 	@$(DIST)/test/drills/rolling.js
 
 .PHONY: drills
-drills: drill-worker drill-sidecar drill-nats drill-partition drill-slow drill-duplicate drill-burst drill-control drill-red-button ## All drills, about 15 minutes
+drills: drill-worker drill-sidecar drill-nats drill-partition drill-slow drill-duplicate drill-burst drill-control drill-rolling drill-red-button ## All drills, about 17 minutes
 
 # ---- write it --------------------------------------------------------------------------------------------------------
 

@@ -270,7 +270,9 @@ export class Link {
         ...this.#login(this.#client, address),
       });
     } catch (error) {
-      return error instanceof Error && error.message !== '' ? error.message : String(error);
+      const why = error instanceof Error && error.message !== '' ? error.message : String(error);
+      // the client says no more than which option it was
+      return why === 'tls' ? 'the server offers no TLS, and nothing is sent without it' : why;
     }
   }
 

@@ -245,7 +245,11 @@ export const controlPlaneFields = {
     defaultsOf(addressesShape),
   ),
   messages: optional(messagesShape, 'Messages: what the streams hold, how long work waits, whom notices go to.', DEFAULT_MESSAGES),
-  audit: optional(auditShape, 'The audit log: what operators do, and what is refused to them and by sidecars (`reachctl audit`).', DEFAULT_AUDIT),
+  audit: optional(
+    auditShape,
+    'The audit log: what operators do, and what is refused to them and by sidecars (`reachctl audit`).',
+    DEFAULT_AUDIT,
+  ),
   identity: optional<IdentityConfig, null>(
     identityShape,
     'Tokens for agents and sidecars, and the word for other sidecars that an agent is at home at one (`reachctl identity`, `agent`, `sidecar`). Absent: none are issued, and sidecars know only the tokens of their own settings.',

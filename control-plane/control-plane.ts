@@ -128,6 +128,7 @@ export class ControlPlane implements Plane {
     this.#copy = new FollowerCopy(this.mirror, clock, config.leases);
     this.#prober = new Prober(config.addresses, clock);
     this.#admission = new Admission(config.addresses, clock);
+    this.#admission.bus(config.nats.url.split(',').map((each) => each.trim()));
     this.#keys = config.identity === null ? null : keysOf(config.identity);
     const operators = new Operators(config.api.operators.map(({ name, role, token }) => ({ name, role, token: secretOf(token) })));
     const { credential, tls } = config.nats;
@@ -174,7 +175,12 @@ export class ControlPlane implements Plane {
       audit: this.audit,
       name: config.name,
       replicas: config.nats.replicas,
-      left: () => new Set(this.registry().sidecars().flatMap(({ sidecar, status }) => (status === 'left' ? [sidecar] : []))),
+      left: () =>
+        new Set(
+          this.registry()
+            .sidecars()
+            .flatMap(({ sidecar, status }) => (status === 'left' ? [sidecar] : [])),
+        ),
     });
     this.journal = new Journal(this.#bus, this.#subjects, this.#logger);
     const publicHost = config.api.publicUrl === null ? [] : [new URL(config.api.publicUrl).hostname.toLowerCase()];
@@ -297,7 +303,9 @@ export class ControlPlane implements Plane {
     if (this.#auditFull !== null) warnings.push(this.#auditFull);
     const { waiting, lost } = this.audit.counts;
     if (this.audit.why !== '' && waiting > 0)
-      warnings.push(`the audit log takes nothing at present (${this.audit.why}): ${waiting} entries wait, and stand in the log of this replica`);
+      warnings.push(
+        `the audit log takes nothing at present (${this.audit.why}): ${waiting} entries wait, and stand in the log of this replica`,
+      );
     if (lost > 0) warnings.push(`${lost} entries found no room to wait for the audit log: they stand in the log of this replica alone`);
     return [...warnings, ...this.#auditWarnings, ...this.#streamWarnings];
   }
@@ -374,7 +382,9 @@ export class ControlPlane implements Plane {
     // Somebody has deleted it: it is made anew, and the chains of the writers tell.
     if (facts === null && this.#bus.connected) {
       this.#auditWarnings = await readyAuditStreams(this.#bus, this.#subjects, this.#config.audit, this.#config.nats.replicas);
-      this.#logger.error('THE AUDIT LOG WAS DELETED FROM NATS and is made anew: what it held is gone, but for exports and the logs of the replicas');
+      this.#logger.error(
+        'THE AUDIT LOG WAS DELETED FROM NATS and is made anew: what it held is gone, but for exports and the logs of the replicas',
+      );
       this.audit.nudge();
     }
     const full = auditFullness(facts);

@@ -9,7 +9,7 @@ import { nearest } from '../base/suggest.ts';
 import { createLog, type LogOptions } from '../base/log.ts';
 import { documentSchema } from '../proto/language/document.ts';
 import { withEndpointTypes } from '../proto/language/endpoint.ts';
-import { configSchema } from './config.ts';
+import { configSchema, readSidecarConfig, type SidecarConfig } from './config.ts';
 import { problemsIn, readSettings, type Started, StartRefused, startSidecar } from './sidecar.ts';
 import { isClean, stopWords } from './stop.ts';
 import { wordsOfProblem } from './table/file.ts';
@@ -63,7 +63,7 @@ const VERBS: Readonly<Record<string, Verb>> = {
     usage: 'health <settings.yaml> [--ready] [--wait TIME]',
     does: 'ask the sidecar of these settings on this machine whether it lives, or is ready to be called; exit 1 when not',
     run: async ([file], { ready, wait }) => {
-      const { config } = readSettings(needed(file, 'health', 'the settings file'));
+      const config = ownSettings(needed(file, 'health', 'the settings file'));
       const waitMs = wait === undefined ? 0 : parseDuration(wait);
       if (typeof waitMs === 'string') throw new StartRefused([`--wait: ${waitMs}`]);
       const socket = config.socket === null ? null : resolve(dirname(file as string), config.socket.path);
@@ -106,6 +106,20 @@ function check(file: string): void {
   const problems = problemsIn(text, file);
   if (problems.length > 0) throw new StartRefused(problems.map(wordsOfProblem));
   process.stdout.write(`${file}: good\n`);
+}
+
+/** Of a sidecar that runs: a table that was spoilt since, in the same file, is its own affair. */
+function ownSettings(file: string): SidecarConfig {
+  let text: string;
+  try {
+    text = readFileSync(file, 'utf8');
+  } catch (error) {
+    throw new StartRefused([`${file}: cannot be read (${(error as NodeJS.ErrnoException).code ?? 'error'})`]);
+  }
+  const reading = readSidecarConfig(text, file);
+  if (!('problems' in reading)) return reading.config;
+  if (reading.own !== null) return reading.own;
+  throw new StartRefused(reading.problems.map(wordsOfProblem));
 }
 
 function needed(value: string | undefined, verb: string, what: string): string {

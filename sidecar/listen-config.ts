@@ -29,7 +29,8 @@ const socket: Shape<ListenRead> = mapped(text('unix: and the path of a socket'),
 
 export const agentsListen: Shape<ListenRead> = choice<ListenRead>('a host and a port such as 127.0.0.1:7700, or unix:/path/of/a/socket', [
   { accepts: (value) => isText(value) && (value as string).startsWith(SCHEME), shape: socket },
-  { accepts: isText, shape: port },
+  // What is no text is told so by the shape of a port.
+  { accepts: () => true, shape: port },
 ]);
 
 /** Modes of the socket's file: its owner, or its owner and group. */

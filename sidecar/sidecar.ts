@@ -132,6 +132,7 @@ export async function startSidecar(
   const homes = config.identity === null ? null : homesOf(() => joined);
   const adapters = registerTransports({ token: meshToken, secure, homes });
   const destinations = config.registry === null ? null : new Destinations(config.registry.addresses);
+  destinations?.bus(config.registry?.servers ?? []);
   const transports = new Transports(
     {
       clock,
@@ -173,6 +174,7 @@ export async function startSidecar(
   const tokens = new StaticTokens(callers, peers, config.anonymous);
   const credentials = config.identity === null ? null : await credentialsOf(tokens, config, config.identity, clock, log.logger);
   const identities = credentials ?? tokens;
+  if (credentials !== null) credentials.onDoubted = (agent, via, why) => observation.refusals.doubted(agent, via, why);
 
   const lastGood = lastGoodOf(file, config);
   const read = withReachable(isInline ? inlineTable : besideTable(config), adapters, config.name);

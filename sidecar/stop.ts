@@ -42,6 +42,8 @@ export interface StopReport {
   readonly streamsTold: number;
   /** Messages that others carry out now. */
   readonly givenBack: number;
+  /** Messages at which agents go on (202): the next start takes them up. */
+  readonly kept: number;
   /** Messages of kind `once` that were begun and not ended: a person decides. */
   readonly inDoubt: number;
   /** Messages on this machine's disk that have not reached NATS: the next start sends them. */
@@ -99,6 +101,7 @@ export class Stop {
     while (clock.now() < this.#endsAt && !this.#isFinished()) await this.#sleep(LOOK_EVERY_MS);
 
     const calls = front.observation.inFlight() - (delivery?.deliver.calls ?? 0);
+    const kept = delivery?.deliver.kept ?? 0;
     front.close();
     inbox?.leave();
     void delivery?.stop(0);
@@ -115,7 +118,8 @@ export class Stop {
       tookMs: Math.round(clock.now() - beganAt),
       callsCut: Math.max(0, calls - front.streamsTold),
       streamsTold: front.streamsTold,
-      givenBack: Math.max(0, left - inDoubt),
+      givenBack: Math.max(0, left - inDoubt - kept),
+      kept,
       inDoubt,
       unsent,
     };
@@ -173,6 +177,7 @@ export function stopWords(report: StopReport): string {
   if (report.inDoubt > 0) parts.push(`${count(report.inDoubt, 'message')} of kind once in doubt`);
   if (report.streamsTold > 0) parts.push(`${count(report.streamsTold, 'stream')} told to go on elsewhere`);
   if (report.givenBack > 0) parts.push(`${count(report.givenBack, 'message')} given back for others`);
+  if (report.kept > 0) parts.push(`${count(report.kept, 'message')} at agents that go on, for the next start`);
   if (report.unsent > 0) parts.push(`${count(report.unsent, 'message')} on disk for the next start`);
   return parts.length === 0 ? 'everything that was under way has ended' : parts.join(', ');
 }

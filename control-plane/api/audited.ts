@@ -7,7 +7,7 @@
 import type { Audit } from '../audit/audit.ts';
 import type { AuditValue } from '../../proto/wire/audit.ts';
 import type { Plane } from './plane.ts';
-import { Refused } from './problem.ts';
+import type { Refused } from './problem.ts';
 import { type Asked, isRefused, type Reply, type Route } from './route.ts';
 
 export interface Ordered {

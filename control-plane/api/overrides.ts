@@ -14,7 +14,7 @@ import { reachOf, unknownName } from '../overrides/reach.ts';
 import { NO_OVERRIDES } from '../../proto/wire/overrides.ts';
 import type { OverrideLifted, OverrideOrdered, OverridesAnswer, OverrideShown, OverrideTried, OverrideView } from './override-shapes.ts';
 import type { Plane } from './plane.ts';
-import { absent, conflict, invalid, Refused, unavailable } from './problem.ts';
+import { absent, conflict, invalid, type Refused, unavailable } from './problem.ts';
 import { type Asked, bodyMap, json, type Reply, type Route, strayKey } from './route.ts';
 
 const MAX_REASON_CHARS = 500;
@@ -26,7 +26,8 @@ const BODY = {
     id: { type: 'string', description: 'Chosen by the asker, so that the order can be repeated safely; absent: one is made.' },
     action: {
       enum: OVERRIDE_ACTIONS,
-      description: 'block: nothing begins (2006) · drain: nothing new begins · degrade: the declared fallback answers · reroute: `to` serves. Absent: block.',
+      description:
+        'block: nothing begins (2006) · drain: nothing new begins · degrade: the declared fallback answers · reroute: `to` serves. Absent: block.',
     },
     target: {
       type: 'object',
@@ -40,8 +41,16 @@ const BODY = {
         all: { const: true },
       },
     },
-    to: { type: 'string', description: 'For reroute.', examples: ['crm.order.cached', 'crm.order.query@^1.0', '@^1.0', 'provider:crm.order.b'] },
-    cut: { type: 'boolean', description: 'For block: what is under way is cancelled at once (2006), streams with an error at their end. Absent: it ends in peace.' },
+    to: {
+      type: 'string',
+      description: 'For reroute.',
+      examples: ['crm.order.cached', 'crm.order.query@^1.0', '@^1.0', 'provider:crm.order.b'],
+    },
+    cut: {
+      type: 'boolean',
+      description:
+        'For block: what is under way is cancelled at once (2006), streams with an error at their end. Absent: it ends in peace.',
+    },
     reason: { type: 'string', maxLength: MAX_REASON_CHARS, description: 'Callers whose calls are refused read it.' },
     for: { type: 'string', description: 'How long it lasts: a duration such as 30m, or forever. Absent: 1h.' },
     confirm: { type: 'boolean', description: 'It is meant although it covers everything, or a name that nobody has.' },
@@ -60,7 +69,10 @@ export function overrideRoutes(plane: Plane, random: Random = systemRandom): rea
       onLeader: false,
       summary: 'The red button: blocks, drains, reroutes or degrades, everywhere, at once. Any replica does it.',
       body: { contentType: 'application/json', doc: 'What, whom, why, for how long.', schema: BODY },
-      answer: { status: 201, doc: 'It is written, and in force at `in_force` of `of` sidecars; `missing` says who lacks it and why. 200: it stood already, or a dry run.' },
+      answer: {
+        status: 201,
+        doc: 'It is written, and in force at `in_force` of `of` sidecars; `missing` says who lacks it and why. 200: it stood already, or a dry run.',
+      },
       handle: (asked) => add(plane, asked, random),
     },
     {
@@ -107,7 +119,7 @@ async function add(plane: Plane, asked: Asked, random: Random): Promise<Reply> {
   if (typeof map === 'string') return invalid(map);
   const stray = strayKey(map, DRAFT_KEYS);
   if (stray !== null) return invalid(stray);
-  const draft = draftOf(map, { author: asked.operator?.name ?? '', nowMs: plane.clock.wallMs(), random });
+  const draft = draftOf(map, { author: asked.operator?.name ?? '', nowMs: plane.overrides.wallMs, random });
   if (typeof draft === 'string') return invalid(draft);
   const { entry, isConfirmed, isDry, waitMs } = draft;
   // Of a registry that has not been read nothing can be said; the button works all the same.
@@ -115,7 +127,8 @@ async function add(plane: Plane, asked: Asked, random: Random): Promise<Reply> {
   const unknown = isRead ? unknownName(plane.registry(), entry) : null;
   const warnings = unknown === null ? [] : [unknown];
   if (isDry) return json(tried(plane, entry, isConfirmed ? null : unknown, warnings));
-  if (unknown !== null && !isConfirmed) return invalid(`${unknown}${unknown.endsWith('?') ? '' : ';'} say "confirm": true when it is meant all the same`);
+  if (unknown !== null && !isConfirmed)
+    return invalid(`${unknown}${unknown.endsWith('?') ? '' : ';'} say "confirm": true when it is meant all the same`);
   const ordered = await plane.overrides.add(entry);
   if (!('entry' in ordered)) return refusalOf(plane, ordered);
   if (!ordered.isRepeated) record(plane, asked, 'override.set', ordered.entry, entry.reason);
@@ -132,7 +145,7 @@ async function add(plane: Plane, asked: Asked, random: Random): Promise<Reply> {
 }
 
 function tried(plane: Plane, entry: OverrideEntry, unknown: string | null, warnings: readonly string[]): OverrideTried {
-  const edit = withAdded({ ...NO_OVERRIDES, overrides: plane.overrides.overrides }, entry, plane.clock.wallMs());
+  const edit = withAdded({ ...NO_OVERRIDES, overrides: plane.overrides.overrides }, entry, plane.overrides.wallMs);
   const problem = 'problem' in edit ? edit.problem : unknown;
   return { dry_run: true, override: viewOf(entry), would_hit: reachOf(plane.registry(), entry), problem, warnings };
 }

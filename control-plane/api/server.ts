@@ -201,7 +201,8 @@ export class ApiPort {
           }
           const query = oneEach(request.query as Record<string, string | string[]>);
           const stray = typeof query === 'string' ? query : strayQuery(route, query);
-          if (stray !== null || typeof query === 'string') return refuse(response, new Refused(400, Code.invalid_request, stray ?? ''), false);
+          if (stray !== null || typeof query === 'string')
+            return refuse(response, new Refused(400, Code.invalid_request, stray ?? ''), false);
           if (route.onLeader && !this.#options.leader().isLeading) return this.#sendToLeader(request, response);
           const asked: Asked = {
             params: request.params as Record<string, string>,

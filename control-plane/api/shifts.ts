@@ -149,7 +149,7 @@ export function shiftRoutes(plane: Plane): readonly Route[] {
       ...order,
       path: '/v1/shifts/:id/abort',
       summary: 'Puts back what was before it, and is over.',
-      handle: (asked) => change(plane, asked, 'abort', (desk, id, reason) => desk.takeBack(id, 'aborted', reason)),
+      handle: (asked) => change(plane, asked, 'abort', (desk, id, reason) => desk.abort(id, reason)),
     },
   ];
 }

@@ -128,7 +128,9 @@ function fleetWords(view: FleetAnswer): string {
   ];
   const lacking = view.sidecars.filter((one) => one.lacks_overrides !== null).map((one) => one.sidecar);
   if (lacking.length > 0)
-    lines.push(`overrides: in force on ${summary.total - lacking.length} of ${summary.total}, missing: ${lacking.slice(0, 20).join(', ')}${lacking.length > 20 ? ', …' : ''}`);
+    lines.push(
+      `overrides: in force on ${summary.total - lacking.length} of ${summary.total}, missing: ${lacking.slice(0, 20).join(', ')}${lacking.length > 20 ? ', …' : ''}`,
+    );
   lines.push(`NATS ${printable(view.nats.version)}, flushes what it acknowledges: ${printable(view.nats.flush)}`);
   for (const one of view.sidecars)
     for (const { tail, seq, why } of one.refused) lines.push(`${one.sidecar} refuses ${tail} (sequence ${seq}): ${printable(why)}`);

@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import type { Command } from 'commander';
 import { newUserKey, publicKeyOf } from '../../base/nkey.ts';
 import { EVERYTHING, type Kind, type Scope } from '../../proto/wire/permissions.ts';
-import { type Form, FORMS, serverConfig } from '../permissions/server-config.ts';
+import { FORMS, serverConfig } from '../permissions/server-config.ts';
 import {
   CONTROL_USER,
   emptyUsers,
@@ -166,10 +166,11 @@ function remove(context: Context, names: readonly string[], options: Options): v
 
 function permissions(context: Context, options: Options): void {
   const { folder, book } = open(options);
-  const form = FORMS.find((each) => each === options['form']) as Form | undefined;
+  const form = FORMS.find((each) => each === options['form']);
   if (form === undefined) throw new Failed(Exit.usage, [`--form must be ${FORMS.join(' or ')}`]);
   const text = serverConfig(book, form);
-  const out = options['out'] === undefined ? join(folder, CONFIG_FILE) : String(options['out']);
+  const { out: said } = options;
+  const out = typeof said === 'string' ? said : join(folder, CONFIG_FILE);
   if (out === '-') return context.io.out(text.trimEnd());
   write(out, text, READABLE);
   context.show({ file: out, users: book.users.length }, () => [`${out}  ${book.users.length} users`, RELOAD].join('\n'));

@@ -9,7 +9,7 @@ import { parseDuration } from '../../base/duration.ts';
 import { printable } from '../../base/log.ts';
 import type { BusCredential } from '../../base/nats-link.ts';
 import { systemRandom } from '../../base/random.ts';
-import type { OverrideEntry, OverrideTarget } from '../../proto/wire/overrides.ts';
+import type { OverrideEntry } from '../../proto/wire/overrides.ts';
 import type { OverrideLifted, OverrideOrdered, OverridesAnswer, OverrideShown, OverrideTried } from '../api/override-shapes.ts';
 import { viewOf } from '../api/overrides.ts';
 import type { InForceCount } from '../overrides/desk.ts';
@@ -55,7 +55,10 @@ With no control plane left:
   reachctl stop-bleeding --everything --reason "incident 17" --yes --nats nats://10.0.0.5:4222 --nkey ann.nk`,
     )
     .action(act((context, _args, options) => order(context, 'block', options)));
-  const override = program.command('override').description('emergency overrides: what is blocked, drained, degraded, rerouted').helpCommand(false);
+  const override = program
+    .command('override')
+    .description('emergency overrides: what is blocked, drained, degraded, rerouted')
+    .helpCommand(false);
   direct(target(override.command('set')))
     .description('make one of any kind')
     .requiredOption('--action <action>', 'block, drain (nothing new), degrade (the declared fallback answers), reroute')
@@ -95,7 +98,9 @@ async function order(context: Context, action: string, options: Options): Promis
   if (typeof options['nats'] === 'string') return orderDirectly(context, options['nats'], body, options);
   const isAsked = options['everything'] === true && options['yes'] !== true && options['dryRun'] !== true;
   if (options['dryRun'] === true || isAsked) {
-    const answer = await call(context, () => context.client.call({ method: 'POST', path: '/v1/overrides', json: { ...body, dry_run: true } }));
+    const answer = await call(context, () =>
+      context.client.call({ method: 'POST', path: '/v1/overrides', json: { ...body, dry_run: true } }),
+    );
     context.show<OverrideTried>(answer, triedWords);
     if (isAsked) throw new Failed(Exit.refused, ['nothing was done: say --yes when everything is meant']);
     return;
@@ -161,7 +166,8 @@ async function orderDirectly(context: Context, url: string, body: Readonly<Recor
     { ...body, ...(options['dryRun'] === true ? { dry_run: true } : null) },
     { author: nameOf(context, options), nowMs: context.io.clock.wallMs(), random: systemRandom },
   );
-  if (typeof draft === 'string') throw new Failed(Exit.usage, [options['everything'] === true && options['yes'] !== true ? 'everything wants --yes' : draft]);
+  if (typeof draft === 'string')
+    throw new Failed(Exit.usage, [options['everything'] === true && options['yes'] !== true ? 'everything wants --yes' : draft]);
   if (draft.isDry) throw new Failed(Exit.usage, ['--dry-run asks the control plane: NATS alone does not know what an override would hit']);
   await withButton(context, url, options, async (button) => {
     const ordered = await button.add(draft.entry);
@@ -174,7 +180,12 @@ async function orderDirectly(context: Context, url: string, body: Readonly<Recor
       ...count,
       override: viewOf(ordered.entry),
       repeated: ordered.isRepeated,
-      warnings: button.knowsFleet ? [] : ['the registry cannot be read: only sidecars that answered are counted'],
+      warnings: [
+        ...(button.knowsFleet ? [] : ['the registry cannot be read: only sidecars that answered are counted']),
+        ...(button.clockBehindMs === 0
+          ? []
+          : [`the clock of this machine is wrong by ${Math.round(button.clockBehindMs / 1_000)} s: the override ends by that of NATS`]),
+      ],
     };
     context.show<OverrideOrdered>(answer, orderedWords);
   });
@@ -230,7 +241,8 @@ function fileText(file: string): string {
 /** The operator's name: where permissions are generated it is that of his user on NATS, and of its key file. */
 function nameOf({ io }: Context, options: Options): string {
   const said = textOf(options, 'as');
-  if (said !== null && !USER.test(said)) throw new Failed(Exit.usage, [`--as ${JSON.stringify(said.slice(0, 80))} is not a name: a-z, 0-9, _ and -`]);
+  if (said !== null && !USER.test(said))
+    throw new Failed(Exit.usage, [`--as ${JSON.stringify(said.slice(0, 80))} is not a name: a-z, 0-9, _ and -`]);
   const file = textOf(options, 'nkey');
   const candidates = [said, file === null ? null : basename(file, extname(file)), io.env['USER'] ?? null];
   return candidates.find((each) => each !== null && USER.test(each)) ?? 'reachctl';
@@ -252,7 +264,7 @@ function bodyOf(action: string, options: Options): Readonly<Record<string, unkno
   if (typeof duration === 'string') throw new Failed(Exit.usage, [`--for: ${duration}, or the word forever`]);
   return {
     action,
-    target: target as OverrideTarget,
+    target,
     ...(typeof options['to'] === 'string' ? { to: options['to'] } : null),
     cut: options['cut'] === true,
     reason: String(options['reason']),

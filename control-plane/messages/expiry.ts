@@ -162,7 +162,11 @@ export class Expiry {
     }
     if (toPull > 0 && !hasWorkers) told += await this.#pulled(facts, serverMs, cause);
     this.count += told;
-    if (told > 0) logger.info({ consumer: Consumer.shown(facts.name), tasks: told }, 'tasks that nobody took in time have ended: their senders are told');
+    if (told > 0)
+      logger.info(
+        { consumer: Consumer.shown(facts.name), tasks: told },
+        'tasks that nobody took in time have ended: their senders are told',
+      );
   }
 
   /** One that was never delivered. */

@@ -97,7 +97,8 @@ export class Ghosts {
         from = seq + 1;
         const deleted = await bus.deleteMessage(TASK_STREAM, seq);
         if (deleted === true) gone++;
-        else if (deleted !== null) return logger.warn({ consumer: Consumer.shown(name) }, `an acknowledged message is not deleted: ${deleted.failed}`);
+        else if (deleted !== null)
+          return logger.warn({ consumer: Consumer.shown(name) }, `an acknowledged message is not deleted: ${deleted.failed}`);
       }
       if (page.length < PAGE) break;
     }

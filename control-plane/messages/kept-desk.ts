@@ -210,10 +210,14 @@ export class KeptDesk {
     const { bus, subjects, clock } = this.#parts;
     const { kept } = work;
     const partition = pool.sticky ? partitionOf(envelope.sticky_key ?? envelope.sequence_id ?? envelope.task_id) : 0;
-    const sent = await bus.append(subjects.task(pool.id, envelope.lane, partition, envelope.home), encodeEnvelope(await withNewStatement(this.#parts, envelope), kept.payload), {
-      stream: TASK_STREAM,
-      msgId: `${envelope.task_id}.kept.${kept.seq}`,
-    });
+    const sent = await bus.append(
+      subjects.task(pool.id, envelope.lane, partition, envelope.home),
+      encodeEnvelope(await withNewStatement(this.#parts, envelope), kept.payload),
+      {
+        stream: TASK_STREAM,
+        msgId: `${envelope.task_id}.kept.${kept.seq}`,
+      },
+    );
     if (!('seq' in sent)) return away('failed' in sent ? sent.failed : 'the queue refused it');
     work.isChanged = true;
     const gone = await this.#takeOut(kept);

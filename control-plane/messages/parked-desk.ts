@@ -94,10 +94,14 @@ export class ParkedDesk {
       version: pool.version,
       pool: pool.id,
     };
-    const stored = await bus.append(subjects.task(pool.id, sent.lane, 0, sent.home), encodeEnvelope(await withNewStatement(this.#parts, sent), payload), {
-      stream: TASK_STREAM,
-      msgId: `${envelope.task_id}.parked.${seq}`,
-    });
+    const stored = await bus.append(
+      subjects.task(pool.id, sent.lane, 0, sent.home),
+      encodeEnvelope(await withNewStatement(this.#parts, sent), payload),
+      {
+        stream: TASK_STREAM,
+        msgId: `${envelope.task_id}.parked.${seq}`,
+      },
+    );
     if (!('seq' in stored)) return 'failed' in stored ? stored.failed : 'the queue refused it';
     const detail = `sent to ${poolWords(pool)} by ${who}`;
     bus.publish(subjects.note(envelope.home), encode(eventOf(sent, 'waiting', 0, 'rerouted', detail, clock.wallMs())));

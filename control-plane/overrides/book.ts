@@ -37,13 +37,19 @@ export function withAdded(state: OverrideState, entry: OverrideEntry, nowMs: num
   const same = standing.find(({ id }) => id === entry.id);
   if (same !== undefined) {
     if (meaning(same) === meaning(entry)) return { same };
-    return { problem: `there is an override ${entry.id} already, and it says something else: lift it first, or choose another id`, kind: 'conflict' };
+    return {
+      problem: `there is an override ${entry.id} already, and it says something else: lift it first, or choose another id`,
+      kind: 'conflict',
+    };
   }
   const contradiction = contradictionIn(standing, entry);
   if (contradiction !== null) return { problem: contradiction, kind: 'conflict' };
   const overrides = [...standing, entry];
   if (overrides.length > OVERRIDES_MAX)
-    return { problem: `there are ${OVERRIDES_MAX} overrides, which is the most: lift some, or make one that covers more`, kind: 'conflict' };
+    return {
+      problem: `there are ${OVERRIDES_MAX} overrides, which is the most: lift some, or make one that covers more`,
+      kind: 'conflict',
+    };
   const made = next(state, overrides);
   if (Buffer.byteLength(JSON.stringify(made)) > OVERRIDES_BYTES_MAX)
     return { problem: `the list of overrides would have more than ${OVERRIDES_BYTES_MAX} bytes: lift some`, kind: 'conflict' };
@@ -58,11 +64,20 @@ export function withLifted(state: OverrideState, id: string, nowMs: number): Edi
       problem: `no override is called ${JSON.stringify(id.slice(0, 80))}${standing.length === 0 ? '; none is in force' : ''}; it may have been lifted or have run out`,
       kind: 'absent',
     };
-  return { state: next(state, standing.filter((each) => each !== entry)), entry };
+  return {
+    state: next(
+      state,
+      standing.filter((each) => each !== entry),
+    ),
+    entry,
+  };
 }
 
 /** Without those that have run out; null = none has. */
-export function withoutExpired(state: OverrideState, nowMs: number): { readonly state: OverrideState; readonly gone: readonly OverrideEntry[] } | null {
+export function withoutExpired(
+  state: OverrideState,
+  nowMs: number,
+): { readonly state: OverrideState; readonly gone: readonly OverrideEntry[] } | null {
   const standing = lasting(state.overrides, nowMs);
   if (standing.length === state.overrides.length) return null;
   return { state: next(state, standing), gone: state.overrides.filter((each) => !standing.includes(each)) };

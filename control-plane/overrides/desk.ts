@@ -17,10 +17,11 @@ import {
   readOverrideBeacon,
   readOverrideState,
 } from '../../proto/wire/overrides.ts';
-import { OVERRIDE_STREAM, type Subjects } from '../../proto/wire/subjects.ts';
+import { CONTROL_STREAM, OVERRIDE_STREAM, type Subjects } from '../../proto/wire/subjects.ts';
 import type { Audit } from '../audit/audit.ts';
 import type { Fleet } from '../push/fleet.ts';
 import { type Edit, lasting, withAdded, withLifted, withoutExpired } from './book.ts';
+import { ServerClock } from './server-clock.ts';
 import { overrideStream } from './stream.ts';
 import { OverrideWriter, type StoredOverrides, type Written } from './writer.ts';
 
@@ -48,7 +49,10 @@ export interface InForceCount {
   readonly missing: readonly { readonly sidecar: string; readonly why: string }[];
 }
 
-export type Ordered = { readonly entry: OverrideEntry; readonly seq: number; readonly isRepeated: boolean } | Extract<Edit, { problem: string }> | { readonly failed: string };
+export type Ordered =
+  | { readonly entry: OverrideEntry; readonly seq: number; readonly isRepeated: boolean }
+  | Extract<Edit, { problem: string }>
+  | { readonly failed: string };
 
 const BEACON_MS = 1_000;
 /** How often the stream is looked at although nothing is known to be missing. */
@@ -63,6 +67,7 @@ export class OverrideDesk {
   #held: StoredOverrides = { state: NO_OVERRIDES, seq: 0 };
   /** Sequence with which each override was first seen here. */
   readonly #sinceSeq = new Map<string, number>();
+  readonly #servers = new ServerClock();
   #isListening = false;
   #isStopped = false;
   #timer: Timer | null = null;
@@ -80,9 +85,14 @@ export class OverrideDesk {
     return this.#trouble;
   }
 
+  /** What time it is, as overrides are counted. */
+  get wallMs(): number {
+    return this.#parts.clock.wallMs() + this.#servers.aheadMs;
+  }
+
   /** Those that last, oldest first. */
   get overrides(): readonly OverrideEntry[] {
-    return lasting(this.#held.state.overrides, this.#parts.clock.wallMs());
+    return lasting(this.#held.state.overrides, this.wallMs);
   }
 
   get seq(): number {
@@ -101,10 +111,10 @@ export class OverrideDesk {
   async arrive(): Promise<string | null> {
     const { bus, subjects, replicas } = this.#parts;
     this.#listen();
+    this.#timer ??= this.#parts.clock.after(BEACON_MS, () => this.#tick());
     const ready = await bus.ensureStream(overrideStream(subjects, replicas));
     if ('failed' in ready) return ready.failed;
-    await this.#look();
-    this.#timer ??= this.#parts.clock.after(BEACON_MS, () => this.#tick());
+    await Promise.all([this.#look(), this.#readTime()]);
     return this.#trouble === '' ? null : this.#trouble;
   }
 
@@ -115,12 +125,12 @@ export class OverrideDesk {
 
   /** Whoever orders it is named in it. Repeated, it changes nothing. */
   async add(entry: OverrideEntry): Promise<Ordered> {
-    const now = this.#parts.clock.wallMs();
+    const now = this.wallMs;
     return this.#ordered(await this.#writer.change((state) => withAdded(state, entry, now)), entry);
   }
 
   async lift(id: string): Promise<Ordered> {
-    const now = this.#parts.clock.wallMs();
+    const now = this.wallMs;
     return this.#ordered(await this.#writer.change((state) => withLifted(state, id, now)), null);
   }
 
@@ -219,6 +229,7 @@ export class OverrideDesk {
     const { inForce } = this.#parts.fleet;
     inForce.epoch = epoch;
     inForce.seq = stored.seq;
+    inForce.isEmpty = overrides.length === 0;
     this.#sweepAt = Number.POSITIVE_INFINITY;
   }
 
@@ -236,18 +247,20 @@ export class OverrideDesk {
     if (!this.#parts.bus.connected) return;
     this.#beacon();
     this.#sweep();
-    if (++this.#ticks % LOOK_BEACONS === 0) void this.#look();
+    if (++this.#ticks % LOOK_BEACONS !== 0) return;
+    void this.#look();
+    void this.#readTime();
   }
 
   #beacon(): void {
-    const { bus, subjects, name, clock } = this.#parts;
+    const { bus, subjects, name } = this.#parts;
     if (this.#held.seq === 0) return;
     const beacon: OverrideBeacon = {
       wire: OVERRIDES_WIRE,
       from: name,
       epoch: this.#held.state.epoch,
       seq: this.#held.seq,
-      at: clock.wallMs(),
+      at: this.wallMs,
     };
     bus.publish(subjects.overrideBeacon, Buffer.from(JSON.stringify(beacon), 'utf8'));
   }
@@ -278,11 +291,24 @@ export class OverrideDesk {
     this.#hold(written.stored);
   }
 
+  async #readTime(): Promise<void> {
+    const { bus, subjects, clock } = this.#parts;
+    const renewed = await bus.last(CONTROL_STREAM, subjects.leader, BEACON_MS);
+    if (renewed === null || 'failed' in renewed) return;
+    const before = this.#servers.aheadMs;
+    this.#servers.seen(renewed.seq, renewed.timestampMs, clock.wallMs());
+    if (before === 0 && this.#servers.aheadMs !== 0)
+      this.#parts.logger.error(
+        { aheadMs: this.#servers.aheadMs },
+        "THE CLOCK OF THIS MACHINE DIFFERS from that of the NATS servers: overrides begin and end by the servers'",
+      );
+  }
+
   /** One of the replicas takes out what has run out, so that it is gone for sidecars with a wrong clock as well. */
   #sweep(): void {
     const { clock, random } = this.#parts;
     const now = clock.now();
-    const overdue = withoutExpired(this.#held.state, clock.wallMs() - SWEEP_AFTER_MS);
+    const overdue = withoutExpired(this.#held.state, this.wallMs - SWEEP_AFTER_MS);
     if (overdue === null) return;
     if (this.#sweepAt === Number.POSITIVE_INFINITY) this.#sweepAt = now + random.next() * SWEEP_SPREAD_MS;
     if (now < this.#sweepAt) return;
@@ -291,8 +317,8 @@ export class OverrideDesk {
   }
 
   async #sweepNow(): Promise<void> {
-    const { audit, name, clock } = this.#parts;
-    const written = await this.#writer.change((state) => withoutExpired(state, clock.wallMs()) ?? { gone: [] });
+    const { audit, name } = this.#parts;
+    const written = await this.#writer.change((state) => withoutExpired(state, this.wallMs) ?? { gone: [] });
     if ('failed' in written) return;
     this.#hold(written.stored);
     for (const { id, author, reason } of written.edit.gone)

@@ -10,7 +10,7 @@ import { Bus } from '../../base/nats.ts';
 import type { BusCredential } from '../../base/nats-link.ts';
 import type { Random } from '../../base/random.ts';
 import { type InForce, OVERRIDES_WIRE, type OverrideBeacon, type OverrideEntry, readInForce } from '../../proto/wire/overrides.ts';
-import { CONFIG_STREAM, Subjects, Tail } from '../../proto/wire/subjects.ts';
+import { CONFIG_STREAM, OVERRIDE_STREAM, Subjects, Tail } from '../../proto/wire/subjects.ts';
 import { Audit } from '../audit/audit.ts';
 import { type Edit, lasting, withAdded, withLifted } from './book.ts';
 import type { InForceCount } from './desk.ts';
@@ -34,6 +34,8 @@ export type DirectOrdered =
   | { readonly problem: string };
 
 const REPEAT_MS = 250;
+/** What writing and reading take is in the difference. */
+const TOLERATED_MS = 15_000;
 
 export class DirectButton {
   readonly #options: DirectOptions;
@@ -46,6 +48,8 @@ export class DirectButton {
   #expected: ReadonlySet<string> = new Set();
   /** The registry could be read: `expected` is everybody. */
   knowsFleet = false;
+  /** By how much the clock of this machine is behind the server's; 0 = it is right, or has not been looked at. */
+  clockBehindMs = 0;
 
   private constructor(options: DirectOptions) {
     const { clock, random, env, name, servers, credential } = options;
@@ -104,7 +108,26 @@ export class DirectButton {
 
   async add(entry: OverrideEntry): Promise<DirectOrdered> {
     const now = this.#options.clock.wallMs();
-    return await this.#ordered('override.set', entry.reason, await this.#writer.change<Edit>((state) => withAdded(state, entry, now)));
+    const written = await this.#writer.change<Edit>((state) => withAdded(state, entry, now));
+    return await this.#ordered('override.set', entry.reason, await this.#inTime(written, now));
+  }
+
+  /** A laptop's clock may be wrong, and the override would end at once, or never: then it is written again by the server's. */
+  async #inTime(written: Written<Edit>, now: number): Promise<Written<Edit>> {
+    if ('failed' in written || !('entry' in written.edit)) return written;
+    this.#beacon(written.stored);
+    const found = await this.#bus.lastAtLeader(OVERRIDE_STREAM, this.#subjects.overrides);
+    if (found === null || 'failed' in found || found.seq !== written.stored.seq) return written;
+    const aheadMs = found.timestampMs - now;
+    if (Math.abs(aheadMs) < TOLERATED_MS) return written;
+    this.clockBehindMs = aheadMs;
+    const { entry } = written.edit;
+    const end = entry.expires_at;
+    const moved: OverrideEntry = { ...entry, at: entry.at + aheadMs, expires_at: end === null ? null : end + aheadMs };
+    return await this.#writer.change<Edit>((state) => {
+      const overrides = state.overrides.map((each) => (each.id === entry.id ? moved : each));
+      return { state: { ...state, revision: state.revision + 1, overrides }, entry: moved };
+    });
   }
 
   async lift(id: string, reason: string): Promise<DirectOrdered> {
@@ -132,7 +155,11 @@ export class DirectButton {
   }
 
   /** Asks everybody what is in force until all say it, or the time is over. @param told after each change, at most a few times a second */
-  async counted(stored: { readonly seq: number; readonly epoch: string }, waitMs: number, told: (count: InForceCount) => void): Promise<InForceCount> {
+  async counted(
+    stored: { readonly seq: number; readonly epoch: string },
+    waitMs: number,
+    told: (count: InForceCount) => void,
+  ): Promise<InForceCount> {
     const { clock } = this.#options;
     const until = clock.now() + waitMs;
     for (;;) {

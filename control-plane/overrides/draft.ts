@@ -5,13 +5,7 @@
  */
 import { parseDuration } from '../../base/duration.ts';
 import type { Random } from '../../base/random.ts';
-import {
-  type OverrideAction,
-  OVERRIDE_ACTIONS,
-  type OverrideEntry,
-  overrideProblem,
-  type OverrideTarget,
-} from '../../proto/wire/overrides.ts';
+import { type OverrideAction, OVERRIDE_ACTIONS, type OverrideEntry, overrideProblem } from '../../proto/wire/overrides.ts';
 
 export const DEFAULT_FOR_MS = 3_600_000;
 export const FOREVER = 'forever';
@@ -61,7 +55,7 @@ export function draftOf(map: Readonly<Record<string, unknown>>, { author, nowMs,
   const entry: OverrideEntry = {
     id,
     action: action as OverrideAction,
-    target: target as OverrideTarget,
+    target,
     to,
     cut: cut as boolean,
     reason: reason.trim(),

@@ -19,8 +19,7 @@ export interface StoredOverrides {
 
 export type Written<T> =
   /** What the edit came to, upon this list. */
-  | { readonly edit: T; readonly stored: StoredOverrides }
-  | { readonly failed: string };
+  { readonly edit: T; readonly stored: StoredOverrides } | { readonly failed: string };
 
 export interface WriterParts {
   readonly bus: Pick<Bus, 'append' | 'lastAtLeader' | 'ensureStream'>;
@@ -57,7 +56,7 @@ export class OverrideWriter {
       }
       const edited = edit(read.state);
       if (!('state' in edited)) return { edit: edited, stored: read };
-      const state = edited.state as OverrideState;
+      const { state } = edited;
       const appended = await bus.append(subjects.overrides, Buffer.from(JSON.stringify(state), 'utf8'), {
         expectLastSubjectSeq: read.seq,
         stream: OVERRIDE_STREAM,

@@ -109,7 +109,8 @@ export class Fleet {
       const seen = this.#seen.get(sidecar);
       const isSilent = seen === undefined || nowMs - seen.atMs > this.#missingMs;
       const lacks = this.inForce.lacks(sidecar, seq);
-      const silence = seen === undefined ? 'it has never been heard here' : `it has not been heard for ${Math.round((nowMs - seen.atMs) / 1_000)} s`;
+      const silence =
+        seen === undefined ? 'it has never been heard here' : `it has not been heard for ${Math.round((nowMs - seen.atMs) / 1_000)} s`;
       return { sidecar, lacks: lacks !== null && isSilent ? silence : lacks, isSilent };
     });
   }

@@ -20,6 +20,8 @@ export class InForceBook {
   /** The list that everybody is to have. */
   epoch = '';
   seq = 0;
+  /** It has no override: who has never had a list has it in force. */
+  isEmpty = true;
   readonly #said = new Map<string, Said>();
   /** Called after each word of a sidecar. */
   readonly onSaid = new Set<(sidecar: string) => void>();
@@ -52,6 +54,7 @@ export class InForceBook {
   lacks(sidecar: string, seq: number): string | null {
     if (seq === 0) return null;
     const said = this.#said.get(sidecar);
+    if (this.isEmpty && (said === undefined || said.seq === 0)) return null;
     if (said === undefined) return 'it has said nothing yet';
     if (!said.knows) return 'it is of a version that knows no overrides';
     if (said.epoch === this.epoch && said.seq >= seq) return null;

@@ -30,6 +30,8 @@ export interface SharingParts {
   sidecars(): number;
 }
 
+const NOBODY: ReadonlyMap<string, readonly number[]> = new Map();
+
 interface Told {
   readonly asked: readonly number[];
   readonly atMs: number;
@@ -77,7 +79,7 @@ export class Sharing {
   #say(quotas: readonly Quota[], now: number): void {
     const { bus, subjects, epoch } = this.#parts;
     const sidecars = this.#parts.sidecars();
-    const rest = 1 / Math.max(1, sidecars);
+    const { rest, burst } = shareOut(1, NOBODY, sidecars);
     const shares: Record<string, Shares['shares'][string]> = {};
     let bytes = 0;
     for (const [key, told] of this.#demands) {
@@ -91,7 +93,7 @@ export class Sharing {
       if (bytes > MAX_BYTES) break;
       shares[key] = shareOut(perSec, new Map([...told].map(([sidecar, { asked }]) => [sidecar, asked])), sidecars);
     }
-    bus.publish(subjects.shares, encode({ wire: REGISTRY_WIRE, epoch, rest, shares } satisfies Shares));
+    bus.publish(subjects.shares, encode({ wire: REGISTRY_WIRE, epoch, rest, burst, shares } satisfies Shares));
   }
 }
 

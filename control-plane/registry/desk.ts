@@ -169,7 +169,7 @@ export class Desk {
   /** Everything that a document's change reaches. */
   #touch(keys: ReadonlySet<string>, diff: DocumentDiff): void {
     const isScoping = ({ what, fields }: DocumentDiff['entries'][number]): boolean =>
-      what.startsWith('contract ') || fields.some(({ field }) => field === 'fallback');
+      what.startsWith('contract ') || fields.some(({ field }) => field === 'fallback' || field === 'acl_mode');
     const scoping = keysOf({ entries: diff.entries.filter(isScoping), lines: [] });
     const touch = new Touch();
     const rescoped: string[] = [];

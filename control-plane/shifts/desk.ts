@@ -9,7 +9,7 @@ import { recordSaid } from '../registry/derive.ts';
 import { contractsSaid, policiesSaid } from '../registry/said.ts';
 import type { SettingsDesk } from '../registry/settings-desk.ts';
 import type { RegistryState } from '../registry/state.ts';
-import { sharesFor, weightsFor } from './placing.ts';
+import { shareOf, sharesFor, weightsFor } from './placing.ts';
 import { type Guard, isOver, noShifts, type Placing, type Shift, type ShiftStatus, type ShiftTarget, type StoredShifts } from './shift.ts';
 
 /** What is ordered; it has been read, and its form is right. */
@@ -115,11 +115,26 @@ export class ShiftDesk {
     });
   }
 
-  /** What was before it is in force again. */
-  takeBack(id: string, status: 'aborted' | 'rolled_back', why: string): string | null {
+  /** What was before it is in force again: an operator's word. */
+  abort(id: string, why: string): string | null {
     return this.#change(id, (shift) => {
       this.#putBack(shift);
-      return this.#ended(shift, status, why);
+      return this.#ended(shift, 'aborted', why);
+    });
+  }
+
+  /**
+   * Its guard takes it back. What was before it is in force again, unless the target had more then than it has now: whoever
+   * fails is not given more, but nothing.
+   */
+  rollBack(id: string, why: string): string | null {
+    return this.#change(id, (shift) => {
+      this.#putBack(shift);
+      if (!this.#hadMore(shift)) return this.#ended(shift, 'rolled_back', why);
+      const { capability, target } = shift;
+      if (target.kind === 'provider') this.#settings.setProvider(target.name, { weight: 0 });
+      else this.#settings.shiftCanary(capability, sharesFor(this.#effective(shift), this.#versions(capability), target.name, 0));
+      return this.#ended(shift, 'rolled_back', `${why}; it gets nothing now, for before the shift it had more than with it`);
     });
   }
 
@@ -240,6 +255,13 @@ export class ShiftDesk {
       // A version of it may be gone by now: then what the policies say.
       if (this.#settings.shiftCanary(capability, before.shares) !== null) this.#settings.shiftCanary(capability, null);
     } else for (const [agent, weight] of Object.entries(before.weights)) this.#settings.setProvider(agent, { weight });
+  }
+
+  #hadMore(shift: Shift): boolean {
+    const { capability, target, set } = shift;
+    if (target.kind === 'version')
+      return shareOf(this.#effective(shift), this.#versions(capability), target.name) > (set.shares?.[target.name] ?? 0);
+    return this.#party(target.name).weight > (set.weights[target.name] ?? 0);
   }
 
   #holds({ capability, target, set }: Shift): boolean {

@@ -16,15 +16,24 @@ export function sharesFor(
   share: number,
 ): Record<string, number> {
   const named = Object.entries(before ?? {});
-  const rest = Math.max(0, 1 - named.reduce((sum, [, part]) => sum + part, 0));
-  const unnamed = versions.filter((each) => before?.[each] === undefined);
-  const newest = unnamed.sort((a, b) => parseVersion(b).compare(parseVersion(a)))[0];
-  const own = before?.[version] ?? (newest === version ? rest : 0);
+  const own = shareOf(before, versions, version);
   const others = 1 - own;
   const shares: Record<string, number> = { [version]: share };
   for (const [each, part] of named)
     if (each !== version) shares[each] = others <= 0 ? 0 : Math.floor(((part * (1 - share)) / others) * DIGITS) / DIGITS;
   return shares;
+}
+
+/** What a version has by a split: its share, or the rest where it is the newest that is not named. */
+export function shareOf(before: Readonly<Record<string, number>> | null, versions: readonly string[], version: string): number {
+  const said = before?.[version];
+  if (said !== undefined) return said;
+  const unnamed = versions.filter(
+    (each) => before?.[each] === undefined && (each === version || parseVersion(each).prerelease.length === 0),
+  );
+  const newest = unnamed.sort((a, b) => parseVersion(b).compare(parseVersion(a)))[0];
+  if (newest !== version) return 0;
+  return Math.max(0, 1 - Object.values(before ?? {}).reduce((sum, part) => sum + part, 0));
 }
 
 /**

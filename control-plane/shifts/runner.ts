@@ -69,8 +69,12 @@ export class ShiftRunner {
       if (isOver(shift)) continue;
       const { figures } = this.#watchedOf(shift);
       const { kind, name } = shift.target;
-      for (const count of shifted)
-        if (count.capability === shift.capability) figures.add(count, (kind === 'version' ? count.version : count.provider) === name, now);
+      for (const count of shifted) {
+        if (count.capability !== shift.capability) continue;
+        // Beside a provider stand those that it shares the traffic with; others are not touched by the shift.
+        if (kind === 'provider' && !Object.hasOwn(shift.before.weights, count.provider)) continue;
+        figures.add(count, (kind === 'version' ? count.version : count.provider) === name, now);
+      }
     }
   }
 
@@ -121,7 +125,7 @@ export class ShiftRunner {
         if (this.#done(shift, (desk) => desk.finish(shift.id, false, ''))) this.#tell(shift, 'finished', 'its last step has gone well');
         return;
       case 'roll_back':
-        if (this.#done(shift, (desk) => desk.takeBack(shift.id, 'rolled_back', action.why))) this.#tell(shift, 'rolled_back', action.why);
+        if (this.#done(shift, (desk) => desk.rollBack(shift.id, action.why))) this.#tell(shift, 'rolled_back', action.why);
         return;
     }
   }
@@ -159,7 +163,14 @@ export class ShiftRunner {
   #tell({ id, capability, target, reason, author }: Shift, what: string, why: string): void {
     const { clock, audit } = this.#parts;
     const words = `shift ${id} of ${capability} to ${target.name}: ${what.replace('_', ' ')}; ${why}`;
-    this.#parts.onEvent({ kind: 'shift', agent: target.kind === 'provider' ? target.name : '', sidecar: '', why: '', words, atMs: clock.wallMs() });
+    this.#parts.onEvent({
+      kind: 'shift',
+      agent: target.kind === 'provider' ? target.name : '',
+      sidecar: '',
+      why: '',
+      words,
+      atMs: clock.wallMs(),
+    });
     if (what === 'rolled_back')
       this.#parts.notify({
         id: `${this.#parts.registry().epoch}/shift/${id}`,

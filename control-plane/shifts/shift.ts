@@ -71,8 +71,3 @@ export function noShifts(epoch: string): StoredShifts {
 export function isOver({ status }: Shift): boolean {
   return status !== 'running' && status !== 'paused';
 }
-
-/** Shares as people write them. */
-export function sharesWords(shift: Shift): string {
-  return shift.steps.map((share, i) => `${i === shift.step ? '▸' : ''}${Number((share * 100).toPrecision(6))}%`).join(' ');
-}

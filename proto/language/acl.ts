@@ -69,6 +69,9 @@ export const acl: Shape<Acl> = choice<Acl>('public, or a list of patterns of age
   { accepts: Array.isArray, shape: mapped(allow, (patterns) => ({ isPublic: false, patterns })) },
   {
     accepts: isPlainMap,
-    shape: mapped(withMode, (read): Acl => ({ isPublic: false, patterns: read.allow, ...(read.mode === 'audit' ? { mode: read.mode } : {}) })),
+    shape: mapped(
+      withMode,
+      (read): Acl => ({ isPublic: false, patterns: read.allow, ...(read.mode === 'audit' ? { mode: read.mode } : {}) }),
+    ),
   },
 ]);

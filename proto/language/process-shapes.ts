@@ -98,7 +98,7 @@ export const natsCredential = object('map', {
 });
 
 /** TLS towards NATS. All parts absent = plain, unless the address or the server asks for it. */
-export const natsTls = object('map', {
+const natsTls = object('map', {
   ca: optional(text('a path'), 'Whose signature the certificate of the server must bear; absent: one that the system knows.', null),
   cert: optional(text('a path'), 'The certificate of this program, where the server asks for one.', null),
   key: optional(text('a path'), 'Its key.', null),
@@ -112,9 +112,7 @@ export interface NatsTls {
 
 /** Read anew at each connect. */
 export const natsTlsShape: Shape<NatsTls> = mapped(natsTls, ({ ca, cert, key }, place) =>
-  (cert === null) === (key === null)
-    ? { caFile: ca, certFile: cert, keyFile: key }
-    : place.bad('cert and key go together'),
+  (cert === null) === (key === null) ? { caFile: ca, certFile: cert, keyFile: key } : place.bad('cert and key go together'),
 );
 
 const allowList: Shape<AllowList> = mapped(list(text('an address, a network or a host name'), 1_000), (entries, place) => {

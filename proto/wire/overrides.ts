@@ -103,14 +103,18 @@ export const TO_PROVIDER = 'provider:';
 
 /** Null = it can be an id. */
 export function overrideIdProblem(id: string): string | null {
-  return ID.test(id) ? null : `${JSON.stringify(id.slice(0, 80))} is not an id: 1 to 63 of a-z, 0-9, _ . and -, beginning with a letter or digit`;
+  return ID.test(id)
+    ? null
+    : `${JSON.stringify(id.slice(0, 80))} is not an id: 1 to 63 of a-z, 0-9, _ . and -, beginning with a letter or digit`;
 }
 
 /** What is wrong with an entry, whoever wrote it; null = nothing. The one check of writers and readers. */
 export function overrideProblem(entry: OverrideEntry): string | null {
   return (
     overrideIdProblem(entry.id) ??
-    (OVERRIDE_ACTIONS.includes(entry.action) ? null : `there is no action ${JSON.stringify(entry.action)}: ${OVERRIDE_ACTIONS.join(', ')}`) ??
+    (OVERRIDE_ACTIONS.includes(entry.action)
+      ? null
+      : `there is no action ${JSON.stringify(entry.action)}: ${OVERRIDE_ACTIONS.join(', ')}`) ??
     targetProblem(entry.target) ??
     toProblem(entry) ??
     (entry.cut && entry.action !== 'block' ? `cut goes with block; a ${entry.action} lets what is under way end` : null) ??
@@ -195,12 +199,13 @@ function readEntry(json: unknown): OverrideEntry | string {
   const { id, action, target, to, cut, reason, author, at, expires_at: expiresAt } = json;
   if (typeof id !== 'string' || typeof action !== 'string') return 'id and action must be texts';
   if (!isMap(target)) return 'it has no target';
-  for (const name in target) if (name === 'all' ? target[name] !== true : typeof target[name] !== 'string') return `its ${name.slice(0, 80)} is none`;
+  for (const name in target)
+    if (name === 'all' ? target[name] !== true : typeof target[name] !== 'string') return `its ${name.slice(0, 80)} is none`;
   if (to !== null && typeof to !== 'string') return 'to must be a text or null';
   if (typeof cut !== 'boolean') return 'cut must be true or false';
   if (typeof reason !== 'string' || typeof author !== 'string') return 'reason and author must be texts';
   if (!isWhole(at) || !(expiresAt === null || isWhole(expiresAt))) return 'at and expires_at must be milliseconds';
-  return { id, action: action as OverrideAction, target: target as OverrideTarget, to, cut, reason, author, at, expires_at: expiresAt };
+  return { id, action: action as OverrideAction, target, to, cut, reason, author, at, expires_at: expiresAt };
 }
 
 /** Null when it is none that can be used. */
@@ -217,14 +222,17 @@ export function readInForce(data: Uint8Array): InForce | null {
   const json = parsedMap(data);
   if (json === null) return null;
   const { wire, sidecar, instance, epoch, seq, refused } = json;
-  if (!isWhole(wire) || typeof sidecar !== 'string' || typeof instance !== 'string' || typeof epoch !== 'string' || !isWhole(seq)) return null;
+  if (!isWhole(wire) || typeof sidecar !== 'string' || typeof instance !== 'string' || typeof epoch !== 'string' || !isWhole(seq))
+    return null;
   return { wire, sidecar, instance, epoch, seq, ...refusedIn(refused) };
 }
 
 /** The part of a report or of `inforce` that says what could not be used. */
 export function refusedIn(json: unknown): Pick<InForce, 'refused'> {
-  if (!isMap(json) || !isWhole(json['seq'])) return {};
-  return { refused: { seq: json['seq'], why: String(json['why'] ?? '').slice(0, MAX_TEXT) } };
+  if (!isMap(json)) return {};
+  const { seq, why } = json;
+  if (!isWhole(seq)) return {};
+  return { refused: { seq, why: typeof why === 'string' ? why.slice(0, MAX_TEXT) : '' } };
 }
 
 /** As the engine reads them, strongest first, so that a block holds whatever else is said of the same call. @param aheadMs of the operators' clock before this one */
@@ -252,7 +260,12 @@ function rulesFor(entry: OverrideEntry, aheadMs: number): Override[] {
     author: entry.author,
     expiresAtMs: entry.expires_at === null ? null : entry.expires_at - aheadMs,
   };
-  return target.agent === undefined ? [rule] : [{ ...rule, caller: target.agent }, { ...rule, provider: target.agent }];
+  return target.agent === undefined
+    ? [rule]
+    : [
+        { ...rule, caller: target.agent },
+        { ...rule, provider: target.agent },
+      ];
 }
 
 function parsedMap(data: Uint8Array): Readonly<Record<string, unknown>> | null {

@@ -82,10 +82,21 @@ export interface QuotasReport {
 export interface Shares {
   readonly wire: number;
   readonly epoch: string;
-  /** `kind:name` to the part (0–1) of its rate that each sidecar has; `rest` is that of every sidecar that is not named. */
-  readonly shares: Readonly<Record<string, { readonly rest: number; readonly of: Readonly<Record<string, number>> }>>;
+  /** By `kind:name`. */
+  readonly shares: Readonly<Record<string, SharedParts>>;
   /** Of everything that is not named. */
   readonly rest: number;
+  readonly burst: number;
+}
+
+/** Parts (0–1) of a rate and its burst. */
+export interface SharedParts {
+  /** Of both, by sidecar. */
+  readonly of: Readonly<Record<string, number>>;
+  /** Of the rate, for each sidecar that is not named: it has asked for nothing lately. */
+  readonly rest: number;
+  /** Of the burst, for each of these. */
+  readonly burst: number;
 }
 
 /** Whether a target covers a name, both as their segments. */

@@ -67,7 +67,7 @@ export class Backlog {
 
   /** The sidecar stops, and the time for what is under way is over. */
   goAway(): void {
-    for (const { work } of [...this.#open]) {
+    for (const { work } of this.#open.slice()) {
       if (work?.goAway === undefined) work?.cancel();
       else work.goAway();
     }

@@ -56,7 +56,7 @@ export class Line {
   /** The connection lives, and what is under way on it has to end. */
   goAway(): void {
     if (this.#one !== null) letGo(this.#one);
-    if (this.#more !== null) for (const work of [...this.#more]) letGo(work);
+    if (this.#more !== null) for (const work of this.#more) letGo(work);
   }
 
   closed(): void {

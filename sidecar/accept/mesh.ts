@@ -75,8 +75,6 @@ async function receive(front: Front, request: IncomingMessage, response: ServerR
     notStarted(response, Code.invalid_request, `${Header.provider} and ${Header.version} must be given`, 0);
     return;
   }
-  // Nothing waits for the next call on this connection: the peer makes another one, elsewhere.
-  if (front.draining) response.shouldKeepAlive = false;
   if (!front.ready) {
     front.observation.metrics.requestRefused(front.draining ? 'draining' : 'starting');
     notStarted(

@@ -31,7 +31,7 @@ function document(): Json {
       license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
     },
     servers: [{ url: '/', description: 'This sidecar' }],
-    security: [{ bearer: [] }],
+    security: [{ bearer: [] }, { bearer: [], apiToken: [] }],
     tags: [
       { name: 'calls', description: 'Reaching other agents' },
       { name: 'messages', description: 'Durable messages: casts, tasks and what becomes of them' },
@@ -45,6 +45,12 @@ function document(): Json {
           type: 'http',
           scheme: 'bearer',
           description: "The token that the sidecar's configuration gives to this agent. Not needed where `anonymous` is set.",
+        },
+        apiToken: {
+          type: 'apiKey',
+          in: 'header',
+          name: 'Reach-Api-Token',
+          description: "The sidecar's own token, beside the agent's, where `sidecar.api_token` is set. Health and readiness do without.",
         },
       },
       parameters: parameters(),

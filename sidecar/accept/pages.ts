@@ -179,6 +179,7 @@ export async function metrics(front: Front, response: ServerResponse): Promise<v
       registry: front.registry?.client.status() ?? null,
       security: front.security,
       overrides: overridesOf(front),
+      policy: front.observation.refusals.counts,
       breakers: view.cells(),
       providers: view.providers(),
       isKnown: (agentId) => view.known(agentId) !== null,

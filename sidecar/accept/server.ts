@@ -403,6 +403,8 @@ function serverFor(
     const line = lineOf(request.socket);
     if (line.doomed) return;
     response.on('close', answered);
+    // About to stop: nobody is to keep a connection for a request that would find it closed.
+    if (front.draining) response.shouldKeepAlive = false;
     if (isClosing() || tls?.isOutdated(request.socket) === true) response.shouldKeepAlive = false;
     if (!line.opens()) {
       line.doomed = true;
@@ -482,13 +484,7 @@ function ignore(): void {
 function turnAway(front: Front, line: Line, response: ServerResponse, refusal: Refusal): void {
   line.doomed = true;
   front.observation.metrics.requestRefused(refusal.reason);
-  refuse(
-    response,
-    codeOfRefusal(refusal),
-    refusal.status,
-    refusal.detail,
-    refusal.reason === 'framing' ? 'close' : 'hear_out',
-  );
+  refuse(response, codeOfRefusal(refusal), refusal.status, refusal.detail, refusal.reason === 'framing' ? 'close' : 'hear_out');
 }
 
 /** One sentence for whoever wrote the address. */

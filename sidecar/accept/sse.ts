@@ -232,7 +232,12 @@ export class EventRelay extends Events {
   override position(): string {
     const text = this.#last.toString('utf8');
     const ids = text.match(LAST_ID);
-    return ids?.at(-1)?.replace(/^id: ?/, '').trim() ?? EMPTY;
+    return (
+      ids
+        ?.at(-1)
+        ?.replace(/^id: ?/, '')
+        .trim() ?? EMPTY
+    );
   }
 
   /** An event without its empty line is left to the receiver, who knows what to do with it. */

@@ -15,7 +15,11 @@ import { admittedBy, type Capability, type Version } from '../table/snapshot.ts'
 
 const allowed = passing('acl', 'allowed', '{a} may call {b}: admitted by {c}');
 const denied = refusing('acl', 'denied', Code.forbidden, '{a} may not call {b}: no entry of its ACL ({c}) names it');
-const audited = passing('acl', 'audited', '{a} would not be let in to {b}: no entry of its ACL ({c}) names it; the list is in audit, so it goes on');
+const audited = passing(
+  'acl',
+  'audited',
+  '{a} would not be let in to {b}: no entry of its ACL ({c}) names it; the list is in audit, so it goes on',
+);
 
 export function acl(call: Call): Verdict {
   const principal = call.principal as Principal;

@@ -127,6 +127,11 @@ export class Deliver implements WorkDoor {
     return this.#tasks.watch.calls;
   }
 
+  /** Messages at which agents go on (202), remembered over a restart. */
+  get kept(): number {
+    return this.#tasks.watch.kept;
+  }
+
   /** Messages that agents are at. */
   get atWork(): number {
     return this.#tasks.watch.size;

@@ -22,7 +22,15 @@ import type { WorkReport } from './door.ts';
 const SLACK_MS = 1_000;
 
 /** @param via sidecar that stamped it: the last token of the subject, which the bus binds to its owner. @param leftMs of the task's working time, null = not limited */
-export function callFor(envelope: Envelope, payload: Buffer, via: string, leftMs: number | null, storedAtMs: number, clock: Clock, random: Random): Call {
+export function callFor(
+  envelope: Envelope,
+  payload: Buffer,
+  via: string,
+  leftMs: number | null,
+  storedAtMs: number,
+  clock: Clock,
+  random: Random,
+): Call {
   const headers: Record<string, string> = { ...envelope.headers };
   headers[Header.powerId] = envelope.power_id;
   if (envelope.sequence_id !== null) headers[Header.sequenceId] = envelope.sequence_id;

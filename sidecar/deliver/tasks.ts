@@ -51,8 +51,7 @@ export class Tasks {
     if (decoded === null || problem !== null) return await this.ends.unreadable(delivery, problem ?? '');
     const { envelope, payload } = decoded;
     const sender = this.#parts.subjects.senderOf(delivery.subject);
-    if (sender !== envelope.home)
-      return await this.ends.unreadable(delivery, `it was sent by ${sender} in the name of ${envelope.home}`);
+    if (sender !== envelope.home) return await this.ends.unreadable(delivery, `it was sent by ${sender} in the name of ${envelope.home}`);
     const twin = this.watch.of(envelope.task_id);
     if (twin !== null) {
       if (twin.delivery.streamSeq === delivery.streamSeq) {

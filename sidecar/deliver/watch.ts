@@ -41,6 +41,13 @@ export class Watch {
     return sum;
   }
 
+  /** Of these, such as are remembered over a restart. */
+  get kept(): number {
+    let sum = 0;
+    for (const task of this.#inHand) if (task.isKept) sum++;
+    return sum;
+  }
+
   holds(agent: string): boolean {
     for (const task of this.#inHand) if (task.seat.slots.agentId === agent) return true;
     return false;

@@ -79,6 +79,8 @@ export class Credentials implements Identities {
   onMet: (agent: string) => void = () => {};
   /** Called with an agent when the last of its credentials that were seen here has ended. */
   onEnded: (agent: string) => void = () => {};
+  /** Called with each peer that was not believed and let in, in the mode `audit`. */
+  onDoubted: (agent: string, via: string, why: string) => void = () => {};
   arriving: ReadonlyMap<string, Promise<void>> | null = null;
   readonly #static: Identities;
   readonly #settings: CredentialSettings;
@@ -282,6 +284,7 @@ export class Credentials implements Identities {
   }
 
   #audit(agent: string, peer: string, why: string): void {
+    this.onDoubted(agent, peer, why);
     const now = this.#clock.now();
     if (now - this.#saidAt < LINE_MS) {
       this.#unsaid++;

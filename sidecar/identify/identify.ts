@@ -36,7 +36,12 @@ const known = passing('identify', 'known', '{a} is calling');
 const vouched = passing('identify', 'vouched', '{a} is calling, vouched for by sidecar {b}');
 const stamped = passing('identify', 'stamped', '{a} sent this message, stamped by sidecar {b}');
 const unproved = refusing('identify', 'not_at_home', Code.unauthenticated, 'the sidecar {b} sends for {a}, which is not believed: {c}');
-const blind = refusing('identify', 'no_keys', Code.none_healthy, 'this sidecar has not been given the keys yet by which it knows who sends');
+const blind = refusing(
+  'identify',
+  'no_keys',
+  Code.none_healthy,
+  'this sidecar has not been given the keys yet by which it knows who sends',
+);
 const missing = refusing('identify', 'no_credential', Code.unauthenticated, 'no credential: send Authorization: Bearer <token>');
 const unknown = refusing('identify', 'unknown_credential', Code.unauthenticated, 'the credential does not count at this sidecar: {a}');
 const strangePeer = refusing('identify', 'unknown_peer', Code.unauthenticated, "the sidecar's credential is not known here");

@@ -40,6 +40,8 @@ export interface ScrapeSources {
   /** null = standalone. */
   readonly registry?: RegistryReading | null;
   /** Issued identities and mutual TLS; absent = there are none. */
+  /** What policy refused, and lists in audit let in; absent = nobody counts. */
+  readonly policy?: { readonly refused: number; readonly audited: number } | null;
   readonly security?: SecurityReading | null;
   /** Quotas that operators have set at run time; absent or empty = there are none. */
   readonly quotas?: Iterable<QuotaReading> | null;
@@ -270,6 +272,12 @@ export class Metrics {
     'Tokens and statements that were verified or refused, calls of peers that were not believed, and those let in all the same (identity.mode: audit).',
     ['event'],
   );
+  readonly #policy = this.#reading(
+    'counter',
+    'reach_policy_refusals_total',
+    'Calls and messages that policy refused here (who may, overrides, quotas), and those that a list in audit let in although it does not name the caller.',
+    ['outcome'],
+  );
   readonly #trustedKeys = this.#reading('gauge', 'reach_identity_trusted_keys', 'Keys whose signatures count here.', []);
   readonly #certificate = this.#reading(
     'gauge',
@@ -407,6 +415,10 @@ export class Metrics {
     this.#channelBytes.set(sources.channels?.waitingBytes ?? 0);
     if (sources.registry != null) this.#readRegistry(sources.registry);
     if (sources.security != null) this.#readSecurity(sources.security);
+    if (sources.policy != null) {
+      this.#policy.set(sources.policy.refused, 'refused');
+      this.#policy.set(sources.policy.audited, 'audited');
+    }
     if (sources.overrides != null) this.#readOverrides(sources.overrides);
     if (sources.outbox != null) this.#outbox.set(sources.outbox.pending);
     if (sources.work != null) this.#readWork(sources.work);

@@ -63,6 +63,22 @@ export class Refusals {
     this.#add(call, refusal, 'refused', refusal.reason.code);
   }
 
+  /** A peer that is not believed, and was let in all the same: identity is in audit. */
+  doubted(agent: string, via: string, words: string): void {
+    this.#audited++;
+    const doubted = {
+      actor: agent,
+      action: 'mesh.audited',
+      subject: '',
+      outcome: 'audited',
+      code: Code.unauthenticated,
+      verdict: null,
+      words,
+      via,
+    } as const;
+    this.#sums.add(`doubted ${agent} ${via} ${words}`, doubted);
+  }
+
   /** A message that was refused before it was looked at. */
   message(agent: string, capability: string, code: Code, words: string): void {
     this.#refused++;
@@ -87,8 +103,8 @@ export class Refusals {
     const { principal, capability, way } = call;
     const action = way === 'message' ? 'message' : way === 'mesh' ? 'mesh' : 'call';
     const actor = principal?.agent ?? '';
-    // Before it has a name the caller's own words would stand here, any of them.
-    const subject = capability?.name ?? '';
+    // Before it has a name the caller's own words would stand here, any of them. What was let in may have gone on to another one.
+    const subject = outcome === 'audited' && typeof verdict.b === 'string' ? verdict.b : (capability?.name ?? '');
     const { stage, name } = verdict.reason;
     const key = `${outcome} ${code} ${action} ${actor} ${subject} ${stage}.${name}`;
     this.#sums.add(key, {
@@ -108,7 +124,7 @@ export class Refusals {
     const rule = verdict === null ? '' : `${verdict.reason.stage}.${verdict.reason.name}`;
     const said: AuditSaid = { actor, role: 'agent', action, subject, reason, outcome, code, count, sinceMs, detail: { rule, via } };
     const line = { audit: { actor, action, subject, code, count, rule, via, reason: printable(reason, 500) } };
-    if (outcome === 'audited') this.#log.warn(line, 'would be refused: the list is in audit');
+    if (outcome === 'audited') this.#log.warn(line, 'would be refused, and is let in: this is in audit');
     else this.#log.info(line, 'refused by policy');
     this.to?.(said);
   }

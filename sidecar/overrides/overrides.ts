@@ -90,8 +90,7 @@ export function leftWithout(call: Call): Verdict | null {
 function concerns(rule: Override, call: Call): boolean {
   const pin = call.pin ?? (call.reroutedBy === null ? headerOf(call, Header.pin) : null);
   if (pin !== null && pin !== '') return coversAgent(rule.provider, pin);
-  for (const line of call.lines)
-    for (const { provider } of line.candidates) if (coversAgent(rule.provider, provider.agentId)) return true;
+  for (const line of call.lines) for (const { provider } of line.candidates) if (coversAgent(rule.provider, provider.agentId)) return true;
   return false;
 }
 

@@ -337,9 +337,10 @@ export class Quotas {
   #here({ kind, name, isExact }: Shared, { perSec, burst }: QuotaRate): QuotaRate {
     const shares = this.#shares;
     if (isExact || shares === null) return { perSec, burst };
-    const told = shares.shares[quotaKey(kind, name)];
-    const part = told === undefined ? shares.rest : (told.of[this.#self] ?? told.rest);
-    return { perSec: Math.max(perSec * part, MIN_PER_SEC), burst: Math.max(1, burst * part) };
+    const told = shares.shares[quotaKey(kind, name)] ?? shares;
+    const own = 'of' in told ? told.of[this.#self] : undefined;
+    const rest = own ?? told.rest;
+    return { perSec: Math.max(perSec * rest, MIN_PER_SEC), burst: Math.max(1, burst * (own ?? told.burst)) };
   }
 }
 

@@ -4,7 +4,7 @@
  * its answer never has to ask whether the message is lost; one that is refused never finds it carried out, unless the answer
  * says that this is in doubt (and then it is called off).
  */
-import type { Clock } from '../../base/clock.ts';
+import type { Clock, Timer } from '../../base/clock.ts';
 import type { Bus } from '../../base/nats.ts';
 import type { Random } from '../../base/random.ts';
 import { unguessable } from '../../base/unguessable.ts';
@@ -112,13 +112,12 @@ export class Sender {
   async #unproved(agent: string): Promise<Refusal | null> {
     const { statements, clock } = this.#parts;
     if (statements === null || statements.of(agent) !== null) return null;
-    await new Promise<void>((done) => {
-      const timer = clock.after(STATEMENT_MS, done);
-      void statements.arrived(agent).then(() => {
-        timer.cancel();
-        done();
-      });
+    let timer: Timer | null = null;
+    const late = new Promise<void>((done) => {
+      timer = clock.after(STATEMENT_MS, done);
     });
+    await Promise.race([statements.arrived(agent), late]);
+    (timer as Timer | null)?.cancel();
     if (statements.of(agent) !== null || !statements.isRequired) return null;
     return refused(
       Code.delivery_unavailable,

@@ -200,7 +200,10 @@ export class OverridesInForce {
     const { clock } = this.#parts;
     // A person's machine has no say in what time it is.
     if (beacon.tell !== true && this.#clock.heard(beacon.from, beacon.at, clock.wallMs(), clock.now())) {
-      this.#parts.log.warn({ aheadMs: this.#clock.aheadMs }, "this host's clock differs from the control plane's: overrides end by the latter");
+      this.#parts.log.warn(
+        { aheadMs: this.#clock.aheadMs },
+        "this host's clock differs from the control plane's: overrides end by the latter",
+      );
       if (this.#install()) this.onChange();
     }
     const isKnown = beacon.epoch === this.#epoch ? beacon.seq <= Math.max(this.#seq, this.#refused?.seq ?? 0) : false;

@@ -107,7 +107,10 @@ export class OwnProbes {
     check.nextAt = now + Math.min(intervalMs, check.failures < FAILURES ? SOON_MS : AGAIN_MS);
     if (check.failures < FAILURES || agent.isUnwell) return;
     agent.isUnwell = true;
-    this.#parts.log.warn({ agent: agent.agentId }, `an agent failed its health check ${check.failures} times in a row: it is reported gone`);
+    this.#parts.log.warn(
+      { agent: agent.agentId },
+      `an agent failed its health check ${check.failures} times in a row: it is reported gone`,
+    );
     this.#parts.onLost(agent);
   }
 }

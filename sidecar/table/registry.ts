@@ -333,6 +333,7 @@ export class RegistryClient {
   /** Leaves the registry, waiting for it no longer than this; the table stays in force. */
   async leave(withinMs: number): Promise<void> {
     this.#probes?.stop();
+    this.own.leave();
     await this.announcer.goodbye(withinMs);
   }
 

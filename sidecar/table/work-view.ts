@@ -74,7 +74,8 @@ function workPoolProblem(each: unknown): string | null {
   if (!Array.isArray(agents) || !agents.every((agent) => typeof agent === 'string' && isAgentId(agent)))
     return `pool ${pool.id}: agents must be a list of agent ids`;
   if (!Array.isArray(partitions) || !partitions.every(isPartition)) return `pool ${pool.id}: its partitions cannot be read`;
-  if (secret !== undefined && !(typeof secret === 'string' && POOL_SECRET.test(secret))) return `pool ${pool.id}: its secret cannot be read`;
+  if (secret !== undefined && !(typeof secret === 'string' && POOL_SECRET.test(secret)))
+    return `pool ${pool.id}: its secret cannot be read`;
   return null;
 }
 

@@ -46,7 +46,12 @@ export class FramedBody implements BodySource, BodySink, FrameSink {
   /** Told only now, though the last frame has said it: the connection is free by then, and clocks have kept an eye on it. */
   end(): void {
     if (this.#said !== null) this.#tell(this.#said);
-    else this.#tell({ code: Code.stream_interrupted, detail: this.#reader.finish() ?? 'the frames ended without an end frame', goesAway: false });
+    else
+      this.#tell({
+        code: Code.stream_interrupted,
+        detail: this.#reader.finish() ?? 'the frames ended without an end frame',
+        goesAway: false,
+      });
   }
 
   cut(code: Code, detail: string): void {
@@ -91,6 +96,10 @@ function saidIn(payload: Buffer): Said {
     if (typeof code === 'number' && isCode(code) && code !== Code.ok) return { code, detail, goesAway };
     return { code: Code.stream_interrupted, detail: `code ${String(code).slice(0, 20)} of another sidecar: ${detail}`, goesAway };
   } catch {
-    return { code: Code.stream_interrupted, detail: 'the other sidecar cut the stream and gave no reason that can be read', goesAway: false };
+    return {
+      code: Code.stream_interrupted,
+      detail: 'the other sidecar cut the stream and gave no reason that can be read',
+      goesAway: false,
+    };
   }
 }

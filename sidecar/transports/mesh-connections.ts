@@ -28,10 +28,6 @@ class Held {
 export class MeshConnections {
   readonly #open = new Map<Socket, Held>();
 
-  get size(): number {
-    return this.#open.size;
-  }
-
   hold(socket: TLSSocket, peer: PeerCertificate, version: number): void {
     this.#open.set(socket, new Held(peer, version));
     socket.once('close', () => this.#open.delete(socket));

@@ -67,7 +67,10 @@ export class MeshTls implements SecureConnectors {
     this.#files.stop();
   }
 
-  /** What the control plane says now of sidecars that it has taken back. Their connections end, and they get no others. */
+  /**
+   * What the control plane says now of sidecars that it has taken back: their connections end, with whatever is under way on them, and
+   * none is made to them. One that comes in anew is told why it is refused, call by call (`identify`).
+   */
   judgeBy(isRevoked: IsRevoked): void {
     this.#isRevoked = isRevoked;
     const cut = this.#connections.cutRevoked(({ name, sinceSec }) => isRevoked(name, sinceSec));
@@ -102,12 +105,11 @@ export class MeshTls implements SecureConnectors {
     return server;
   }
 
-  /** Who is at the other end; null = its certificate names no sidecar of this environment, or one that has been taken back. */
+  /** Who is at the other end; null = its certificate names no sidecar of this environment. */
   peerOf(socket: Socket): PeerCertificate | null {
     const secure = socket as TLSSocket;
     if (!secure.authorized) return null;
-    const peer = this.#peerIn(secure.getPeerCertificate());
-    return peer === null || this.#isRevoked(peer.name, peer.sinceSec) ? null : peer;
+    return this.#peerIn(secure.getPeerCertificate());
   }
 
   /** @param certificate null, whatever its type says, when the other end has gone in the same moment */

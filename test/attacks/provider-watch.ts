@@ -29,7 +29,7 @@ interface Teardown {
 }
 
 /** Work that was let in by mistake arrives within this. */
-const LATE_MS = 25;
+const LATE_MS = 15;
 
 export class ProviderWatch {
   readonly agent: TestAgent;

@@ -1,6 +1,6 @@
 /** Attacks on what somebody may do: in another's name, under another name of the capability, by a way round, with another's messages. */
 import { request as httpRequest } from 'node:http';
-import t, { type Test } from 'tap';
+import t from 'tap';
 import { startReach } from '../../sidecar/library.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { ChannelPeer } from '../support/channel-peer.ts';
@@ -13,7 +13,7 @@ import { ALICE, AttackWorld, BOB, MALLORY, OPS, outcomeOf, PROVIDER, QUERY, REFU
 
 t.setTimeout(60_000);
 
-const world = await AttackWorld.start(t as unknown as Test);
+const world = await AttackWorld.start(t);
 const { watch, front } = world;
 const { forbidden, unauthenticated, invalid_request: invalid, bad_name: badName } = Code;
 
@@ -234,6 +234,15 @@ t.test('an intercepted path cannot lead out of what the agent offers', async (t)
     await watch.refused(t, async () => ({ ...(await call(`http://${QUERY}${path}`)), code: null }), { code: null, status: 400 }, path);
 });
 
+t.test('what somebody may not call is neither explained nor listed', async (t) => {
+  for (const method of ['GET', 'POST'])
+    await watch.refused(t, () => world.ask(`/v1/explain/${REFUND}`, { agent: ALICE, method }), forbidden, method);
+  await watch.refused(t, () => world.ask(`/v1/explain/${REFUND}`, { token: null }), unauthenticated);
+  const { json } = await world.ask('/v1/capabilities', { agent: ALICE });
+  t.match(JSON.stringify(json), QUERY);
+  t.notMatch(JSON.stringify(json), REFUND);
+});
+
 // ---- the way round
 
 t.test('pinning a provider does not open what it serves to others', async (t) => {
@@ -430,6 +439,9 @@ t.test("a key is its owner's: with the same key nobody gets the answer of anothe
   await watch.untouched(t, before);
   await watch.refused(t, () => once(ALICE, { amount: 2 }), Code.key_reused, 'other work under the same key');
   await watch.refused(t, () => once(MALLORY, { amount: 1 }), forbidden, 'by who may not call at all');
+  const guessed = await once(BOB, { amount: 1 }, 'T-guessed');
+  const same = await once(ALICE, { amount: 1 }, 'T-guessed');
+  t.same([guessed.json.replay, same.json.replay], [undefined, undefined], 'a key that names nobody is each one’s own');
 });
 
 t.test('nobody uses a key that names another agent', async (t) => {

@@ -1,6 +1,6 @@
 /** Attacks on the ports, from wherever somebody is: a web page in the user's browser, a client that lies about its lengths, an agent that registers addresses of others, somebody at the control plane. */
 import { connect as connectTls } from 'node:tls';
-import t, { type Test } from 'tap';
+import t from 'tap';
 import { Code } from '../../proto/wire/codes.ts';
 import { FakeSidecar, OPERATOR, VIEWER } from '../support/control-plane.ts';
 import { TestAgent } from '../support/agent.ts';
@@ -12,7 +12,7 @@ import { ALICE, AttackWorld, FRONT, MALLORY, outcomeOf, QUERY } from './world.ts
 
 t.setTimeout(60_000);
 
-const world = await AttackWorld.start(t as unknown as Test);
+const world = await AttackWorld.start(t);
 const { watch, front, plane } = world;
 const { forbidden, unauthenticated, invalid_request: invalid } = Code;
 const INVOKE = `/v1/invoke/${QUERY}`;
@@ -336,9 +336,21 @@ t.test('nobody has others connect to where only this machine can', async (t) => 
       via: null,
       endpoint: { type: 'http', address, path: null, mapping: {}, credential: null, options: {} },
     });
+  // What only its own sidecar connects to may be near, and not a port of ours all the same.
+  const ours = [
+    plane.url,
+    world.mesh,
+    `http://127.0.0.1:${new URL(world.nats.url).port}`,
+    `http://localhost:${new URL(world.nats.url).port}`,
+  ];
+  for (const [i, address] of ours.entries())
+    sidecar.host(`ext.near.p${i}`, ['crm.evil.query@1.0.0'], {
+      endpoint: { type: 'http', address, path: null, mapping: {}, credential: null, options: {} },
+    });
   const before = watch.count;
   const answer = await sidecar.hello();
-  t.same(answer.refused.map(({ agent, code }) => `${agent} ${code}`).sort(), spelt.map((_, i) => `ext.evil.p${i} ${forbidden}`).sort());
+  const wanted = [...spelt.map((_, i) => `ext.evil.p${i} ${forbidden}`), ...ours.map((_, i) => `ext.near.p${i} ${forbidden}`)];
+  t.same(answer.refused.map(({ agent, code }) => `${agent} ${code}`).sort(), wanted.sort());
   await watch.refused(t, () => world.call({ agent: ALICE }, 'crm.evil.query'), Code.no_provider);
   await watch.untouched(t, before);
 });
@@ -372,12 +384,131 @@ t.test("an agent registers no address that is not its own machine's or a public 
   ])
     await watch.refused(t, () => register(address), { code: invalid, status: 422 }, address);
   await watch.refused(t, () => register(watch.url, { credential: { secret: { file: '/etc/passwd' } } }), forbidden, 'to have a file read');
+  const bus = new URL(world.nats.url).port;
+  for (const host of ['127.0.0.1', 'localhost', '127.1', '[::ffff:127.0.0.1]'])
+    await watch.refused(
+      t,
+      () => register(`http://${host}:${bus}`),
+      { code: invalid, status: 422, detail: /own bus/ },
+      `the bus at ${host}`,
+    );
   const ours = [plane.url, world.mesh.replace('https', 'http')];
   for (const address of ours) {
     const { status, code } = await register(address);
     t.ok(status === 409 || status === 403, `${address}: ${status}`);
     t.equal(code, forbidden);
   }
+});
+
+t.test('no secret is registered in the open, and no schema that a text could hang', async (t) => {
+  const register = (endpoint: object, contract: object = {}): Promise<Outcome> =>
+    world.ask('/v1/agents', {
+      method: 'POST',
+      agent: MALLORY,
+      payload: {
+        provider: { agent_id: MALLORY, offers: ['crm.fake.query@2.0.0'], endpoint: { type: 'http', address: watch.url, ...endpoint } },
+        contracts: [{ name: 'crm.fake.query', version: '2.0.0', acl: 'public', ...contract }],
+      },
+    });
+  const mapping = (more: object): object => ({ mapping: { '*': { path: '/', ...more } } });
+  for (const open of [
+    mapping({ headers: { authorization: 'Bearer s3cret-value' } }),
+    mapping({ query: { api_key: 's3cret-value' } }),
+    { credential: { secret: 's3cret-value' } },
+  ]) {
+    const outcome = await watch.refused(t, () => register(open), { code: invalid, status: 422 });
+    t.notMatch(JSON.stringify(outcome), 's3cret-value', 'nor is it repeated');
+  }
+  for (const pattern of [
+    '^(a+)+$',
+    '^(a|a)*$',
+    '(x+x+)+y',
+    '^(.*a){25}$',
+    '^(\\w+\\s?)*$',
+    '(?=(a+))\\1b',
+    `^${'(a?)'.repeat(30)}${'a'.repeat(30)}$`,
+  ])
+    await watch.refused(t, () => register({}, { input: { type: 'string', pattern } }), { code: invalid, status: 422 }, pattern);
+  const shown = JSON.stringify([
+    (await world.ask('/v1/agents', { token: 'operator-of-the-sidecar' })).json,
+    (await plane.ask('/v1/export')).body,
+  ]);
+  t.notMatch(shown, /s3cret-value|crm\.fake\.query/, 'and nothing of it is kept');
+});
+
+t.test('no name reaches what all objects have in common, by any way in', async (t) => {
+  const names = ['__proto__', 'constructor', 'prototype'];
+  const before = watch.count;
+  for (const name of names) {
+    const poison = `{"${name}": {"polluted": "yes", "prototype": {"polluted": "yes"}}}`;
+    for (const body of [
+      `{"target": ${poison}}`,
+      `{"target": {"capability": "${QUERY}"}, "tags": ${poison}}`,
+      `{"target": {"capability": "${QUERY}"}, "headers": ${poison}}`,
+      `{"${name}": ${poison}}`,
+    ])
+      await watch.refused(t, () => world.ask('/v1/messages', { method: 'POST', agent: ALICE, body }), invalid, body);
+    await watch.refused(
+      t,
+      () => world.ask('/rpc', { method: 'POST', agent: ALICE, body: `{"jsonrpc":"2.0","id":1,"method":"${name}","params":${poison}}` }),
+      { code: Code.bad_name, status: 200 },
+    );
+    await watch.refused(t, () => world.ask('/v1/agents', { method: 'POST', agent: MALLORY, body: `{"provider": ${poison}}` }), {
+      code: invalid,
+      status: 422,
+    });
+    await watch.refused(
+      t,
+      () => world.call({ agent: ALICE }, `${name}.${name}.${name}`),
+      name === '__proto__' ? Code.bad_name : Code.no_provider,
+    );
+    for (const path of ['/v1/policies', '/v1/identities', '/v1/policies/diff']) {
+      const asked = await plane.ask(path, { body: path.endsWith('identities') ? poison : `policies: ${poison}\n` });
+      t.ok(asked.status >= 400 && asked.status < 500, `${path}: ${asked.status}`);
+    }
+  }
+  t.equal(({} as { polluted?: string }).polluted, undefined);
+  t.equal((() => undefined as unknown as { polluted?: string })()?.polluted, undefined);
+  await watch.untouched(t, before);
+});
+
+t.test('a document of operators that expands without end, or says what YAML readers disagree about, is refused at once', async (t) => {
+  const before = watch.count;
+  const bomb = `a: &a [x, x, x, x, x, x, x, x, x]\n${'bcdefghi'
+    .split('')
+    .map((name, i) => `${name}: &${name} [${`*${'abcdefghi'[i]}, `.repeat(9)}]\n`)
+    .join('')}policies: *i\n`;
+  const began = performance.now();
+  for (const body of [
+    bomb,
+    'policies: &p [*p]\n',
+    'policies: !!js/function "x"\n',
+    '--- \npolicies: []\n---\npolicies: []\n',
+    `policies: ${'['.repeat(10_000)}\n`,
+    '<<: {policies: []}\n',
+    'policies:\n\t- {}\n',
+  ]) {
+    const { status, body: told } = await plane.ask('/v1/policies', { body });
+    t.match(outcomeOf(status, told), { code: invalid }, body.slice(0, 30));
+    t.ok(status >= 400 && status < 500);
+  }
+  t.ok(performance.now() - began < 5_000, 'without work');
+  await watch.untouched(t, before);
+});
+
+t.test('HTTP/1.1, and what a page could send as gRPC, gets nothing from the gRPC port', async (t) => {
+  const port = Number((front.started.grpcAddress as string).split(':').at(-1));
+  const before = watch.count;
+  for (const type of ['application/grpc-web+proto', 'application/grpc-web-text', 'application/grpc', 'text/plain']) {
+    const client = await RawClient.to(port);
+    client.write(
+      `POST /agentreach.v1.Reach/Invoke HTTP/1.1\r\nhost: localhost\r\nauthorization: ${BEARER}\r\ncontent-type: ${type}\r\ncontent-length: 5\r\n\r\n\u0000\u0000\u0000\u0000\u0000`,
+    );
+    await client.closed(300);
+    t.notMatch(client.text, /200 OK/, type);
+    client.close();
+  }
+  await watch.untouched(t, before);
 });
 
 t.test('no provider leads the sidecar on to another address', async (t) => {

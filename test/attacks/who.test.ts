@@ -2,7 +2,7 @@
 import { createHash, createPrivateKey, createPublicKey, type KeyObject, randomUUID } from 'node:crypto';
 import { connect } from 'node:net';
 import { SignJWT } from 'jose';
-import t, { type Test } from 'tap';
+import t from 'tap';
 import { keyIdOf, newKeyPair, publicText } from '../../base/ed25519.ts';
 import { makeAuthority, makeSidecarCertificate } from '../../control-plane/identity/ca.ts';
 import { Code } from '../../proto/wire/codes.ts';
@@ -15,7 +15,7 @@ import { ALICE, AttackWorld, BOB, DAY_MS, DAY_SEC, FRONT, MALLORY, meshCall, now
 
 t.setTimeout(60_000);
 
-const world = await AttackWorld.start(t as unknown as Test);
+const world = await AttackWorld.start(t);
 const { watch } = world;
 const key = createPrivateKey(world.signingKey);
 const kid = keyIdOf(publicText(key));
@@ -25,7 +25,7 @@ const { unauthenticated, forbidden } = Code;
 function signed(claims: Readonly<Record<string, unknown>>, by: KeyObject = key, header: object = {}): Promise<string> {
   const at = nowSec();
   const whole = { iss: issuerOf(ENV), aud: 'agent', sub: ALICE, iat: at - 5, nbf: at - 5, exp: at + DAY_SEC, jti: randomUUID(), ...claims };
-  return new SignJWT(whole).setProtectedHeader({ alg: 'EdDSA', kid, typ: TOKEN_TYPE, ...header } as { alg: string }).sign(by);
+  return new SignJWT(whole).setProtectedHeader({ alg: 'EdDSA', kid, typ: TOKEN_TYPE, ...header }).sign(by);
 }
 const home = (claims: Readonly<Record<string, unknown>> = {}, by: KeyObject = key): Promise<string> =>
   signed({ aud: 'home', via: FRONT, ...claims }, by);

@@ -61,7 +61,7 @@ export class AttackWorld {
     const folder = mkdtempSync(join(tmpdir(), 'reach-attacks-'));
     t.teardown(() => rmSync(folder, { recursive: true, force: true }));
     const signingKey = newKeyPair().privatePem;
-    writeFileSync(join(folder, 'signing-key.pem'), signingKey);
+    writeFileSync(join(folder, 'signing-key.pem'), signingKey, { mode: 0o600 });
     const nats = await NatsServer.start(t);
     const plane = await Plane.start(
       t,
@@ -128,9 +128,9 @@ export class AttackWorld {
   async #equip(name: string): Promise<void> {
     const made = await makeSidecarCertificate(this.authority, ENV, name, Date.now(), DAY_MS);
     writeFileSync(join(this.folder, `${name}.pem`), made.certificate);
-    writeFileSync(join(this.folder, `${name}-key.pem`), made.key);
+    writeFileSync(join(this.folder, `${name}-key.pem`), made.key, { mode: 0o600 });
     writeFileSync(join(this.folder, 'ca.pem'), this.authority.certificate);
-    writeFileSync(join(this.folder, `${name}.token`), await this.issue('sidecar', name));
+    writeFileSync(join(this.folder, `${name}.token`), await this.issue('sidecar', name), { mode: 0o600 });
   }
 
   #sidecar(t: Test, name: string, table: string): Promise<Rig> {
@@ -149,7 +149,7 @@ export class AttackWorld {
   async #settle(agent: string): Promise<void> {
     const target = agent === OPS ? REFUND : QUERY;
     const wanted = agent === MALLORY ? [2001, 4002] : [0];
-    await waitUntil(`${agent} is known`, async () => wanted.includes((await this.call({ agent }, target)).code as number), 10_000, 50);
+    await waitUntil(`${agent} is known`, async () => wanted.includes((await this.call({ agent }, target)).code as number), 20_000, 50);
   }
 }
 

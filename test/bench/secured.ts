@@ -31,7 +31,7 @@ const AGENT = 'crm.planner.a1';
 const OTHER = 'crm.planner.a2';
 
 /** How the bench starts a process and reads what it says. */
-export interface Starter {
+interface Starter {
   readonly folder: string;
   start(name: string, program: string, args: readonly string[]): Server;
   sidecar(name: string, text: string): Server;

@@ -167,7 +167,11 @@ class Leaving {
     for (let n = 0; n < 5; n++)
       this.streams.push(new StreamClient(n % 2 === 0 ? this : peer, this.of('feed'), 'events', { endless: n < 2 }));
     for (let n = 0; n < 5; n++) this.tasks.push(await cast(peer, this.of('job'), { endless: n < 3 }));
-    await waitUntil(`${this.name} has its load`, () => this.count('sync') === SYNC && this.count('feed') === 5 && this.count('job') === 5, 10_000);
+    await waitUntil(
+      `${this.name} has its load`,
+      () => this.count('sync') === SYNC && this.count('feed') === 5 && this.count('job') === 5,
+      10_000,
+    );
     await waitUntil('every stream flows', () => this.streams.every(({ chunks }) => chunks.length > 0), 5_000);
   }
 }
@@ -176,7 +180,9 @@ class Leaving {
 function offers(sidecar: string, served: readonly (readonly [name: string, id: string, agent: TestAgent])[]): string {
   const contract = (name: string, more = ''): string =>
     `  - {name: ${name}, version: 1.0.0, description: x, acl: public, execution: idempotent, timeout: 60s, deadline: 60s${more}}\n`;
-  const contracts = served.map(([name]) => contract(`crm.${name}.sync`) + contract(`crm.${name}.feed`, ', streaming: true') + contract(`crm.${name}.job`));
+  const contracts = served.map(
+    ([name]) => contract(`crm.${name}.sync`) + contract(`crm.${name}.feed`, ', streaming: true') + contract(`crm.${name}.job`),
+  );
   const providers = served.map(([name, id, agent]) => {
     const all = ['sync', 'feed', 'job'].map((what) => `crm.${name}.${what}@1.0.0`).join(', ');
     return `  - {agent_id: ${id}, offers: [${all}], via: ${sidecar}, limits: {per_provider: 100}, endpoint: {type: http, address: "${agent.url}"}}\n`;
@@ -227,7 +233,11 @@ async function terminated(t: Test, fleet: Fleet, peer: Rig, one: Leaving): Promi
   t.match((await readiness(one.url))?.json, { ready: false, status: 'draining' }, 'alive, and says that it is not ready');
 
   const fresh = await post(`${one.url}/v1/invoke/${one.of('sync')}`);
-  t.match(fresh, { status: 503, headers: { connection: 'close', 'retry-after': '1' }, json: { code: 2006 } }, 'a new call of an agent beside it');
+  t.match(
+    fresh,
+    { status: 503, headers: { connection: 'close', 'retry-after': '1' }, json: { code: 2006 } },
+    'a new call of an agent beside it',
+  );
   const fromPeer = await postMesh(one.mesh, one.of('sync'), one.id);
   t.match(
     fromPeer,
@@ -242,7 +252,11 @@ async function terminated(t: Test, fleet: Fleet, peer: Rig, one: Leaving): Promi
   t.ok(goneMs < 1_000, 'peers stop choosing it within a second');
 
   const calls = await Promise.all(one.calls);
-  t.equal(calls.filter(({ status, json }) => status === 200 && json.code === 0 && json.data.by === one.name).length, SYNC, 'sync: 20 of 20');
+  t.equal(
+    calls.filter(({ status, json }) => status === 200 && json.code === 0 && json.data.by === one.name).length,
+    SYNC,
+    'sync: 20 of 20',
+  );
   const exit = await one.program.ended(GRACE_MS + 5_000);
   const tookMs = performance.now() - since;
   t.strictSame(exit, { code: 0, signal: null });
@@ -302,8 +316,15 @@ async function drained(t: Test, fleet: Fleet, peer: Rig, one: Leaving): Promise<
   const calls = await Promise.all(one.calls);
   t.equal(calls.filter(({ status, json }) => status === 200 && json.data.by === one.name).length, SYNC, 'sync: 20 of 20');
   for (const stream of one.streams.slice(2)) t.match(await stream.over(), { ending: 'end' });
-  t.notOk(one.streams.slice(0, 2).some(({ isOver }) => isOver), 'streams that have not ended go on');
-  await waitUntil('the two casts that end have ended', async () => (await Promise.all(one.tasks.slice(3).map((task) => fleet.statesOf(task)))).every((states) => states.join() === 'done'), 5_000);
+  t.notOk(
+    one.streams.slice(0, 2).some(({ isOver }) => isOver),
+    'streams that have not ended go on',
+  );
+  await waitUntil(
+    'the two casts that end have ended',
+    async () => (await Promise.all(one.tasks.slice(3).map((task) => fleet.statesOf(task)))).every((states) => states.join() === 'done'),
+    5_000,
+  );
   const later = await cast(peer, one.of('job'), { endless: false });
   await waitUntil('a new cast is carried out elsewhere', async () => (await fleet.statesOf(later)).join() === 'done', 5_000);
   for (const stream of one.streams.slice(0, 2)) stream.leave();
@@ -374,7 +395,17 @@ class Pair {
       method: 'POST',
       headers: { authorization: `Bearer ${TOKEN}`, 'content-type': 'application/json' },
       body: JSON.stringify({
-        contracts: [{ name: this.serves, version: '1.0.0', description: 'x', acl: 'public', execution: 'idempotent', deadline: '30s', timeout: '30s' }],
+        contracts: [
+          {
+            name: this.serves,
+            version: '1.0.0',
+            description: 'x',
+            acl: 'public',
+            execution: 'idempotent',
+            deadline: '30s',
+            timeout: '30s',
+          },
+        ],
         provider: { agent_id: CALLER, offers: [`${this.serves}@1.0.0`], endpoint: { type: 'http', address: `http://127.0.0.1:${port}` } },
       }),
     });

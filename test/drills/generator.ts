@@ -55,8 +55,9 @@ export interface GeneratorOptions {
 
 /** Between two tries of a call whose connection was refused. */
 const AGAIN_MS = 100;
-/** A call that is refused for so long has failed: a sidecar is back within seconds. */
+/** A call that is refused for so long has failed: a sidecar is back within seconds. Counted in tries, so that its own wait for a turn is none. */
 const GIVE_UP_MS = 20_000;
+const MOST_AGAIN = GIVE_UP_MS / AGAIN_MS;
 /** Calls that one agent has under way at most: well below what its sidecar admits (64 a capability), so that a backlog drains and is not refused. */
 const MAX_IN_FLIGHT = 24;
 const ANSWER_MS = 15_000;
@@ -210,10 +211,8 @@ export class Generator {
     const { name } = lane.lane;
     let refusals = 0;
     let cuts = 0;
-    let firstMs = 0;
     for (;;) {
       await lane.turn();
-      if (firstMs === 0) firstMs = this.nowMs;
       const outcome = await send(lane, target, n);
       lane.ended();
       const isCut = outcome instanceof Cut && this.#repeatsCut;
@@ -232,7 +231,7 @@ export class Generator {
         this.reconnects++;
         if (this.#repeatsCut) this.turnedAway.push({ n, lane: name, atMs: this.nowMs, words: outcome.words });
       }
-      if (this.nowMs - firstMs > GIVE_UP_MS) {
+      if (refusals + cuts > MOST_AGAIN) {
         this.failures.push({ dueMs, lane: name, words: `${target}: its sidecar took no call for ${GIVE_UP_MS / 1_000} s` });
         return;
       }

@@ -122,7 +122,8 @@ async function round(what: string, press: () => Promise<{ startedAt: number; tol
   const open = [...after].filter(([, one]) => one !== 2006).map(([name]) => name);
   check(open.length === 0, `${what}: calls go through ${open.slice(0, 5).join(', ')} although everything is blocked`);
   const took = [...times.values()].map((at) => at - startedAt).sort((a, b) => a - b);
-  const at = (share: number): number => Math.round(10 * (took[Math.min(took.length - 1, Math.floor(share * took.length))] ?? Number.NaN)) / 10;
+  const at = (share: number): number =>
+    Math.round(10 * (took[Math.min(took.length - 1, Math.floor(share * took.length))] ?? Number.NaN)) / 10;
   const result = {
     p50_ms: at(0.5),
     p99_ms: at(0.99),
@@ -131,7 +132,9 @@ async function round(what: string, press: () => Promise<{ startedAt: number; tol
     told,
     answered_ms: Math.round(answeredMs),
   };
-  say(`${what}: in force on ${times.size} of ${SIDECARS}; p50 ${result.p50_ms} ms, p99 ${result.p99_ms} ms, last ${result.max_ms} ms; told after ${result.answered_ms} ms: ${told}`);
+  say(
+    `${what}: in force on ${times.size} of ${SIDECARS}; p50 ${result.p50_ms} ms, p99 ${result.p99_ms} ms, last ${result.max_ms} ms; told after ${result.answered_ms} ms: ${told}`,
+  );
   check(result.missing === 0 && result.p99_ms < LIMIT_MS, `${what}: p99 ${result.p99_ms} ms, ${result.missing} missing`);
   return result;
 }
@@ -154,7 +157,14 @@ interface Counted {
 }
 
 const countWords = ({ in_force: has, of, missing }: Counted): string =>
-  `in force on ${has} of ${of}${missing.length === 0 ? '' : `, missing: ${missing.slice(0, 5).map(({ sidecar }) => sidecar).join(', ')}`}`;
+  `in force on ${has} of ${of}${
+    missing.length === 0
+      ? ''
+      : `, missing: ${missing
+          .slice(0, 5)
+          .map(({ sidecar }) => sidecar)
+          .join(', ')}`
+  }`;
 
 const press = (registry: LocalRegistry, id: string) => async (): Promise<{ startedAt: number; told: string }> => {
   const startedAt = sharedNowMs();
@@ -204,13 +214,20 @@ async function drill(): Promise<Outcome> {
   const names = Array.from({ length: inside }, (_, i) => `inside-${i}`);
   const start = { do: 'start', nats: team.registry.nats.url, env: ENVIRONMENT, meshToken: team.mesh, capability: ORDER } as const;
   await Promise.all(
-    servers.map((server, at) => server.ask({ ...start, names: names.filter((_, i) => i % PROCESSES === at) } satisfies SidecarsOrder, 90_000)),
+    servers.map((server, at) =>
+      server.ask({ ...start, names: names.filter((_, i) => i % PROCESSES === at) } satisfies SidecarsOrder, 90_000),
+    ),
   );
   for (const replica of replicas)
-    await waitUntil(`${replica.name} knows all ${SIDECARS}`, async () => {
-      const { in_force: has, of } = await replica.get<Counted>('/v1/overrides');
-      return of === SIDECARS && has === SIDECARS;
-    }, 30_000, 100);
+    await waitUntil(
+      `${replica.name} knows all ${SIDECARS}`,
+      async () => {
+        const { in_force: has, of } = await replica.get<Counted>('/v1/overrides');
+        return of === SIDECARS && has === SIDECARS;
+      },
+      30_000,
+      100,
+    );
   say(`${SIDECARS} sidecars, ${MEMBERS.length} of them whole, and two replicas of the control plane are up`);
 
   const normal = await round('all is well', press(team.registry, 'normal'));
@@ -261,9 +278,8 @@ const last = {
   p99_ms: outcome?.normal.p99_ms ?? null,
   missing: outcome?.normal.missing ?? SIDECARS,
   leader_killed: outcome === null ? null : { p99_ms: outcome.leaderKilled.p99_ms, missing: outcome.leaderKilled.missing },
-  direct:
-    outcome === null
-      ? null
-      : { p99_ms: outcome.direct.p99_ms, missing: outcome.direct.missing, start_ms: outcome.direct.start_ms },
+  direct: outcome === null ? null : { p99_ms: outcome.direct.p99_ms, missing: outcome.direct.missing, start_ms: outcome.direct.start_ms },
 };
-process.stdout.write(`evidence: build/drill-red-button\n${JSON.stringify(last)}\n`, () => process.exit(outcome !== null && problems.length === 0 ? 0 : 1));
+process.stdout.write(`evidence: build/drill-red-button\n${JSON.stringify(last)}\n`, () =>
+  process.exit(outcome !== null && problems.length === 0 ? 0 : 1),
+);

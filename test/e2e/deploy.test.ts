@@ -12,7 +12,7 @@ import { NatsServer } from '../support/nats.ts';
 import { nodeArgs, repoFile } from '../support/paths.ts';
 import { freePort, type Program, startNode, startProgram } from '../support/sockets.ts';
 
-t.setTimeout(90_000);
+t.setTimeout(150_000);
 
 const COMPOSE = repoFile('deploy/compose');
 
@@ -96,7 +96,7 @@ t.test('what the Compose file describes comes up, answers, and ends in peace', a
   const health = (program: string, file: string, ...more: string[]) =>
     spawnSync(process.execPath, [...nodeArgs(program), 'health', file, ...more], { encoding: 'utf8' });
   for (const [i, file] of files.entries()) {
-    const { status, stdout, stderr } = health('control-plane/main.ts', file, '--ready', '--wait', '20s');
+    const { status, stdout, stderr } = health('control-plane/main.ts', file, '--ready', '--wait', '40s');
     t.equal(status, 0, `${basename(file)}: ${stderr}${status === 0 ? '' : controls[i]?.stderr}`);
     t.match(stdout, /leading|following/);
   }
@@ -129,11 +129,11 @@ t.test('what the Compose file describes comes up, answers, and ends in peace', a
       '/run/reach/': `${here.path('run', name)}/`,
     });
     started.set(name, here.run('sidecar/main.ts', 'run', file));
-    t.match(health('sidecar/main.ts', file, '--ready', '--wait', '20s'), { status: 0, stdout: /ready: 200/ }, `${name} is ready`);
+    t.match(health('sidecar/main.ts', file, '--ready', '--wait', '40s'), { status: 0, stdout: /ready: 200/ }, `${name} is ready`);
   }
   const orderAgent = here.agent('order.mjs', { PORT: String(agent) });
   const deskAgent = here.agent('desk.mjs', { REACH_URL: `http://127.0.0.1:${desk}`, REACH_TOKEN_FILE: token, EVERY_MS: '200' });
-  await deskAgent.said(/o-\d+: shipped, by shop\.order\.1/, 20_000);
+  await deskAgent.said(/o-\d+: shipped, by shop\.order\.1/, 30_000);
 
   for (const [name, program] of [['desk', deskAgent], ['order', orderAgent], ...started] as const)
     t.same(await program.stop(15_000), { code: 0, signal: null }, name);

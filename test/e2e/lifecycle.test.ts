@@ -39,11 +39,15 @@ t.test('the order of a start does not matter, and readiness says in words what i
   t.match(await rig.invoke(WORK), { status: 503, json: { code: 2003 } });
 
   await nats.restart();
-  await waitUntil('NATS is there', async () => /^waits for the control plane/.test(String((await readiness()).json.why)), 10_000);
+  await waitUntil('NATS is there', async () => String((await readiness()).json.why).startsWith('waits for the control plane'), 10_000);
   t.equal((await readiness()).status, 503, 'before the control plane');
 
   const plane = await Plane.start(t, nats, 'cp-1');
-  t.match((await plane.ask('/v1/ready', { token: null })).body, { ready: false, why: String }, 'a control plane that has just started is not ready either');
+  t.match(
+    (await plane.ask('/v1/ready', { token: null })).body,
+    { ready: false, why: String },
+    'a control plane that has just started is not ready either',
+  );
   await plane.leads();
   await waitUntil('ready', async () => (await readiness()).status === 200, 10_000);
   t.match((await plane.ask('/v1/ready', { token: null })).body, { ready: true, why: null });
@@ -60,7 +64,10 @@ t.test('the order of a start does not matter, and readiness says in words what i
 
   await nats.kill();
   await waitUntil('stale', async () => (await readiness()).json.status === 'stale', 5_000);
-  t.match(await readiness(), { status: 200, json: { ready: true, lacks: [/changes of the table: NATS cannot be reached/, /durable messages wait/] } });
+  t.match(await readiness(), {
+    status: 200,
+    json: { ready: true, lacks: [/changes of the table: NATS cannot be reached/, /durable messages wait/] },
+  });
   t.equal((await rig.invoke(WORK)).status, 200, 'calls go on without NATS');
   await nats.restart();
   await waitUntil('fresh again', async () => (await readiness()).json.status === 'ok', 15_000);
@@ -137,44 +144,47 @@ t.test('a leading replica that stops hands over at once, and calls and registrat
   t.strictSame(failed, [], `none of ${calls} calls failed`);
 });
 
-t.test('a stream that was told of a stop goes on behind its last event, at the same provider, with the token that it was given', async (t) => {
-  const asked: (string | undefined)[] = [];
-  const agent = await agentOf(t, 'feed', async ({ headers }, response) => {
-    asked.push(headers['last-event-id'] as string | undefined);
-    response.writeHead(200, { 'content-type': 'text/event-stream' });
-    let isOver = false;
-    response.on('close', () => (isOver = true));
-    for (let n = Number(headers['last-event-id'] ?? 0) + 1; !isOver; n++) {
-      response.write(`id: ${n}\ndata: tick ${n}\n\n`);
-      await sleep(20);
-    }
-    return undefined;
-  });
-  const folder = mkdtempSync(join(tmpdir(), 'reach-resume-'));
-  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
-  const spare = agent.url.replace('127.0.0.1', 'localhost');
-  const twice =
-    `contracts: [{name: ${WORK}, version: 1.0.0, description: x, acl: public, execution: idempotent, streaming: true}]\n` +
-    `providers:\n  - {agent_id: crm.order.1, offers: [${WORK}@1.0.0], endpoint: {type: http, address: "${agent.url}"}}\n` +
-    `  - {agent_id: crm.order.2, offers: [${WORK}@1.0.0], endpoint: {type: http, address: "${spare}"}}\n`;
-  const first = await Rig.start(t, { table: twice, folder });
-  const stream = new StreamClient(first, WORK, 'events');
-  await waitUntil('it flows', () => eventsIn(stream.text).length >= 5, 5_000);
-  const report = await first.started.stop(100);
-  t.match(report, { callsCut: 0, streamsTold: 1 });
-  await stream.over();
-  const events = eventsIn(stream.text);
-  const told = JSON.parse(events.at(-1)?.data ?? '{}') as { going_away: boolean; resume: string; provider: string; code: number };
-  t.match([events.at(-1)?.type, told], ['going_away', { going_away: true, code: 2006 }]);
-  const last = events.length - 1;
+t.test(
+  'a stream that was told of a stop goes on behind its last event, at the same provider, with the token that it was given',
+  async (t) => {
+    const asked: (string | undefined)[] = [];
+    const agent = await agentOf(t, 'feed', async ({ headers }, response) => {
+      asked.push(headers['last-event-id'] as string | undefined);
+      response.writeHead(200, { 'content-type': 'text/event-stream' });
+      let isOver = false;
+      response.on('close', () => (isOver = true));
+      for (let n = Number(headers['last-event-id'] ?? 0) + 1; !isOver; n++) {
+        response.write(`id: ${n}\ndata: tick ${n}\n\n`);
+        await sleep(20);
+      }
+      return undefined;
+    });
+    const folder = mkdtempSync(join(tmpdir(), 'reach-resume-'));
+    t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+    const spare = agent.url.replace('127.0.0.1', 'localhost');
+    const twice =
+      `contracts: [{name: ${WORK}, version: 1.0.0, description: x, acl: public, execution: idempotent, streaming: true}]\n` +
+      `providers:\n  - {agent_id: crm.order.1, offers: [${WORK}@1.0.0], endpoint: {type: http, address: "${agent.url}"}}\n` +
+      `  - {agent_id: crm.order.2, offers: [${WORK}@1.0.0], endpoint: {type: http, address: "${spare}"}}\n`;
+    const first = await Rig.start(t, { table: twice, folder });
+    const stream = new StreamClient(first, WORK, 'events');
+    await waitUntil('it flows', () => eventsIn(stream.text).length >= 5, 5_000);
+    const report = await first.started.stop(100);
+    t.match(report, { callsCut: 0, streamsTold: 1 });
+    await stream.over();
+    const events = eventsIn(stream.text);
+    const told = JSON.parse(events.at(-1)?.data ?? '{}') as { going_away: boolean; resume: string; provider: string; code: number };
+    t.match([events.at(-1)?.type, told], ['going_away', { going_away: true, code: 2006 }]);
+    const last = events.length - 1;
 
-  const second = await Rig.start(t, { table: twice, folder });
-  const bad = new StreamClient(second, WORK, 'events', {}, { 'reach-resume': 'made-up' });
-  t.match(await bad.over(), { ending: 'refused', result: { code: 4003 } });
-  const rest = new StreamClient(second, WORK, 'events', {}, { 'reach-resume': told.resume });
-  await waitUntil('it flows again', () => eventsIn(rest.text).length >= 2, 5_000);
-  t.equal(rest.headers['reach-provider'], told.provider, 'the same provider');
-  t.strictSame(asked, [undefined, String(last)], 'which is told what its caller has had');
-  t.equal(eventsIn(rest.text)[0]?.data, `tick ${last + 1}`, 'nothing twice, nothing left out');
-  rest.leave();
-});
+    const second = await Rig.start(t, { table: twice, folder });
+    const bad = new StreamClient(second, WORK, 'events', {}, { 'reach-resume': 'made-up' });
+    t.match(await bad.over(), { ending: 'refused', result: { code: 4003 } });
+    const rest = new StreamClient(second, WORK, 'events', {}, { 'reach-resume': told.resume });
+    await waitUntil('it flows again', () => eventsIn(rest.text).length >= 2, 5_000);
+    t.equal(rest.headers['reach-provider'], told.provider, 'the same provider');
+    t.strictSame(asked, [undefined, String(last)], 'which is told what its caller has had');
+    t.equal(eventsIn(rest.text)[0]?.data, `tick ${last + 1}`, 'nothing twice, nothing left out');
+    rest.leave();
+  },
+);

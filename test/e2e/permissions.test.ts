@@ -32,7 +32,7 @@ t.test('with no more than its own permissions a sidecar sends, works, claims, te
   const folder = mkdtempSync(join(tmpdir(), 'reach-permissions-'));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
   const as = (user: string): string => `credential: {nkey: {file: ${JSON.stringify(users.seedFile(user))}}}`;
-  writeFileSync(join(folder, 'signing-key.pem'), newKeyPair().privatePem);
+  writeFileSync(join(folder, 'signing-key.pem'), newKeyPair().privatePem, { mode: 0o600 });
   const [senderPort, firstPort, secondPort] = [await freePort(), await freePort(), await freePort()];
   let planePort = firstPort;
   const programs: Program[] = [];
@@ -83,7 +83,7 @@ t.test('with no more than its own permissions a sidecar sends, works, claims, te
   };
   for (const name of ['sender', 'worker']) {
     const issued = await operator('POST', '/v1/identities', { kind: 'sidecar', name });
-    writeFileSync(join(folder, `${name}.token`), String(issued.body['token']));
+    writeFileSync(join(folder, `${name}.token`), String(issued.body['token']), { mode: 0o600 });
   }
   const joined = (name: string): string =>
     `  state_dir: ./state\n  log: {level: info}\n  mesh: {listen: "127.0.0.1:0", token: token-of-the-mesh, tls: "off"}\n  identity: {token: {file: ${JSON.stringify(join(folder, `${name}.token`))}}}\n  registry: {nats: "${nats.url}", ${as(name)}, env: ${ENV}, addresses: {loopback: true}}\n`;

@@ -73,7 +73,11 @@ t.test('a sidecar of the release before is at home in this fleet: it is taken in
   const says = (verb: 'hello' | 'register' | 'leave', said: Json): Promise<unknown> => askLeader(fleet.bus, fleet.subjects.ctl(verb), said);
   const hello = word('hello');
   t.match(await says('hello', { ...hello, of_tomorrow: true }), { ok: true, refused: [] }, 'hello');
-  t.match(await says('register', { ...word('register'), sidecar: hello['sidecar'], instance: hello['instance'] }), { ok: true }, 'register');
+  t.match(
+    await says('register', { ...word('register'), sidecar: hello['sidecar'], instance: hello['instance'] }),
+    { ok: true },
+    'register',
+  );
   fleet.bus.publish(fleet.subjects.report('near'), bytes({ ...word('report'), instance: hello['instance'] }));
   await waitUntil(
     'its report is heard',
@@ -100,7 +104,10 @@ t.test('a sidecar of the release before is at home in this fleet: it is taken in
   t.match(answered, before.mesh.answer, 'a call as it makes it is answered as it expects');
   const nobody = await askMesh(mesh, before.mesh.path, { ...before.mesh.request, 'reach-provider': 'crm.far.9' });
   t.match(nobody, { ...before.mesh.refusal, 'reach-detail': String }, 'so is one that is refused');
-  t.match(await askMesh(mesh, before.mesh.path, { ...before.mesh.request, 'reach-wire': '9' }), { 'reach-started': 'not_started', 'reach-code': '2003' });
+  t.match(await askMesh(mesh, before.mesh.path, { ...before.mesh.request, 'reach-wire': '9' }), {
+    'reach-started': 'not_started',
+    'reach-code': '2003',
+  });
 });
 
 t.test('what is said here has everything in it that the release before reads, in the same form', async (t) => {
@@ -116,7 +123,11 @@ t.test('what is said here has everything in it that the release before reads, in
     t.strictSame(lost, [], kind);
     t.equal((JSON.parse(said.split('\n', 1)[0] as string) as Json)['wire'], word(kind)['wire'], `${kind}: the version`);
   }
-  t.strictSame(Object.keys(before.mesh.request).filter((name) => !(name in now.mesh.request)), [], 'headers of a mesh call');
+  t.strictSame(
+    Object.keys(before.mesh.request).filter((name) => !(name in now.mesh.request)),
+    [],
+    'headers of a mesh call',
+  );
   t.equal(now.mesh.path, before.mesh.path);
   t.strictSame(now.mesh.answer, before.mesh.answer);
   t.match(now.mesh.refusal, { ...before.mesh.refusal, 'reach-detail': String });

@@ -12,7 +12,13 @@ interface Layer {
 
 /** Lowest first. A higher rank may import every lower one of its own side, and `base` and `proto`. */
 const SIDECAR: readonly (readonly string[])[] = [
-  ['sidecar/messages-config.ts', 'sidecar/claims-config.ts', 'sidecar/identity-config.ts', 'sidecar/shutdown-config.ts'],
+  [
+    'sidecar/messages-config.ts',
+    'sidecar/claims-config.ts',
+    'sidecar/identity-config.ts',
+    'sidecar/shutdown-config.ts',
+    'sidecar/listen-config.ts',
+  ],
   ['sidecar/config.ts'],
   ['sidecar/health/', 'sidecar/secrets.ts', 'sidecar/version.ts'],
   ['sidecar/table/'],

@@ -77,7 +77,10 @@ t.test('only the hosting sidecar has heard of it: nothing reaches the agent, and
   press(two, { target: { provider: 'nlp.writer.1' } });
   const elsewhere = await one.invoke(NAME, { payload: { act: 'answer' } });
   t.equal(elsewhere.status, 200);
-  t.match(elsewhere.json, { data: { by: 'nlp.writer.2' }, attempts: [{ provider: 'nlp.writer.1', code: 2006, started: 'not_started' }, { code: 0 }] });
+  t.match(elsewhere.json, {
+    data: { by: 'nlp.writer.2' },
+    attempts: [{ provider: 'nlp.writer.1', code: 2006, started: 'not_started' }, { code: 0 }],
+  });
   t.strictSame(
     agents.map(({ executions }) => executions),
     [0, 1],
@@ -103,7 +106,8 @@ for (const end of ['the caller’s', 'the provider’s'] as const) {
     for (const { form, client } of streams) {
       const outcome = await client.over();
       t.equal(outcome.ending, form === 'plain' ? 'cut' : 'error', form);
-      if (form !== 'plain') t.match(outcome.result, { code: 2006, error: { name: 'blocked_by_operator', detail: /override cutting cuts it/ } }, form);
+      if (form !== 'plain')
+        t.match(outcome.result, { code: 2006, error: { name: 'blocked_by_operator', detail: /override cutting cuts it/ } }, form);
       t.match(outcome.data, /^one,/);
     }
     await waitUntil('the agent is let go', () => agents[0]?.abandoned === 4);

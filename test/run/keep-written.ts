@@ -5,7 +5,7 @@
  */
 import fs from 'node:fs';
 import { syncBuiltinESMExports } from 'node:module';
-import { join, resolve, sep } from 'node:path';
+import { basename, join, resolve, sep } from 'node:path';
 
 const written = process.env['REACH_TEST_WRITTEN'];
 const temporary = process.env['TMPDIR'];
@@ -17,7 +17,7 @@ if (written !== undefined && temporary !== undefined) {
   const aside = (path: unknown): boolean => {
     if (typeof path !== 'string' || !resolve(path).startsWith(within)) return false;
     try {
-      fs.renameSync(path, join(written, `${process.pid}-${++count}`));
+      fs.renameSync(path, join(written, `${process.pid}-${++count}.${basename(path)}`));
       return true;
     } catch {
       return false;

@@ -71,8 +71,13 @@ export function problemOf(program: Command, { words, isWhole }: Shown): string {
       }
       continue;
     }
+    if (word === '…') {
+      // Whatever belongs there.
+      if (command.commands.length > 0) return '';
+      positionals = Math.max(positionals, command.registeredArguments.length);
+      continue;
+    }
     if (command.commands.length > 0) {
-      if (word === '…') return '';
       const next = command.commands.find((each) => each.name() === word || each.aliases().includes(word));
       const usual = defaultOf(command);
       if (next === undefined && usual === null) return `${pathOf(chain)} has no command ${word}`;

@@ -26,7 +26,9 @@ export interface Words {
   };
 }
 
-type Teardowns = Pick<Test, 'teardown'>;
+interface Teardowns {
+  teardown(end: () => void | Promise<void>): unknown;
+}
 
 const NEAR = 'crm.near.query';
 const FAR = 'crm.far.query';
@@ -53,7 +55,7 @@ const KINDS: readonly (readonly [kind: string, subject: RegExp])[] = [
 ];
 
 export async function recordWords(t: Teardowns): Promise<Words> {
-  const fleet = await Fleet.start(t as Test);
+  const fleet = await Fleet.start(t as unknown as Test);
   const bus: Record<string, string> = {};
   const subjects = new Set<string>();
   fleet.bus.subscribe('ar.test.>', ({ subject, data }) => {
@@ -139,7 +141,7 @@ export function askMesh(mesh: string, path: string, headers: Readonly<Record<str
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const ends: (() => void | Promise<void>)[] = [];
-  const words = await recordWords({ teardown: (end: () => void | Promise<void>) => void ends.push(end) } as unknown as Test);
+  const words = await recordWords({ teardown: (end) => void ends.push(end) });
   process.stdout.write(`${JSON.stringify(words, null, 2)}\n`);
   for (const end of ends.reverse()) await end();
   process.exit(0);

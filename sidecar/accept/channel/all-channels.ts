@@ -114,8 +114,7 @@ export class AllChannels implements Channels, ChannelDoor {
       this.#perAgent.delete(agentId);
       // It needs this sidecar no more, when that is about to stop.
       if (this.front.draining) this.front.finishing?.said(agentId);
-    }
-    else this.#perAgent.set(agentId, left);
+    } else this.#perAgent.set(agentId, left);
     if (connection.isServing) this.hub.detach(connection);
     if (why === '') this.#log.debug({ agent: agentId, code }, 'a channel was closed');
     else this.#log.warn({ agent: agentId, code, why }, 'a channel was closed');

@@ -149,7 +149,11 @@ function call(all: AllChannels, connection: ChannelConnection, id: RpcId, params
   void made.run();
 }
 
-function whyNot(all: AllChannels, connection: ChannelConnection, traceparent: string | string[] | undefined): { code: Code; words: string } | null {
+function whyNot(
+  all: AllChannels,
+  connection: ChannelConnection,
+  traceparent: string | string[] | undefined,
+): { code: Code; words: string } | null {
   const { front } = all;
   if (front.draining && !front.takesLast(connection.principal, traceparent))
     return { code: Code.blocked_by_operator, words: 'this sidecar is stopping and takes no new calls' };

@@ -71,7 +71,7 @@ export function judgeCalls(evidence: CallEvidence): { readonly figures: CallFigu
   };
 }
 
-export interface Demands {
+interface Demands {
   readonly leastCalls: number;
   readonly leastMessages: number;
   /** Of `once` work in doubt, for each worker that was killed. */

@@ -771,7 +771,9 @@ t.test('what is kept for people', async (t) => {
     t.equal((await plane.ask('/v1/tasks/kept/doubt001')).status, 404);
     await waitUntil('the sender is told', () => heard.length === 1);
     t.match(heard, [{ task_id: 'doubt001', state: 'waiting', cause: 'released', detail: 'released by ada' }]);
-    t.match(await audits(), [{ action: 'task.release', subject: 'doubt001', actor: 'ada', reason: 'a test', detail: { 'before.kind': 'in_doubt' } }]);
+    t.match(await audits(), [
+      { action: 'task.release', subject: 'doubt001', actor: 'ada', reason: 'a test', detail: { 'before.kind': 'in_doubt' } },
+    ]);
     t.equal((await order('doubt001', 'release')).status, 404, 'once');
   });
 
@@ -1215,21 +1217,52 @@ t.test('consumers of pools have names that nobody can guess, while no sidecar of
   const names = (id: string): Promise<string[]> => world.consumers().then((all) => all.filter((name) => name.startsWith(id)));
   const secret = (await world.tail<PoolState>(Tail.pool(lanes.id)))?.secret ?? '';
   t.match(secret, POOL_SECRET);
-  t.same(await names(lanes.id), ['high', 'low', 'normal'].map((lane) => `${lanes.id}_${lane}_${secret}`));
+  t.same(
+    await names(lanes.id),
+    ['high', 'low', 'normal'].map((lane) => `${lanes.id}_${lane}_${secret}`),
+  );
   t.match(await world.work('young'), { pools: [{ secret: POOL_SECRET }, { secret: POOL_SECRET }] }, 'whoever works there is told');
-  await eventually('partitions have owners', () => names(sticky.id), (all) => all.length === 8);
+  await eventually(
+    'partitions have owners',
+    () => names(sticky.id),
+    (all) => all.length === 8,
+  );
   t.ok((await names(sticky.id)).every((name) => /_s\d_t\d+_[a-z2-7]{26}$/.test(name)));
-  await eventually('everybody speaks with names', () => Promise.resolve(beacons.at(-1)), (said) => said === 'named');
+  await eventually(
+    'everybody speaks with names',
+    () => Promise.resolve(beacons.at(-1)),
+    (said) => said === 'named',
+  );
 
   const old = await FakeSidecar.join(world.nats, 'old', { 'crm.order.b': [`${ORDER}@2.0.0`] });
   await old.hello();
-  await eventually('the old one can pull there', () => names(lanes.id), (all) => all.length === 3 && all.includes(`${lanes.id}_normal`));
-  await eventually('and from partitions', () => names(sticky.id), (all) => all.length === 8 && all.every((name) => !/_[a-z2-7]{26}$/.test(name)));
-  await eventually('nobody is told a secret', () => world.work('young'), (work) => work !== null && work.pools.every((each) => each.secret === undefined));
-  await eventually('inboxes are written to without names', () => Promise.resolve(beacons.at(-1)), (said) => said === 'asks');
+  await eventually(
+    'the old one can pull there',
+    () => names(lanes.id),
+    (all) => all.length === 3 && all.includes(`${lanes.id}_normal`),
+  );
+  await eventually(
+    'and from partitions',
+    () => names(sticky.id),
+    (all) => all.length === 8 && all.every((name) => !/_[a-z2-7]{26}$/.test(name)),
+  );
+  await eventually(
+    'nobody is told a secret',
+    () => world.work('young'),
+    (work) => work !== null && work.pools.every((each) => each.secret === undefined),
+  );
+  await eventually(
+    'inboxes are written to without names',
+    () => Promise.resolve(beacons.at(-1)),
+    (said) => said === 'asks',
+  );
 
   await old.leave();
-  await eventually('names are secret again', () => names(lanes.id), (all) => all.length === 3 && all.every((name) => /_[a-z2-7]{26}$/.test(name)));
+  await eventually(
+    'names are secret again',
+    () => names(lanes.id),
+    (all) => all.length === 3 && all.every((name) => /_[a-z2-7]{26}$/.test(name)),
+  );
   t.notOk((await names(lanes.id)).includes(`${lanes.id}_normal_${secret}`), 'and other ones');
   const lost = (await world.bus.consumer(TASK_STREAM, (await names(lanes.id))[0] as string)) as { readonly filter: string };
   t.match(lost.filter, /^ar\.test\.task\.p[a-z2-7]{20}\.high\.\*\.\*$/);

@@ -10,6 +10,7 @@ import { type Edit, withAdded, withLifted, withoutExpired } from '../../../contr
 import { OverrideDesk } from '../../../control-plane/overrides/desk.ts';
 import { draftOf } from '../../../control-plane/overrides/draft.ts';
 import { reachOf, unknownName } from '../../../control-plane/overrides/reach.ts';
+import { ServerClock } from '../../../control-plane/overrides/server-clock.ts';
 import { Fleet } from '../../../control-plane/push/fleet.ts';
 import { Mirror } from '../../../control-plane/push/mirror.ts';
 import { type MemoryBus, MemoryNats } from '../../support/memory-bus.ts';
@@ -41,7 +42,9 @@ t.test('what is ordered: an hour by default, strictly read, and asked about once
     waitMs: 1_000,
   });
   t.match(draft({ ...good, for: 'forever' }), { entry: { expires_at: null } });
-  t.match(draft({ ...good, for: '30m', id: 'mine', action: 'reroute', to: 'provider:crm.order.b' }), { entry: { id: 'mine', expires_at: 1_801_000 } });
+  t.match(draft({ ...good, for: '30m', id: 'mine', action: 'reroute', to: 'provider:crm.order.b' }), {
+    entry: { id: 'mine', expires_at: 1_801_000 },
+  });
   const bad: readonly (readonly [object, RegExp])[] = [
     [{ ...good, action: 'stop' }, /action must be one of/],
     [{ reason: 'x' }, /target must be an object/],
@@ -60,7 +63,8 @@ t.test('what is ordered: an hour by default, strictly read, and asked about once
     [{ ...good, target: { provider: '*.*.*' } }, /blocks everything/],
   ];
   for (const [map, problem] of bad) t.match(draft(map), problem, JSON.stringify(map));
-  for (const more of [{ confirm: true }, { dry_run: true }]) t.match(draft({ ...good, target: { all: true }, ...more }), { entry: { target: { all: true } } });
+  for (const more of [{ confirm: true }, { dry_run: true }])
+    t.match(draft({ ...good, target: { all: true }, ...more }), { entry: { target: { all: true } } });
   t.end();
 });
 
@@ -77,7 +81,11 @@ t.test('what stands beside what: a repeat is the same, contradictions and second
   t.equal(add([{ expires_at: 1_500 }], { action: 'degrade' }), 'made', 'it has run out');
   const reroute = { action: 'reroute', target: from, to: 'crm.order.legacy' } as const;
   t.match(add([reroute], { ...reroute, to: 'crm.order.cached' }), /sends that to crm.order.legacy already/);
-  t.match(add([reroute], { action: 'reroute', target: { capability: 'crm.order.legacy' }, to: 'crm.order.query' }), /crm.order.query is itself sent to crm.order.legacy/, 'a circle');
+  t.match(
+    add([reroute], { action: 'reroute', target: { capability: 'crm.order.legacy' }, to: 'crm.order.query' }),
+    /crm.order.query is itself sent to crm.order.legacy/,
+    'a circle',
+  );
   t.match(add([{ ...reroute, target: { capability: 'crm.order.legacy' }, to: 'crm.order.cached' }], reroute), /only one step is followed/);
   t.equal(add([{ ...reroute, target: { capability: 'crm.refund.apply' } }], reroute), 'made', 'two that lead to one');
   t.match(add([], { ...reroute, to: 'crm.order.query' }), /invalid: .*sent to itself/);
@@ -88,9 +96,14 @@ t.test('what stands beside what: a repeat is the same, contradictions and second
   const lift = (id: string): string => words(withLifted({ ...EMPTY, overrides: [ENTRY] }, id, 2_000));
   t.equal(lift('o-1'), 'made');
   t.match(lift('o-2'), /absent: no override is called "o-2"/);
-  t.match(withLifted({ ...EMPTY, overrides: [ENTRY, { ...ENTRY, id: 'o-2' }] }, 'o-1', 2_000), { state: { revision: 1, overrides: [{ id: 'o-2' }] } });
+  t.match(withLifted({ ...EMPTY, overrides: [ENTRY, { ...ENTRY, id: 'o-2' }] }, 'o-1', 2_000), {
+    state: { revision: 1, overrides: [{ id: 'o-2' }] },
+  });
   t.equal(withoutExpired({ ...EMPTY, overrides: [ENTRY] }, 2_000), null);
-  t.match(withoutExpired({ ...EMPTY, overrides: [ENTRY, { ...ENTRY, id: 'old', expires_at: 1_500 }] }, 2_000), { gone: [{ id: 'old' }], state: { overrides: [{ id: 'o-1' }] } });
+  t.match(withoutExpired({ ...EMPTY, overrides: [ENTRY, { ...ENTRY, id: 'old', expires_at: 1_500 }] }, 2_000), {
+    gone: [{ id: 'old' }],
+    state: { overrides: [{ id: 'o-1' }] },
+  });
   t.end();
 });
 
@@ -119,7 +132,8 @@ t.test('whom it would hit, and names that nobody has', (t) => {
   t.match(unknown({ caller: 'web.desk.11' }), /did you mean web.desk.1\?/);
   t.match(unknown({ capability: 'crm.order.query' }, 'hr.leave.book'), /nobody offers hr.leave.book/);
   t.match(unknown({ capability: 'crm.order.query' }, 'provider:crm.order.z'), /no provider is called/);
-  for (const target of [{ capability: 'hr.*' }, { provider: 'team:hr' }, { agent: 'web.desk.1' }, { all: true }]) t.equal(unknown(target), null);
+  for (const target of [{ capability: 'hr.*' }, { provider: 'team:hr' }, { agent: 'web.desk.1' }, { all: true }])
+    t.equal(unknown(target), null);
   t.end();
 });
 
@@ -153,9 +167,22 @@ class World {
 
   /** As the registry of that replica would know it. */
   seen(fleet: Fleet, sidecar: string, overrides?: { epoch: string; seq: number }): void {
-    const report = { wire: 1, sidecar, instance: 'i', version: '1', epoch: '', appliedSeq: 0, tableVersion: 1, capabilities: 0, providers: 0 };
+    const report = {
+      wire: 1,
+      sidecar,
+      instance: 'i',
+      version: '1',
+      epoch: '',
+      appliedSeq: 0,
+      tableVersion: 1,
+      capabilities: 0,
+      providers: 0,
+    };
     const policies = { version: 0, staged: false };
-    fleet.take({ ...report, staleBecause: '', refused: [], policies, ...(overrides === undefined ? null : { overrides }) }, this.clock.now());
+    fleet.take(
+      { ...report, staleBecause: '', refused: [], policies, ...(overrides === undefined ? null : { overrides }) },
+      this.clock.now(),
+    );
   }
 
   says(sidecar: string, epoch: string, seq: number, refused?: InForce['refused']): void {
@@ -215,7 +242,11 @@ t.test('each replica beacons the newest list each second, and finds what it has 
   world.nats.loses = (client, subject) => client === 'cp-2' && subject.includes('ovrpush');
   await one.desk.add(world.entry('a'));
   await world.clock.advance(20);
-  t.strictSame(two.desk.overrides.map(({ id }) => id), ['a'], 'told by the other one’s beacon');
+  t.strictSame(
+    two.desk.overrides.map(({ id }) => id),
+    ['a'],
+    'told by the other one’s beacon',
+  );
   for (const { desk } of [one, two]) desk.stop();
 });
 
@@ -255,8 +286,14 @@ t.test('the count: who has it, who lacks it and why, and no longer a wait than f
       { sidecar: 's-3', why: /cannot use the list: a newer version/ },
     ],
   });
-  t.match(fleet.rows(world.clock.now()).find(({ sidecar }) => sidecar === 's-3'), { lacksOverrides: /cannot use/ });
-  t.match(fleet.rows(world.clock.now()).find(({ sidecar }) => sidecar === 's-1'), { lacksOverrides: null, overridesSeq: seq });
+  t.match(
+    fleet.rows(world.clock.now()).find(({ sidecar }) => sidecar === 's-3'),
+    { lacksOverrides: /cannot use/ },
+  );
+  t.match(
+    fleet.rows(world.clock.now()).find(({ sidecar }) => sidecar === 's-1'),
+    { lacksOverrides: null, overridesSeq: seq },
+  );
   world.seen(fleet, 'old', { epoch, seq });
   const quick = desk.counted(seq, 1_000);
   world.says('s-3', epoch, seq);
@@ -275,11 +312,18 @@ t.test('what has run out is taken out by one of them, once, and stands in the au
   await one.desk.add(world.entry('short', { expires_at: world.clock.wallMs() + 5_000 }));
   await one.desk.add(world.entry('long'));
   await world.clock.advance(5_100);
-  t.strictSame(two.desk.overrides.map(({ id }) => id), ['long'], 'it counts no more');
+  t.strictSame(
+    two.desk.overrides.map(({ id }) => id),
+    ['long'],
+    'it counts no more',
+  );
   t.strictSame(await world.stored(), ['short', 'long'], 'though it is still written');
   await world.clock.advance(6_000);
   t.strictSame(await world.stored(), ['long']);
-  t.strictSame(world.audits.map(({ action, subject }) => [action, subject]), [['override.expired', 'short']]);
+  t.strictSame(
+    world.audits.map(({ action, subject }) => [action, subject]),
+    [['override.expired', 'short']],
+  );
   for (const { desk } of [one, two]) desk.stop();
 });
 
@@ -303,6 +347,21 @@ t.test('a lost stream is made anew with what was held; a list of a newer version
   await world.clock.advance(10);
   t.match(await desk.add(world.entry('c')), { failed: /version 2 of overrides/ });
   desk.stop();
+});
+
+t.test('a replica whose clock is wrong counts by the servers’ time, as it is read from the lease', (t) => {
+  const clock = new ServerClock();
+  clock.seen(5, 1_000, 7_201_000);
+  t.equal(clock.aheadMs, 0, 'how old the first one is nobody knows');
+  clock.seen(5, 1_000, 7_204_000);
+  t.equal(clock.aheadMs, 0, 'nobody leads: it is the same one');
+  clock.seen(6, 7_000, 7_208_500);
+  clock.seen(7, 11_000, 7_211_100);
+  t.equal(clock.aheadMs, -7_200_100, 'the least old one is nearest to the truth');
+  const right = new ServerClock();
+  for (let i = 1; i < 5; i++) right.seen(i, i * 3_000 - 2_500, i * 3_000);
+  t.equal(right.aheadMs, 0);
+  t.end();
 });
 
 t.test('with NATS away an order fails in words, and nothing is promised', async (t) => {

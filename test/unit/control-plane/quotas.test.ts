@@ -49,10 +49,12 @@ t.test('what a quota may be of', async (t) => {
 t.test('a rate is shared out', async (t) => {
   const parts = (demands: Record<string, number[]>, sidecars: number) => shareOut(100, new Map(Object.entries(demands)), sidecars);
   t.test('nobody asks: equally', async (t) => {
-    t.same(parts({}, 4), { rest: 0.25, of: {} });
+    t.same(parts({}, 4), { rest: 0.25, burst: 0.25, of: {} });
+    t.match(parts({}, 200), { rest: 0.005, burst: 0.125 }, 'but of the burst nobody has next to nothing');
   });
   t.test('alone: all of it', async (t) => {
-    t.same(parts({ one: [500] }, 1), { rest: 0, of: { one: 1 } });
+    t.same(parts({ one: [500] }, 1), { rest: 0, burst: 0, of: { one: 1 } });
+    t.match(parts({ one: [10] }, 10), { rest: 0.01, burst: 0.1 }, 'of the burst whoever is quiet keeps a part of what is not asked for');
   });
   t.test("the greed of one sidecar's caller takes nothing from another one's that asks for less than its equal part", async (t) => {
     const { of } = parts({ greedy: [10_000], polite: [30] }, 2);

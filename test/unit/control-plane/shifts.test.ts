@@ -298,7 +298,8 @@ t.test('a shift', async (t) => {
     const third = new Reign(clock, second.registry);
     await third.second([50, 0], [50, 50]);
     t.match(third.shift, { status: 'rolled_back' });
-    t.equal(third.shares, null, 'as before the first step');
+    t.same(third.shares, { '2.1.0': 0 }, 'before the shift it had everything, being the newest: it is not given that back');
+    t.match(third.shift.why, /it gets nothing now/);
   });
   t.test('is over when somebody sets shares by hand: a person counts more', async (t) => {
     const reign = new Reign(new VirtualClock());
@@ -321,9 +322,9 @@ t.test('a shift', async (t) => {
     await reign.second([0, 0]);
     t.equal(reign.registry.shift((desk) => desk.finish('s1', true, 'looks fine')).problem, null);
     t.same(reign.shares, { '2.1.0': 1 });
-    t.match(reign.registry.shift((desk) => desk.takeBack('s1', 'aborted', '')).problem, /is over: finished/);
+    t.match(reign.registry.shift((desk) => desk.abort('s1', '')).problem, /is over: finished/);
     reign.start({ steps: [0.2], everyMs: 0 });
-    t.equal(reign.registry.shift((desk) => desk.takeBack('s2', 'aborted', 'no')).problem, null);
+    t.equal(reign.registry.shift((desk) => desk.abort('s2', 'no')).problem, null);
     t.same(reign.shares, { '2.1.0': 1 });
     t.match(reign.registry.shift((desk) => desk.pause('s9')).problem, /no shift is called s9/);
   });
@@ -337,7 +338,7 @@ t.test('a shift', async (t) => {
     t.same(weights(), [null, Math.round(1e6 / 3) / 1e6], 'a quarter beside one of weight 1; another version has no part in it');
     t.equal(reign.registry.shift((desk) => desk.advance('s1')).problem, null);
     t.same(weights(), [0, Math.round(1e6 / 3) / 1e6]);
-    t.equal(reign.registry.shift((desk) => desk.takeBack('s1', 'aborted', '')).problem, null);
+    t.equal(reign.registry.shift((desk) => desk.abort('s1', '')).problem, null);
     t.same(weights(), [null, null]);
     t.match(reign.start({ target: { kind: 'provider', name: 'crm.order.b' } }), /has nobody beside it/);
     t.match(

@@ -39,7 +39,7 @@ import { Dockerfile } from '../../support/dockerfile.ts';
 import { nodeArgs, repoFile } from '../../support/paths.ts';
 import { freePort, startNode } from '../../support/sockets.ts';
 
-t.setTimeout(60_000);
+t.setTimeout(110_000);
 
 interface Service {
   readonly image: string;
@@ -180,13 +180,17 @@ t.test('the image', async (t) => {
     const env = { DESK_TOKEN: 'token-of-the-desk' };
     const sidecar = startNode([bin('reach-sidecar'), 'run', settings], { cwd: state, env });
     t.teardown(async () => void (await sidecar.stop()));
-    await sidecar.said(/listens on/);
+    await sidecar.said(/listens on/, 30_000);
     const answer = await fetch(`http://127.0.0.1:${port}/v1/health`);
     t.match([answer.status, await answer.json()], [200, { status: 'ok', sidecar: 'desk' }]);
 
     const health = (pid: number) => spawnSync(process.execPath, [join(root, workdir, 'dist/health.js'), String(pid)], { encoding: 'utf8' });
     t.match(health(sidecar.pid), { status: 0, stdout: /\/v1\/health: 200 ok/ }, 'the health check finds out what runs');
     t.match(health(process.pid), { status: 0 }, 'and is content with what it does not know');
+    const good = readFileSync(settings, 'utf8');
+    writeFileSync(settings, good.replace('acl: [role:desk]', 'alc: [role:desk]'));
+    t.match(health(sidecar.pid), { status: 0 }, 'a bad edit of the table does not make it unwell: it goes on with what it has');
+    writeFileSync(settings, good);
     t.same(await sidecar.stop(), { code: 0, signal: null }, 'SIGTERM ends it, with success');
     // The command itself: nobody answers any more.
     const asked = spawnSync(process.execPath, [bin('reach-sidecar'), 'health', settings], { encoding: 'utf8' });
@@ -328,7 +332,7 @@ t.test('the units', async (t) => {
         t.equal(one(key), 'yes', `${unit} ${key}`);
       t.equal(one('ProtectSystem'), 'strict');
       t.equal(one('CapabilityBoundingSet'), '');
-      t.ok(of.has('LoadCredential'), `${unit}: secrets are passed on by systemd`);
+      t.equal(of.has('LoadCredential'), unit !== 'reach-nats.service', `${unit}: secrets are passed on by systemd`);
       t.match(one('Restart'), /^(?:on-failure|always)$/);
       t.equal(one('KillMode'), 'mixed');
       t.ok(Number(one('LimitNOFILE')) > 4_096);
@@ -416,7 +420,9 @@ t.test('every example is taken by whoever it is for', async (t) => {
   for (const conf of ['deploy/examples/nats.conf', 'deploy/compose/nats/nats.conf']) {
     const at = join(place, basename(dirname(conf)));
     mkdirSync(at);
-    writeFileSync(join(at, 'nats-users.conf'), 'authorization { users: [{ user: control, password: "secret-of-control" }] }\n');
+    mkdirSync(join(at, 'nats'));
+    for (const users of ['nats-users.conf', 'nats/nats-users.conf'])
+      writeFileSync(join(at, users), 'authorization { users: [{ user: control, password: "secret-of-control" }] }\n');
     const text = read(conf)
       .replaceAll('../../run/secrets/nats-users.conf', './nats-users.conf')
       .replaceAll('/var/lib/reach-nats', join(at, 'store'));
@@ -434,14 +440,14 @@ t.test('every example of settings starts, whether NATS is there or not', async (
   mkdirSync(secrets);
   const authority = await makeAuthority('test', realClock.wallMs(), 10 * 86_400_000);
   writeFileSync(join(secrets, 'ca.pem'), authority.certificate);
-  writeFileSync(join(secrets, 'signing-key.pem'), newKeyPair().privatePem);
+  writeFileSync(join(secrets, 'signing-key.pem'), newKeyPair().privatePem, { mode: 0o600 });
   for (const name of ['order-1', 'gateway-1']) {
     const { certificate, key } = await makeSidecarCertificate(authority, 'prod', name, realClock.wallMs(), 86_400_000);
     writeFileSync(join(secrets, `${name}.pem`), certificate);
-    writeFileSync(join(secrets, `${name}-key.pem`), key);
-    writeFileSync(join(secrets, `${name}.nk`), newUserKey().seed);
+    writeFileSync(join(secrets, `${name}-key.pem`), key, { mode: 0o600 });
+    writeFileSync(join(secrets, `${name}.nk`), newUserKey().seed, { mode: 0o600 });
   }
-  writeFileSync(join(place, 'nats', 'control-plane.nk'), newUserKey().seed);
+  writeFileSync(join(place, 'nats', 'control-plane.nk'), newUserKey().seed, { mode: 0o600 });
   for (const name of ['operator-ada', 'operator-dashboard', 'notices', 'mesh-token', 'agent-token', 'sidecar-token'])
     writeFileSync(join(secrets, name), `secret-of-${name}`);
   process.env['DESK_TOKEN'] = 'token-of-the-desk';

@@ -25,6 +25,8 @@ t.test('every default of the sidecar is stated here', async (t) => {
   t.same(config(`sidecar: {name: s1}\n${TABLE}`), {
     name: 's1',
     listen: { host: '127.0.0.1', port: 7700 },
+    socket: null,
+    apiToken: null,
     mesh: null,
     grpc: null,
     identity: null,

@@ -1,15 +1,18 @@
 import t from 'tap';
 import { SeededRandom } from '../../../base/random.ts';
 import { VirtualClock } from '../../../base/virtual-clock.ts';
-import type { Quota, Shares } from '../../../proto/wire/quotas.ts';
+import type { Quota } from '../../../proto/wire/quotas.ts';
+import { timeBucket } from '../../../proto/wire/shifts.ts';
 import { pushQuota } from '../../../sidecar/accept/rate-headers.ts';
 import { rpcAnswer } from '../../../sidecar/accept/rpc-answer.ts';
 import { failureTrailers, successTrailers } from '../../../sidecar/accept/grpc-status.ts';
-import { Call, NO_HEADERS } from '../../../sidecar/call/call.ts';
+import { Attempt } from '../../../sidecar/call/attempt-record.ts';
+import { Call, NO_HEADERS, type WayIn } from '../../../sidecar/call/call.ts';
 import { Principal } from '../../../sidecar/call/principal.ts';
 import { resultOf } from '../../../sidecar/call/result.ts';
 import { readScenario } from '../../../sidecar/lab/read-scenario.ts';
 import { World } from '../../../sidecar/lab/world.ts';
+import { ShiftCounts } from '../../../sidecar/observe/shift-counts.ts';
 import { explain } from '../../../sidecar/explain.ts';
 import { outbound } from '../../../sidecar/pipeline.ts';
 import { Bucket } from '../../../sidecar/quotas/bucket.ts';
@@ -334,7 +337,8 @@ t.test('the quota of a capability', async (t) => {
       wire: 1,
       epoch: 'e',
       rest: 0.5,
-      shares: { 'capability:crm.order.query': { rest: 0.1, of: { other: 0.7, [world.engine.config.name]: 0.2 } } },
+      burst: 0.5,
+      shares: { 'capability:crm.order.query': { rest: 0.1, burst: 0.1, of: { other: 0.7, [world.engine.config.name]: 0.2 } } },
     });
     await run(2);
     t.ok(Math.abs(taken - 40) <= 4, `${taken}: a fifth of 100/s`);
@@ -416,4 +420,43 @@ t.test('messages: an emergency at the sidecar counts before the quota, and the q
   rates.set('web.desk.1', null, clock.now());
   quotas.replace([]);
   t.same([of('web.desk.1'), of('crm.desk.1')], [100, 7]);
+});
+
+t.test('what becomes of attempts is measured while traffic is shifted, and only then', async (t) => {
+  const world = lab();
+  const counts = new ShiftCounts();
+  interface Made {
+    readonly isFault?: boolean;
+    readonly isTelling?: boolean;
+    readonly way?: WayIn;
+  }
+  const attempted = (agentId: string, { isFault = false, isTelling = true, way = 'http' }: Made = {}): void => {
+    const candidate = prepared(world).capability?.versions[0]?.candidates.find(({ provider }) => provider.agentId === agentId);
+    if (candidate === undefined) throw new Error(`no ${agentId}`);
+    const made = new Attempt(candidate, 0);
+    made.isFault = isFault;
+    made.isTelling = isTelling;
+    made.elapsedMs = 20;
+    counts.attemptEnded(new Call(way, 'crm.order.query', NO_HEADERS, Buffer.from(''), '', false, world.clock), made);
+  };
+  let news = 0;
+  counts.onNews = () => void news++;
+  attempted('crm.order.1');
+  t.same([counts.take(), news], [[], 0], 'nothing is watched');
+  counts.watch(['crm.order.query']);
+  attempted('crm.order.1');
+  attempted('crm.order.1', { isFault: true });
+  attempted('crm.order.2');
+  attempted('crm.order.2', { way: 'mesh' });
+  attempted('crm.order.2', { isTelling: false });
+  t.equal(news, 1, 'told once until it is taken');
+  const bucket = timeBucket(20);
+  t.same(counts.take(), [
+    { capability: 'crm.order.query', version: '2.0.0', provider: 'crm.order.1', calls: 2, errors: 1, times: [bucket, 2] },
+    { capability: 'crm.order.query', version: '2.0.0', provider: 'crm.order.2', calls: 1, errors: 0, times: [bucket, 1] },
+  ]);
+  t.same(counts.take(), []);
+  counts.watch([]);
+  attempted('crm.order.1');
+  t.same(counts.take(), []);
 });

@@ -18,7 +18,7 @@ import { CallerLimits } from '../../../sidecar/limits/limits.ts';
 import { loops, pathWith } from '../../../sidecar/loops/loops.ts';
 import { name, targetOf } from '../../../sidecar/name/name.ts';
 import { overrides } from '../../../sidecar/overrides/overrides.ts';
-import { outbound } from '../../../sidecar/pipeline.ts';
+import { inbound, outbound } from '../../../sidecar/pipeline.ts';
 import { RetryBudget } from '../../../sidecar/retry/budget.ts';
 import { backoffMs, retry } from '../../../sidecar/retry/retry.ts';
 import { readScenario } from '../../../sidecar/lab/read-scenario.ts';
@@ -232,7 +232,38 @@ providers: []
     const call = named(world, 'crm.order.query', { as: 'web.shop.1' });
     const [newest, oldest] = (call.capability as Capability).versions as [Version, Version];
     t.equal(aclOf(call, oldest), null);
-    t.match(said(aclOf(call, newest) as Verdict), { code: 4002, words: /may not call crm\.order\.query@2\.0\.0: no entry of its ACL \(web\.desk\.7, team:ops\)/ });
+    t.match(said(aclOf(call, newest) as Verdict), {
+      code: 4002,
+      words: /may not call crm\.order\.query@2\.0\.0: no entry of its ACL \(web\.desk\.7, team:ops\)/,
+    });
+  });
+  t.test('where the provider is hosted, a peer that names a version does not get round that version’s list', async (t) => {
+    const hosted = lab(`
+contracts:
+  - {name: crm.order.query, version: 1.0.0, description: x, acl: ["team:web"]}
+  - {name: crm.order.query, version: 2.0.0, description: x, acl: ["team:ops"]}
+providers:
+  - {agent_id: crm.order.1, offers: [crm.order.query@1.0.0, crm.order.query@2.0.0], endpoint: {type: mock, address: crm.order.1}}
+`);
+    const { document } = hosted.table.current();
+    hosted.table.install(
+      { ...document, providers: document.providers.map((each) => ({ ...each, via: hosted.engine.config.name })) },
+      'test',
+    );
+    const arrive = async (agent: string, version: string): Promise<Call> => {
+      const call = new Call('message', 'crm.order.query', NO_HEADERS, Buffer.from('{}'), 'application/json', false, hosted.clock);
+      call.principal = new Principal(agent, 'two');
+      call.totalMs = 1_000;
+      const done = inbound(hosted.engine, call, 'crm.order.1', version);
+      await hosted.clock.advance(1_000);
+      await done;
+      return call;
+    };
+    t.match(await arrive('web.desk.1', '1.0.0'), { code: 0, attempts: { length: 1 } });
+    t.match(await arrive('ops.night.1', '2.0.0'), { code: 0, attempts: { length: 1 } });
+    const refused = await arrive('web.desk.1', '2.0.0');
+    t.match(said(refused.refusal as Verdict), { code: 4002, words: /may not call crm\.order\.query@2\.0\.0/ });
+    t.equal(refused.attempts.length, 0, 'nothing reached the provider');
   });
   t.test('a list in audit lets in and says whom it would not: by the contract, by a policy, by this sidecar', async (t) => {
     const text = (own: string, policies: string): string => `
@@ -242,7 +273,8 @@ providers: []
 ${policies}`;
     const ask1 = (table: string): Call => named(lab(table), 'crm.order.query', { as: 'bot.helper.a' });
     const judged = (call: Call): unknown => ({ ...said(acl(call)), isLetIn: call.letIn !== null });
-    const words = 'bot.helper.a would not be let in to crm.order.query: no entry of its ACL (team:web) names it; the list is in audit, so it goes on';
+    const words =
+      'bot.helper.a would not be let in to crm.order.query: no entry of its ACL (team:web) names it; the list is in audit, so it goes on';
     t.match(judged(ask1(text('{allow: ["team:web"], mode: audit}', ''))), { code: 0, words, isLetIn: true });
     t.match(judged(ask1(text('{allow: ["team:web"]}', ''))), { code: 4002, isLetIn: false });
     t.match(judged(ask1(text('["team:web"]', 'policies: [{capability: "*", acl_mode: audit}]'))), { code: 0, words, isLetIn: true });

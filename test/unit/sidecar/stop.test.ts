@@ -50,22 +50,25 @@ t.test('whose calls are taken while the sidecar stops', async (t) => {
     t.notOk(finishing.admits(A, ''), 'what would only be cut is not begun');
   });
 
-  await t.test('of one that only calls: the next step, and what belongs to a trace under way; nothing beside calls under way', async (t) => {
-    const world = new World();
-    world.calls.set(A, 0);
-    world.calls.set(B, 2);
-    const finishing = world.finishing();
-    finishing.begin(10_000);
-    t.ok(finishing.admits(A, ''), 'it called before, and has nothing under way');
-    t.notOk(finishing.admits(B, ''), 'new, beside calls under way');
-    world.traces.add('t1');
-    t.ok(finishing.admits(B, 't1'), 'part of what is under way');
-    t.notOk(finishing.admits('crm.stranger.c', ''), 'it has never called');
-    await world.clock.advanceTo(1_400);
-    t.ok(finishing.admits(A, ''), 'within the time of quiet');
-    await world.clock.advanceTo(2_900);
-    t.notOk(finishing.admits(A, ''), 'it has been quiet for too long');
-  });
+  await t.test(
+    'of one that only calls: the next step, and what belongs to a trace under way; nothing beside calls under way',
+    async (t) => {
+      const world = new World();
+      world.calls.set(A, 0);
+      world.calls.set(B, 2);
+      const finishing = world.finishing();
+      finishing.begin(10_000);
+      t.ok(finishing.admits(A, ''), 'it called before, and has nothing under way');
+      t.notOk(finishing.admits(B, ''), 'new, beside calls under way');
+      world.traces.add('t1');
+      t.ok(finishing.admits(B, 't1'), 'part of what is under way');
+      t.notOk(finishing.admits('crm.stranger.c', ''), 'it has never called');
+      await world.clock.advanceTo(1_400);
+      t.ok(finishing.admits(A, ''), 'within the time of quiet');
+      await world.clock.advanceTo(2_900);
+      t.notOk(finishing.admits(A, ''), 'it has been quiet for too long');
+    },
+  );
 
   await t.test('as the settings say: all, or none', async (t) => {
     const world = new World();
@@ -169,12 +172,12 @@ t.test('where a stream goes on that was cut', async (t) => {
 });
 
 t.test('what a stop says', async (t) => {
-  const clean: StopReport = { tookMs: 1, callsCut: 0, streamsTold: 0, givenBack: 0, inDoubt: 0, unsent: 0 };
+  const clean: StopReport = { tookMs: 1, callsCut: 0, streamsTold: 0, givenBack: 0, kept: 0, inDoubt: 0, unsent: 0 };
   t.equal(stopWords(clean), 'everything that was under way has ended');
   t.ok(isClean({ ...clean, streamsTold: 2, givenBack: 3, unsent: 4 }), 'what goes on elsewhere is not lost');
   t.equal(
-    stopWords({ ...clean, callsCut: 1, inDoubt: 2, streamsTold: 1, givenBack: 3, unsent: 4 }),
-    '1 call cut, 2 messages of kind once in doubt, 1 stream told to go on elsewhere, 3 messages given back for others, 4 messages on disk for the next start',
+    stopWords({ ...clean, callsCut: 1, inDoubt: 2, streamsTold: 1, givenBack: 3, kept: 1, unsent: 4 }),
+    '1 call cut, 2 messages of kind once in doubt, 1 stream told to go on elsewhere, 3 messages given back for others, 1 message at agents that go on, for the next start, 4 messages on disk for the next start',
   );
   for (const [name, bad] of Object.entries({ call: { callsCut: 1 }, once: { inDoubt: 1 } })) t.notOk(isClean({ ...clean, ...bad }), name);
 });
@@ -185,7 +188,11 @@ t.test('health checks of the agents here', async (t) => {
     const clock = new VirtualClock();
     const own = new OwnAgents();
     const endpoint = { type: 'http', address: 'http://127.0.0.1:9/base/', path: null, mapping: {}, credential: null, options: {} };
-    const record = providerOf('crm.order.1', [`${QUERY}@1.0.0`], { endpoint, via: 'one', healthCheck: { path: '/health', intervalMs: interval } });
+    const record = providerOf('crm.order.1', [`${QUERY}@1.0.0`], {
+      endpoint,
+      via: 'one',
+      healthCheck: { path: '/health', intervalMs: interval },
+    });
     const agent = own.put({ contracts: [contractOf(QUERY, '1.0.0')], record }, 'file', 0);
     const seen = { condition: 'well' as Condition, asked: [] as string[], events: [] as string[], inFlight: 0, lastAnswerAt: -1 };
     const probes = new OwnProbes({

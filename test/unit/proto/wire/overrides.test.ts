@@ -103,7 +103,8 @@ t.test('beacons and words of sidecars: what is none is none', (t) => {
   const beacon = { wire: 1, from: 'cp-1', epoch: 'e', seq: 4, at: 1_000 };
   t.strictSame(readOverrideBeacon(bytes(beacon)), beacon);
   t.strictSame(readOverrideBeacon(bytes({ ...beacon, tell: true })), { ...beacon, tell: true });
-  for (const bad of ['x', [], { ...beacon, wire: 2 }, { ...beacon, seq: -1 }, { ...beacon, at: '1' }]) t.equal(readOverrideBeacon(bytes(bad)), null);
+  for (const bad of ['x', [], { ...beacon, wire: 2 }, { ...beacon, seq: -1 }, { ...beacon, at: '1' }])
+    t.equal(readOverrideBeacon(bytes(bad)), null);
   const said = { wire: 1, sidecar: 'one', instance: 'i', epoch: 'e', seq: 4 };
   t.strictSame(readInForce(bytes(said)), said);
   t.strictSame(readInForce(bytes({ ...said, refused: { seq: 5, why: 'newer' } })), { ...said, refused: { seq: 5, why: 'newer' } });

@@ -39,7 +39,18 @@ class Rig extends VirtualRig {
   entry(more: Partial<OverrideEntry>): OverrideEntry {
     const at = this.world.clock.wallMs();
     const id = `o-${++this.#count}`;
-    return { id, action: 'block', target: { all: true }, to: null, cut: false, reason: 'a fire', author: 'dana', at, expires_at: at + 60_000, ...more };
+    return {
+      id,
+      action: 'block',
+      target: { all: true },
+      to: null,
+      cut: false,
+      reason: 'a fire',
+      author: 'dana',
+      at,
+      expires_at: at + 60_000,
+      ...more,
+    };
   }
 
   press(...entries: Partial<OverrideEntry>[]): readonly Override[] {
@@ -116,29 +127,32 @@ t.test('targets: all that is given must match; an agent is meant on either side'
   await rig.finish(t);
 });
 
-t.test('drain: nothing new begins at that provider, a conversation goes on there; degrade: the declared fallback; the strongest word counts', async (t) => {
-  const rig = new Rig();
-  const held = { headers: { 'reach-pin': 'crm.order.1' } };
-  rig.press({ action: 'drain', target: { provider: 'crm.order.1' } });
-  t.equal(await rig.who(), 'crm.order.2@2.0.0');
-  t.equal(await rig.who('crm.order.query', held), 'crm.order.1@2.0.0');
-  rig.press({ action: 'block', target: { provider: 'crm.order.1' } });
-  t.equal(await rig.who('crm.order.query', held), '2006');
-  rig.press({ action: 'drain', target: { capability: 'crm.order.query' } });
-  t.equal(await rig.who(), '2006');
-  rig.press({ action: 'degrade', target: { capability: 'crm.order.query' } });
-  t.equal(await rig.who(), 'degraded');
-  t.equal(await rig.who('crm.order.legacy'), 'crm.old.1@1.0.0');
-  rig.press({ action: 'degrade', target: { capability: 'crm.order.legacy' } });
-  t.equal(await rig.who('crm.order.legacy'), '2006', 'without a fallback');
-  rig.press({ action: 'degrade', target: { capability: 'crm.order.query' } }, { action: 'block', target: { capability: 'crm.*' } });
-  t.equal(await rig.who(), '2006');
-  rig.press({ action: 'degrade', target: { provider: 'crm.order.1' } });
-  t.equal(await rig.who(), 'crm.order.2@2.0.0', 'one of two that is degraded: the other one serves');
-  rig.press({ action: 'degrade', target: { provider: 'role:order' } });
-  t.equal(await rig.who(), 'degraded', 'nobody is left');
-  await rig.finish(t);
-});
+t.test(
+  'drain: nothing new begins at that provider, a conversation goes on there; degrade: the declared fallback; the strongest word counts',
+  async (t) => {
+    const rig = new Rig();
+    const held = { headers: { 'reach-pin': 'crm.order.1' } };
+    rig.press({ action: 'drain', target: { provider: 'crm.order.1' } });
+    t.equal(await rig.who(), 'crm.order.2@2.0.0');
+    t.equal(await rig.who('crm.order.query', held), 'crm.order.1@2.0.0');
+    rig.press({ action: 'block', target: { provider: 'crm.order.1' } });
+    t.equal(await rig.who('crm.order.query', held), '2006');
+    rig.press({ action: 'drain', target: { capability: 'crm.order.query' } });
+    t.equal(await rig.who(), '2006');
+    rig.press({ action: 'degrade', target: { capability: 'crm.order.query' } });
+    t.equal(await rig.who(), 'degraded');
+    t.equal(await rig.who('crm.order.legacy'), 'crm.old.1@1.0.0');
+    rig.press({ action: 'degrade', target: { capability: 'crm.order.legacy' } });
+    t.equal(await rig.who('crm.order.legacy'), '2006', 'without a fallback');
+    rig.press({ action: 'degrade', target: { capability: 'crm.order.query' } }, { action: 'block', target: { capability: 'crm.*' } });
+    t.equal(await rig.who(), '2006');
+    rig.press({ action: 'degrade', target: { provider: 'crm.order.1' } });
+    t.equal(await rig.who(), 'crm.order.2@2.0.0', 'one of two that is degraded: the other one serves');
+    rig.press({ action: 'degrade', target: { provider: 'role:order' } });
+    t.equal(await rig.who(), 'degraded', 'nobody is left');
+    await rig.finish(t);
+  },
+);
 
 t.test('reroute: to a capability, a version, a provider; one step; what is blocked there stays blocked, and its ACL counts', async (t) => {
   const rig = new Rig();
@@ -164,11 +178,18 @@ t.test('reroute: to a capability, a version, a provider; one step; what is block
   t.equal(await rig.who(), 'crm.old.1@1.0.0', 'one step');
   rig.press({ action: 'reroute', target: { provider: 'crm.order.1' }, to: 'provider:crm.order.2' });
   t.equal(await rig.who(), 'crm.order.2@2.0.0');
-  t.equal(await rig.who('crm.order.query', { headers: { 'reach-pin': 'crm.order.1' } }), 'crm.order.2@2.0.0', 'also who asked for it by name');
+  t.equal(
+    await rig.who('crm.order.query', { headers: { 'reach-pin': 'crm.order.1' } }),
+    'crm.order.2@2.0.0',
+    'also who asked for it by name',
+  );
   rig.press({ action: 'reroute', target: { provider: 'role:order' }, to: 'crm.order.legacy' });
   const moved = await rig.call('crm.order.query');
   t.equal(moved.result?.provider, 'crm.old.1', 'nobody else is left');
-  t.match(moved.call.trace.lines().find(({ reason }) => reason === 'provider_rerouted')?.words, /leaves nobody here to serve it and sends it to crm\.order\.legacy: a fire \(by dana/);
+  t.match(
+    moved.call.trace.lines().find(({ reason }) => reason === 'provider_rerouted')?.words,
+    /leaves nobody here to serve it and sends it to crm\.order\.legacy: a fire \(by dana/,
+  );
   await rig.finish(t);
 });
 
@@ -179,7 +200,10 @@ t.test('calls under way end in peace; with cut they end at once as blocked, thos
   await rig.wait(50);
   rig.press({ target: { all: true } });
   await rig.wait(60);
-  t.strictSame(peaceful.map((one) => one.code), [0, 0]);
+  t.strictSame(
+    peaceful.map((one) => one.code),
+    [0, 0],
+  );
   rig.lift();
   const cut = calls();
   const streamed = rig.begin('crm.order.query', { stream: true });

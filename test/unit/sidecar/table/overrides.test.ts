@@ -115,7 +115,11 @@ t.test('what is pushed is in force at once and told; what is lifted is gone', as
   t.strictSame(here.ids, ['a']);
   t.match(world.told.at(-1), { sidecar: 'one', instance: 'i-one', epoch: 'e1', seq });
   t.match(here.overrides.standing, { epoch: 'e1', seq });
-  t.match(here.overrides.status(), { in_force: [{ id: 'a', reason: 'why a', author: 'dana', expires_at: null }], refused: null, trouble: null });
+  t.match(here.overrides.status(), {
+    in_force: [{ id: 'a', reason: 'why a', author: 'dana', expires_at: null }],
+    refused: null,
+    trouble: null,
+  });
   await world.put();
   t.strictSame(here.ids, []);
   t.match(here.overrides.status().in_force, []);
