@@ -21,7 +21,8 @@ export interface Refusal {
   readonly detail: string;
 }
 
-export const refusal = (status: Refusal['status'], reason: Refusal['reason'], detail: string): Refusal => Object.freeze({ status, reason, detail });
+export const refusal = (status: Refusal['status'], reason: Refusal['reason'], detail: string): Refusal =>
+  Object.freeze({ status, reason, detail });
 
 const BAD_CODING = refusal(400, 'framing', 'the only transfer coding taken is `chunked`, and only in HTTP/1.1');
 export const BAD_TARGET = refusal(400, 'target', 'the request target must be a path');

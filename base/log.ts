@@ -68,7 +68,8 @@ export const LOGGABLE_HEADERS: ReadonlySet<string> = new Set([
 /** Values of the listed headers only; of the others the name, so that it is seen that they were there. */
 export function loggableHeaders(headers: Readonly<Record<string, string | string[] | undefined>>): Record<string, string> {
   const shown = Object.create(null) as Record<string, string>;
-  for (const [name, value] of Object.entries(redactedHeaders(headers, LOGGABLE_HEADERS))) shown[printable(name, 64)] = printable(value, 256);
+  for (const [name, value] of Object.entries(redactedHeaders(headers, LOGGABLE_HEADERS)))
+    shown[printable(name, 64)] = printable(value, 256);
   return shown;
 }
 

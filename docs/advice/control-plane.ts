@@ -15,7 +15,7 @@ export const CONTROL_PLANE_ADVICE: Advice = {
       nkey: 'The one to use with a server of your own: `reachctl nats init` makes it, for all replicas together. Read anew at each connection.',
     },
     tls: {
-      ca: 'Where the server’s certificate is signed by an authority of your own. With any of the three, nothing is sent to a server that offers no TLS.',
+      ca: 'Where the server’s certificate is signed by an authority of your own. With any of the three, nothing is sent to a server that offers no TLS. Name servers as their certificates do, not by number.',
       cert: 'Where the server asks for certificates (`verify: true`).',
       key: 'Readable by this program alone.',
     },

@@ -14,7 +14,7 @@ const CREDENTIAL: Advice = {
 };
 
 const NATS_TLS: Advice = {
-  ca: 'Where the server’s certificate is signed by an authority of your own. With any of the three, nothing is sent to a server that offers no TLS.',
+  ca: 'Where the server’s certificate is signed by an authority of your own. With any of the three, nothing is sent to a server that offers no TLS. Name servers as their certificates do, not by number.',
   cert: 'Where the server asks for certificates (`verify: true`).',
   key: 'Readable by this program alone.',
 };

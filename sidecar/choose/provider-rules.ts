@@ -14,11 +14,7 @@ export type ProviderRules = readonly Override[];
 /** By candidate of the version, in its order; null when no rule concerns any of them (the usual case). */
 export function rulesFor(table: Snapshot, version: Version): readonly ProviderRules[] | null {
   const relevant = table.overrides
-    .filter(
-      (rule) =>
-        rule.provider !== null &&
-        coversName(rule.capability, version.capability.name),
-    )
+    .filter((rule) => rule.provider !== null && coversName(rule.capability, version.capability.name))
     .sort((a, b) => strength(a) - strength(b));
   if (relevant.length === 0) return null;
   return version.candidates.map(({ provider }) => relevant.filter((rule) => coversAgent(rule.provider as string, provider.agentId)));

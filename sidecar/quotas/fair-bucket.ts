@@ -125,7 +125,6 @@ export class FairBucket {
     const came = (elapsedMs * this.#perSec) / 1_000;
     if (came < 1 && elapsedMs < ACTIVE_MS) return;
     this.#at = now;
-    const parts = this.#parts;
     this.#pour(came);
     if (now - this.#sweptAt >= ACTIVE_MS) this.#sweep(now);
     this.#cap();

@@ -243,7 +243,10 @@ ${provider('crm.echo.1', NAMES[0], `type: http, address: "${echo.url}", credenti
         look(path, (await rig.ask(path, { headers })).bytes.toString());
     }
     // A task's own page is the Result of its sender, shown to nobody else: what its agent answered belongs there.
-    t.ok(told.some((each) => each !== null), 'there are decisions to look at');
+    t.ok(
+      told.some((each) => each !== null),
+      'there are decisions to look at',
+    );
     look('decisions that calls carry', JSON.stringify(told));
     const { body } = await fleet.plane.ask('/v1/openapi.json');
     for (const [path, methods] of Object.entries(body['paths'] as Record<string, Record<string, unknown>>)) {

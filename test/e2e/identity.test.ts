@@ -135,8 +135,7 @@ class Caller {
 const wait = (ms: number): Promise<void> => new Promise((done) => setTimeout(done, ms));
 
 async function ready(world: IdentityWorld): Promise<{ front: Sidecar; order: Sidecar; mesh: string }> {
-  await world.equip(FRONT);
-  await world.equip(ORDER);
+  await Promise.all([world.equip(FRONT), world.equip(ORDER)]);
   const order = await world.host(ORDER);
   const front = await world.sidecar(FRONT, { tls: `tls: ${world.tls(FRONT)}` });
   const mesh = (await order.program.said(/mesh (https:\/\/127\.0\.0\.1:\d+)/))[1] as string;

@@ -23,16 +23,23 @@ export interface LookedThrough {
 /** A file that is larger is looked at up to here. */
 const MOST_BYTES = 67_108_864;
 const JWT = /eyJ[\w-]{10,}\.(eyJ[\w-]{10,})\.[\w-]{80,}/g;
-const PRIVATE_KEY = /-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----/g;
+/** With the key itself, also as it stands in JSON; programs that can read keys have the line above it in their text. */
+const PRIVATE_KEY = /-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----(?:\\[rn]|\s)*[A-Za-z0-9+/]{40}/g;
 const SEED = /\bS[UANOCX][A-Z2-7]{56}\b/g;
 const MARKED = new RegExp(MARK, 'g');
 
-/** Files that are a secret's own home. */
-const HOMES: readonly { readonly name: RegExp; readonly isPrivate: boolean; readonly why: string }[] = [
+/** Files that are a secret's own home; by the end of the path where it says a folder, else by the name alone. */
+const HOMES: readonly { readonly name: RegExp; readonly isPath?: true; readonly isPrivate: boolean; readonly why: string }[] = [
   { name: /\.ya?ml$/, isPrivate: false, why: 'settings that a test has written, with a token in them' },
   { name: /\.conf$/, isPrivate: false, why: 'the configuration of a nats-server' },
   { name: /(key|token|seed|nkey|creds|secret)[\w.-]*$/, isPrivate: true, why: 'a file that only its owner can read' },
   { name: /\.(pem|nk|creds)$/, isPrivate: true, why: 'a file that only its owner can read' },
+  {
+    name: /\/secrets\/(nats\/)?[\w-]+\.(pem|nk)$/,
+    isPath: true,
+    isPrivate: false,
+    why: 'prepared for containers, in a folder that only its owner gets into (deploy/compose/prepare.sh)',
+  },
   { name: /^[\d-]+\.reachctl.*(add|rotate).*\.stdout$/, isPrivate: false, why: 'a token is shown to whoever orders it, once' },
 ];
 
@@ -77,7 +84,7 @@ function audienceOf(claims: string): string {
 function isHome(file: string, mode: number): boolean {
   const name = basename(file);
   const isPrivate = (mode & 0o077) === 0;
-  return HOMES.some((home) => home.name.test(name) && (isPrivate || !home.isPrivate));
+  return HOMES.some((home) => home.name.test(home.isPath === true ? file : name) && (isPrivate || !home.isPrivate));
 }
 
 function* filesUnder(folder: string): Generator<string> {

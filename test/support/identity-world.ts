@@ -48,8 +48,10 @@ export class IdentityWorld {
     const agent = await TestAgent.listen('order');
     t.teardown(() => agent.close());
     const world = new IdentityWorld(t, nats, folder, agent);
-    await world.ctl('identity', 'init', '--out', world.path('keys'));
-    await world.ctl('identity', 'ca', '--out', world.path('ca'), '--env', ENV);
+    await Promise.all([
+      world.ctl('identity', 'init', '--out', world.path('keys')),
+      world.ctl('identity', 'ca', '--out', world.path('ca'), '--env', ENV),
+    ]);
     world.#port = await freePort();
     await world.startControl(identity);
     return world;
@@ -111,8 +113,10 @@ export class IdentityWorld {
   /** Certificate and token of a sidecar, as an operator makes them. */
   async equip(name: string): Promise<void> {
     mkdirSync(this.path(name), { recursive: true });
-    await this.ctl('sidecar', 'cert', name, '--ca', this.path('ca'), '--env', ENV, '--out', this.path(name));
-    await this.ctl('sidecar', 'add', name, '--out', this.path(name, 'token'));
+    await Promise.all([
+      this.ctl('sidecar', 'cert', name, '--ca', this.path('ca'), '--env', ENV, '--out', this.path(name)),
+      this.ctl('sidecar', 'add', name, '--out', this.path(name, 'token')),
+    ]);
   }
 
   tls(name: string): string {

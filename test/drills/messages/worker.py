@@ -1,8 +1,8 @@
 """The worker of the drills: an agent without anything of Agent-Reach inside, which writes down what it does so that it can be counted.
 
 Three kinds of work, one capability each, all with the payload {"n": <number of the message>}:
-  drill.idempotent.do  appends "s <n> <wall clock, ms>" to its own file when it starts and "e <n>" when it has ended
-  drill.once.do        the same, in another file
+  drill.idempotent.do  appends "s <n>" to its own file when it starts and "e <n>" when it has ended
+  drill.once.do        the same, in another file, and "t <n> <wall clock, ms>" when it starts
   drill.keyed.do       the same, and half-way it commits the key it is given (Idempotency-Key) together with its effect to SQLite, where
                        the key is unique; a key that is there already gets the answer of then, and nothing is done
 
@@ -67,7 +67,8 @@ class Works:
             return 400, {"error": "keyed work without a key"}
         self.runs += 1
         answer = {"n": n, "by": AGENT, "run": f"{os.getpid()}.{self.runs}"}
-        os.write(self.files[kind], b"s %d %d\n" % (n, time.time_ns() // 1_000_000))
+        began = b"t %d %d\n" % (n, time.time_ns() // 1_000_000) if kind == "once" else b""
+        os.write(self.files[kind], began + b"s %d\n" % n)
         await asyncio.sleep(self.delay / 2)
         if kind == "keyed":
             answer = self.commit(key, n, answer)
@@ -196,9 +197,10 @@ def count(folder):
             with open(os.path.join(folder, name), encoding="ascii") as lines:
                 for line in lines:
                     what, n, *at = line.split()
-                    times[what][int(n)] = times[what].get(int(n), 0) + 1
-                    if kind == "once" and at:
+                    if what == "t":
                         began[int(n)] = int(at[0])
+                        continue
+                    times[what][int(n)] = times[what].get(int(n), 0) + 1
                     if kind == CALL and what == "e":
                         by.setdefault(int(n), []).append(name[: -len(kind) - 1])
         counted[kind] = {"starts": times["s"], "ends": times["e"]}

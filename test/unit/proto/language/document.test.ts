@@ -393,7 +393,10 @@ t.test('an endpoint is a plain http address, and secrets stand elsewhere', async
     ['{type: http, address: "http://x.test", path: "/{name}"}', /cannot be filled/],
     ['{type: http, address: "http://x.test", path: "/{/id}"}', /use a mapping/],
     ['{type: http, address: "http://x.test", credential: {secret: topsecret}}', /a reference to a secret/],
-    ['{type: http, address: "http://x.test", mapping: {"*": {path: /, headers: {Authorization: "Bearer topsecret"}}}}', /a secret does not stand in this file/],
+    [
+      '{type: http, address: "http://x.test", mapping: {"*": {path: /, headers: {Authorization: "Bearer topsecret"}}}}',
+      /a secret does not stand in this file/,
+    ],
     ['{type: http, address: "http://x.test", mapping: {"*": {path: /, headers: {x-vendor-token: topsecret}}}}', /under credential/],
     ['{type: http, address: "http://x.test", mapping: {"*": {path: /, query: {api_key: topsecret}}}}', /under credential/],
     ['{type: http, address: "http://x.test", credential: {header: Host, secret: {env: A}}}', /set by the sidecar itself/],

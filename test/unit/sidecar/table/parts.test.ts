@@ -188,7 +188,9 @@ t.test('what comes over the bus is opened with care', async (t) => {
     t.match(open(bytes(value)), { problem: why }, JSON.stringify(value));
   t.match(open(bytes({ wire: 1, epoch: 'e', later: 'field' })), { epoch: 'e' }, 'fields that it does not know are let be');
   const good = { wire: 1, epoch: 'e', lastSeq: 3, recent: [['cap.a.b.c', 3]], since: 1, term: 1 };
-  t.strictSame(readBeacon(bytes(good)), { epoch: 'e', lastSeq: 3, recent: [['cap.a.b.c', 3]], since: 1 });
+  t.strictSame(readBeacon(bytes(good)), { epoch: 'e', lastSeq: 3, recent: [['cap.a.b.c', 3]], since: 1, speech: 'plain' });
+  const speeches = ['named', 'asks', 'plain', 'nonsense', undefined].map((speech) => readBeacon(bytes({ ...good, speech }))?.speech);
+  t.strictSame(speeches, ['named', 'asks', 'plain', 'plain', 'plain'], 'a leader that says nothing of it is of the version before');
   for (const bad of [
     { lastSeq: -1 },
     { lastSeq: '3' },
