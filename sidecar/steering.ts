@@ -41,10 +41,17 @@ export function steer({ client, bus, subjects }: Joined, quotas: Quotas, shifts:
 function readShares(data: Buffer): Shares | null {
   try {
     const shares = JSON.parse(data.toString('utf8')) as Shares | null;
-    if (shares === null || shares.wire !== REGISTRY_WIRE || typeof shares.epoch !== 'string' || !isPart(shares.rest) || !isPart(shares.burst))
+    if (
+      shares === null ||
+      shares.wire !== REGISTRY_WIRE ||
+      typeof shares.epoch !== 'string' ||
+      !isPart(shares.rest) ||
+      !isPart(shares.burst)
+    )
       return null;
     if (typeof shares.shares !== 'object' || shares.shares === null) return null;
-    for (const one of Object.values(shares.shares)) if (!isPart(one.rest) || !isPart(one.burst) || !Object.values(one.of).every(isPart)) return null;
+    for (const one of Object.values(shares.shares))
+      if (!isPart(one.rest) || !isPart(one.burst) || !Object.values(one.of).every(isPart)) return null;
     return shares;
   } catch {
     return null;

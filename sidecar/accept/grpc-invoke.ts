@@ -104,7 +104,10 @@ export function answer(exchange: Exchange, call: Call, form: Form): void {
     return;
   }
   if (exchange.givesUp(bytesOf(call).length)) return;
-  exchange.finish(InvokeReply.write({ ...resultFields(result, contentTypeOf(call)), output: outputOf(result, form) }), successTrailers(call));
+  exchange.finish(
+    InvokeReply.write({ ...resultFields(result, contentTypeOf(call)), output: outputOf(result, form) }),
+    successTrailers(call),
+  );
 }
 
 function outputOf(result: Result, form: Form): InvokeReply['output'] {

@@ -341,10 +341,7 @@ t.test('C108 an answer goes to whoever asked, whatever ids they use', async (t) 
       ),
       settings: '  connections_per_origin: 128',
     });
-    const clients = Array.from(
-      { length: 100 },
-      (_, i) => new Client(rig.port, i % 2 === 0 ? TOKEN : 'token-of-the-helper', 10),
-    );
+    const clients = Array.from({ length: 100 }, (_, i) => new Client(rig.port, i % 2 === 0 ? TOKEN : 'token-of-the-helper', 10));
     const asking: Promise<unknown>[] = [];
     for (let n = 0; n < 1_000; n++)
       asking.push((clients[n % 100] as Client).ask(`{"jsonrpc":"2.0","method":"crm.order.query","params":[${n}],"id":${n % 10}}`));

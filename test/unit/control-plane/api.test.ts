@@ -130,7 +130,14 @@ t.test('an order is in force before it is answered, and is kept with who, what, 
   const { body } = await plane.ask('/v1/audit?limit=20&outcome=done');
   const entries = body['entries'] as { action: string }[];
   const first = entries.findLast(({ action }) => action === 'provider.drain');
-  t.match(first, { actor: 'ada', role: 'operator', subject: 'crm.order.a', detail: { 'after.drain': true }, reason: 'new build', outcome: 'done' });
+  t.match(first, {
+    actor: 'ada',
+    role: 'operator',
+    subject: 'crm.order.a',
+    detail: { 'after.drain': true },
+    reason: 'new build',
+    outcome: 'done',
+  });
   t.equal((await plane.ask('/v1/audit?limit=1')).body['entries'] !== undefined, true);
 });
 
