@@ -24,14 +24,14 @@ import { Stage } from './messages/stage.ts';
 import { Submitter } from './messages/submitter.ts';
 import { figuresOf, type Phase, tableOf } from './phases.ts';
 import { CALLERS, IN_HAND, RollingTeam, TARGETS, WORKERS } from './rolling/fleet.ts';
-import { brokenRolling, type CallFigures, judgeCalls } from './rolling/judge.ts';
+import { brokenRolling, type CallFigures, judgeCalls, type RollingEvidence } from './rolling/judge.ts';
 import { type Agents, PASSES, type Roll, roll, victims } from './rolling/roll.ts';
 
 const CONVERGE_MS = 30_000;
 const SETTLE_MS = 60_000;
 const MOST_RECOVERY_MS = 45_000;
-const LEAST_CALLS = 20_000;
-const LEAST_MESSAGES = 8_000;
+const LEAST_CALLS = 10_000;
+const LEAST_MESSAGES = 4_000;
 /** Far above the usual; a drill that hangs is a drill that failed. */
 const MOST_MS = 420_000;
 
@@ -155,11 +155,14 @@ async function toldOf(submitter: Submitter, outcomes: Outcomes, settleMs: number
 }
 
 /** When the work was begun that is in doubt; what was never begun, as far as its worker knows, when that was said. */
-function doubtsOf({ accepted, outcomes, counted }: Told): number[] {
+function doubtsOf({ accepted, outcomes, counted }: Told): RollingEvidence['doubts'] {
   const numbers = new Map(accepted.map(({ taskId, n }) => [taskId, n]));
   return outcomes
     .filter(({ state }) => state === 'in_doubt')
-    .map(({ taskId, atMs }) => counted.once.began?.[numbers.get(taskId) ?? -1] ?? atMs);
+    .map(({ taskId, atMs, by }) => ({
+      atMs: counted.once.began?.[numbers.get(taskId) ?? -1] ?? atMs,
+      sidecar: WORKERS.find(({ agentId }) => agentId === by)?.sidecar ?? '',
+    }));
 }
 
 function lineFor(played: Played | null): Readonly<Record<string, unknown>> {

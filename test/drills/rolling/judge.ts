@@ -78,14 +78,21 @@ interface Demands {
   readonly inHand: number;
 }
 
+/** `once` work that is in doubt. */
+interface Doubt {
+  /** Wall clock of its start. */
+  readonly atMs: number;
+  /** The sidecar of its worker. */
+  readonly sidecar: string;
+}
+
 export interface RollingEvidence {
   readonly calls: readonly Call[];
   readonly rolls: readonly Roll[];
   readonly figures: CallFigures;
   readonly messages: Verdict;
   readonly silences: readonly Silence[];
-  /** Wall clock of what was done when the work was started that is in doubt. */
-  readonly doubts: readonly number[];
+  readonly doubts: readonly Doubt[];
   /** The fleet before and after, such as can be compared; null = nobody could say. */
   readonly before: string | null;
   readonly after: string | null;
@@ -123,7 +130,8 @@ function brokenPass(pass: Pass, { rolls, silences, doubts }: RollingEvidence): s
   const early = silences.filter(({ atMs }) => atMs <= untilMs);
   if (early.length > 0)
     words.push(`${early.length} submissions were not answered although nothing had been killed: ${early[0]?.gate} ${early[0]?.words}`);
-  const doubted = doubts.filter((atMs) => atMs <= untilMs);
+  // Begun by the process that was asked to stop; what its successor has begun can only have ended with a kill.
+  const doubted = doubts.filter(({ atMs, sidecar }) => atMs <= (mine.find(({ what }) => what === sidecar)?.readyWallMs ?? untilMs));
   if (doubted.length > 0) words.push(`${doubted.length} messages were in doubt although nothing had been killed`);
   return words;
 }

@@ -122,11 +122,16 @@ t.test('a drill that has shown less, or something else, is not passed', async (t
     [{ rolls: changed('SIGTERM', 'cp-2', { codes: [null] }) }, 'cp-2 was asked to stop and ended with null'],
     [{ calls: CALLS.slice(1) }, 'no call was answered while w1 was replaced (SIGTERM)'],
     [{ silences: [{ ...silence, atMs: SLOT_MS }] }, '1 submissions were not answered although nothing had been killed: s1 ECONNRESET'],
-    [{ doubts: [SLOT_MS] }, '1 messages were in doubt although nothing had been killed'],
+    [{ doubts: [{ atMs: SLOT_MS, sidecar: 'w1' }] }, '1 messages were in doubt although nothing had been killed'],
+    [{ doubts: [{ atMs: 5 * SLOT_MS, sidecar: '' }] }, '1 messages were in doubt although nothing had been killed'],
     [{ after: '{}' }, `the fleet is not as it was: {}; before: ${FLEET}`],
     [{ before: null, after: null }, 'the fleet is not as it was: nobody can say; before: nobody could say'],
   ];
   for (const [change, words] of falsified) t.strictSame(brokenRolling({ ...GOOD, ...change }), [words], words);
   const later = rollOf('SIGKILL', 's1').fromMs;
-  t.strictSame(brokenRolling({ ...GOOD, silences: [{ ...silence, atMs: later }], doubts: [later] }), [], 'a kill may leave both');
+  const doubts = [
+    { atMs: later, sidecar: '' },
+    { atMs: rollOf('SIGTERM', 'w1').readyWallMs + 1, sidecar: 'w1' },
+  ];
+  t.strictSame(brokenRolling({ ...GOOD, silences: [{ ...silence, atMs: later }], doubts }), [], 'a kill may leave both');
 });
