@@ -342,12 +342,15 @@ t.test('a contract without acl is refused, and so is an acl that lets nobody in 
     ['[]', /at least one/],
     ['publik', /the word public or a list/],
     ['["crm.*"]', /pattern of agents/],
-    ['{team: crm}', /acl must be public, or a list/],
     ['', /acl is empty/],
     ['true', /acl must be public/],
   ] as const) {
     t.match(problems(`contracts:\n  - name: a.b.c\n    version: "1.0.0"\n    acl: ${acl}\n`), [expected], acl);
   }
+  t.match(problems('contracts:\n  - name: a.b.c\n    version: "1.0.0"\n    acl: {team: crm}\n'), [
+    /unknown key "team": known are allow, mode/,
+    /allow is missing: who may call/,
+  ]);
 });
 
 t.test('a weight is kept exactly, and an empty or negative one is refused', async (t) => {
