@@ -508,7 +508,7 @@ t.test('a browser is refused, whatever page it shows, and a Host of two minds as
         rig,
         head(method, url, { host, authorization: null, 'content-length': method === 'POST' ? '0' : null, ...headers }),
       );
-      t.equal(answer.status, 403, `${method} ${JSON.stringify(headers)}`);
+      t.equal(answer.status, 403, `${method} ${said(JSON.stringify(headers))}`);
     }
   for (const type of ['text/plain', 'application/x-www-form-urlencoded', 'multipart/form-data; boundary=x']) {
     const answer = await raw(rig, `${head('POST', url, { host, authorization: null, 'content-type': type, 'content-length': '2' })}{}`);
