@@ -410,6 +410,10 @@ class Received implements BusMessage {
     return headers.has(name) ? headers.get(name) : null;
   }
 
+  times(name: string): number {
+    return this.#message.headers?.values(name).length ?? 0;
+  }
+
   names(): readonly string[] {
     return this.#message.headers?.keys() ?? [];
   }

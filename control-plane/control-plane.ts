@@ -316,7 +316,7 @@ export class ControlPlane implements Plane {
   }
 
   async ask(sidecar: string, ask: Ask): Promise<AskAnswer> {
-    const reply = await this.#bus.request(this.#subjects.ask(sidecar), encode(ask), ASK_MS);
+    const reply = await this.#bus.request(this.#subjects.ask(sidecar), encode(ask), ASK_MS, undefined, sidecar);
     switch (reply.kind) {
       case 'ok':
         return answerOf(reply.message.data, sidecar);

@@ -48,7 +48,7 @@ export async function outbound(engine: Engine, call: Call): Promise<void> {
 async function serve(engine: Engine, call: Call): Promise<void> {
   call.code = 0;
   const reroutedBefore = call.reroutedBy;
-  if (!record(call, acl(call)) || !record(call, overrides(call))) return;
+  if (!record(call, acl(call)) || !record(call, overrides(call, engine.table.current().overrides))) return;
   if (call.reroutedBy !== reroutedBefore && !(reroute(call) && record(call, acl(call)) && record(call, overrides(call)))) return;
   await decide(engine, call);
   const verdict = call.attempts.length > call.attemptsFrom ? null : leftWithout(call);
@@ -70,18 +70,24 @@ async function decide(engine: Engine, call: Call): Promise<void> {
     while (choose(engine, call)) {
       if (!record(call, loops(call, engine.config.maxHops))) return;
       if (call.powerId !== null && !record(call, await engine.ledger.claim(call))) return;
+      if (!mayBegin(engine, call)) return;
       if (record(call, await attempt(engine, call, pathWith(call)))) return;
       if (!record(call, retry(call, engine.retryBudget, engine.random)) || !(await pause(engine, call))) return;
-      if (!mayGoOn(engine, call)) return;
     }
   }
 }
 
-/** The call keeps its table, but a block that came meanwhile lets no further attempt begin. */
-function mayGoOn(engine: Engine, call: Call): boolean {
+/**
+ * The call keeps its table, but what was blocked while it waited for its key, or between two attempts, does not begin. Of one provider
+ * that is asked in `attempt`. Where a call goes is not changed any more.
+ */
+function mayBegin(engine: Engine, call: Call): boolean {
   const newest = engine.table.current().overrides;
   if (newest.length === 0 || newest === call.table?.overrides) return true;
-  const verdict = overrides(call, newest);
+  const verdict = overrides(
+    call,
+    newest.filter(({ action }) => action !== 'reroute'),
+  );
   return verdict.reason.passes || record(call, verdict);
 }
 

@@ -27,6 +27,7 @@ import { Health } from './health/health.ts';
 import type { Credentials } from './identify/credentials.ts';
 import type { IdentityConfig, MeshTlsConfig } from './identity-config.ts';
 import type { Joined } from './join.ts';
+import type { Principal } from './call/principal.ts';
 import { StaticTokens } from './identify/static-tokens.ts';
 import type { Inbox } from './inbox/inbox.ts';
 import { Observation } from './observe/observer.ts';
@@ -233,7 +234,7 @@ export async function startSidecar(
   front.channels = channels;
   front.cutter = cutter;
   front.security = credentials === null && secure === null ? null : { identity: credentials, certificate: secure };
-  if (credentials !== null && joined !== null) follow(credentials, secure, joined, config, (agent) => front.takenBack(agent));
+  if (credentials !== null && joined !== null) follow(credentials, secure, joined, config, (agent, by) => front.takenBack(agent, by));
   const sending = {
     clock,
     random,
@@ -438,7 +439,7 @@ function follow(
   secure: MeshTls | null,
   { client }: Joined,
   config: SidecarConfig,
-  onTakenBack: (agent: string) => void,
+  onTakenBack: (agent: string, by: Principal | null) => void,
 ): void {
   const { identity } = client;
   if (identity === null) return;
@@ -455,8 +456,9 @@ function follow(
   credentials.onEnded = (agent) => {
     client.announcer.forget(agent);
     // One that has a token of the settings as well is still known here.
-    if (!settled.has(agent)) onTakenBack(agent);
+    if (!settled.has(agent)) onTakenBack(agent, null);
   };
+  credentials.onRevoked = (principal) => onTakenBack(principal.agent, principal);
 }
 
 /** Messages that the outbox has on their way to the stream at once. */

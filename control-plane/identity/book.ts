@@ -39,6 +39,8 @@ export interface IdentityState {
 
 /** A certificate is not issued here and may last as long as its authority has said: so long a sidecar stays in the list. */
 const CERTIFICATE_SEC = 3 * 366 * 86_400;
+/** A message may wait for long after the statement that it carries has ended; what was taken back must not count again meanwhile. */
+const MESSAGE_SEC = 90 * 86_400;
 /** What has ended is shown for so long. */
 const SHOWN_SEC = 30 * 86_400;
 
@@ -80,7 +82,7 @@ export function revokedWhole(state: IdentityState, nowSec: number, homeTtlSec: n
   const lastSec = Math.max(
     ...ended.tokens.map(({ exp }) => exp),
     before + homeTtlSec,
-    state.kind === 'sidecar' ? before + CERTIFICATE_SEC : 0,
+    before + (state.kind === 'sidecar' ? CERTIFICATE_SEC : MESSAGE_SEC),
   );
   return { ...ended, revokedBefore: before, revokedUntil: lastSec + SKEW_SEC };
 }

@@ -335,6 +335,8 @@ export class IdentityDesk {
     const verified = verifyToken(statement, this.#trust, 'home');
     if ('why' in verified || verified.claims.sub !== agent || verified.claims.via !== sidecar) return null;
     if (standingProblem(verified.claims, this.#trust, verified.claims.iat) !== null) return null;
+    // The trust document lets go of what is long over; the book does not.
+    if (verified.claims.iat <= (this.#states.get(Tail.identity('agent', agent))?.revokedBefore ?? 0)) return null;
     return await this.#statement(agent, sidecar, Math.floor(this.#nowSec() + this.#parts.config.homeTtlMs / 1_000));
   }
 

@@ -1,6 +1,7 @@
 /**
  * The list of overrides and what may be done to it, as pure functions: whoever writes (a replica, `reachctl` alone) does the
- * same. What contradicts what stands is refused with a sentence; what is only repeated changes nothing.
+ * same. What contradicts what stands is refused with a sentence; what is only repeated changes nothing, and what is repeated for
+ * another time ends at that time.
  */
 import { coversName } from '../../proto/language/covers.ts';
 import { parseTarget } from '../../proto/language/names.ts';
@@ -25,26 +26,31 @@ export function lasting(overrides: readonly OverrideEntry[], nowMs: number): rea
   return overrides.filter(({ expires_at: end }) => end === null || end > nowMs);
 }
 
-/** What has run out goes with every write. */
+/** What has run out goes with every write, unless it is not certain that it has. */
 function next(state: OverrideState, overrides: readonly OverrideEntry[]): OverrideState {
   return { ...state, revision: state.revision + 1, overrides };
 }
 
-export function withAdded(state: OverrideState, entry: OverrideEntry, nowMs: number): Edit {
+/** @param isSure of what time it is; where it may be wrong, nothing of others is taken out by it */
+export function withAdded(state: OverrideState, entry: OverrideEntry, nowMs: number, isSure = true): Edit {
   const problem = overrideProblem(entry);
   if (problem !== null) return { problem, kind: 'invalid' };
   const standing = lasting(state.overrides, nowMs);
   const same = standing.find(({ id }) => id === entry.id);
   if (same !== undefined) {
-    if (meaning(same) === meaning(entry)) return { same };
-    return {
-      problem: `there is an override ${entry.id} already, and it says something else: lift it first, or choose another id`,
-      kind: 'conflict',
-    };
+    if (meaning(same) !== meaning(entry))
+      return {
+        problem: `there is an override ${entry.id} already, and it says something else: lift it first, or choose another id`,
+        kind: 'conflict',
+      };
+    if (lastsAsLong(same, entry)) return { same };
+    // The same for another time: whoever says so wants it to end later, or earlier.
+    const kept = isSure ? standing : state.overrides;
+    return { state: next(state, [...kept.filter(({ id }) => id !== entry.id), entry]), entry };
   }
   const contradiction = contradictionIn(standing, entry);
   if (contradiction !== null) return { problem: contradiction, kind: 'conflict' };
-  const overrides = [...standing, entry];
+  const overrides = [...(isSure ? standing : state.overrides.filter(({ id }) => id !== entry.id)), entry];
   if (overrides.length > OVERRIDES_MAX)
     return {
       problem: `there are ${OVERRIDES_MAX} overrides, which is the most: lift some, or make one that covers more`,
@@ -56,8 +62,9 @@ export function withAdded(state: OverrideState, entry: OverrideEntry, nowMs: num
   return { state: made, entry };
 }
 
-export function withLifted(state: OverrideState, id: string, nowMs: number): Edit {
-  const standing = lasting(state.overrides, nowMs);
+/** @param isSure as above */
+export function withLifted(state: OverrideState, id: string, nowMs: number, isSure = true): Edit {
+  const standing = isSure ? lasting(state.overrides, nowMs) : state.overrides;
   const entry = standing.find((each) => each.id === id);
   if (entry === undefined)
     return {
@@ -88,6 +95,14 @@ function meaning({ action, target, to, cut, reason }: OverrideEntry): string {
   const { capability = null, provider = null, agent = null, caller = null, all = null } = target;
   return JSON.stringify([action, capability, provider, agent, caller, all, to, cut, reason]);
 }
+
+/** A repeated order says the same time from its own moment on; clocks are corrected by a little. */
+function lastsAsLong(one: OverrideEntry, other: OverrideEntry): boolean {
+  if (one.expires_at === null || other.expires_at === null) return one.expires_at === other.expires_at;
+  return Math.abs(one.expires_at - one.at - (other.expires_at - other.at)) <= SAME_MS;
+}
+
+const SAME_MS = 2_000;
 
 function contradictionIn(standing: readonly OverrideEntry[], entry: OverrideEntry): string | null {
   if (entry.action === 'block') return null;

@@ -13,6 +13,7 @@ import {
   OVERRIDES_WIRE,
   type OverrideBeacon,
   type OverrideEntry,
+  type OverrideState,
   readInForce,
   readOverrideBeacon,
   readOverrideState,
@@ -126,12 +127,20 @@ export class OverrideDesk {
   /** Whoever orders it is named in it. Repeated, it changes nothing. */
   async add(entry: OverrideEntry): Promise<Ordered> {
     const now = this.wallMs;
-    return this.#ordered(await this.#writer.change((state) => withAdded(state, entry, now)), entry);
+    return this.#ordered(await this.#writer.change((state) => withAdded(state, entry, now, this.#servers.isKnown)), entry);
   }
 
   async lift(id: string): Promise<Ordered> {
     const now = this.wallMs;
-    return this.#ordered(await this.#writer.change((state) => withLifted(state, id, now)), null);
+    let gone: OverrideEntry | null = null;
+    const lifted = (state: OverrideState): Edit => {
+      const edit = withLifted(state, id, now, this.#servers.isKnown);
+      if ('entry' in edit) gone = edit.entry;
+      // Its own work, of which it was not told: the answer was lost.
+      else if (gone !== null) return { same: gone };
+      return edit;
+    };
+    return this.#ordered(await this.#writer.change(lifted), null);
   }
 
   #ordered(written: Written<Edit>, asked: OverrideEntry | null): Ordered {
@@ -183,7 +192,7 @@ export class OverrideDesk {
 
   #fleetAt(seq: number): ReturnType<Fleet['overridesAt']> {
     const left = this.#parts.left();
-    return this.#parts.fleet.overridesAt(seq, this.#parts.clock.now()).filter(({ sidecar, isSilent }) => !isSilent || !left.has(sidecar));
+    return this.#parts.fleet.overridesAt(seq, this.#parts.clock.now()).filter(({ sidecar, isHeard }) => isHeard || !left.has(sidecar));
   }
 
   // ---- what is heard
@@ -192,7 +201,7 @@ export class OverrideDesk {
     if (this.#isListening) return;
     this.#isListening = true;
     const { bus, inbound, subjects, fleet } = this.#parts;
-    bus.subscribe(subjects.pushedOverrides, (message) => this.#pushed(message));
+    bus.subscribe(subjects.pushedOverrides, (message) => this.#pushed(message), { pushed: true });
     bus.subscribe(subjects.overrideBeacon, (message) => {
       const beacon = readOverrideBeacon(message.data);
       if (beacon === null || beacon.from === this.#parts.name) return;
@@ -306,6 +315,8 @@ export class OverrideDesk {
 
   /** One of the replicas takes out what has run out, so that it is gone for sidecars with a wrong clock as well. */
   #sweep(): void {
+    // A replica that has just started may have a wrong clock, and would lift what others have blocked.
+    if (!this.#servers.isKnown) return;
     const { clock, random } = this.#parts;
     const now = clock.now();
     const overdue = withoutExpired(this.#held.state, this.wallMs - SWEEP_AFTER_MS);

@@ -1,7 +1,8 @@
 /**
  * The red button with NATS alone: what `reachctl` does when no control plane is left. It writes the same list on the same
  * conditions as a replica, beacons it so that whoever missed the push asks for it, and counts who says that it is in force. Whom
- * to expect it reads from the registry in the stream, where it may; else it can only count those who answer. What it did it
+ * to expect it reads from the registry in the stream, where it may; else it can only count those who answer. The clock of its machine
+ * may be wrong: by it nothing of others is taken out. What it did it
  * puts into the audit log itself.
  */
 import type { Clock } from '../../base/clock.ts';
@@ -108,7 +109,7 @@ export class DirectButton {
 
   async add(entry: OverrideEntry): Promise<DirectOrdered> {
     const now = this.#options.clock.wallMs();
-    const written = await this.#writer.change<Edit>((state) => withAdded(state, entry, now));
+    const written = await this.#writer.change<Edit>((state) => withAdded(state, entry, now, false));
     return await this.#ordered('override.set', entry.reason, await this.#inTime(written, now));
   }
 
@@ -132,7 +133,7 @@ export class DirectButton {
 
   async lift(id: string, reason: string): Promise<DirectOrdered> {
     const now = this.#options.clock.wallMs();
-    return await this.#ordered('override.lift', reason, await this.#writer.change<Edit>((state) => withLifted(state, id, now)));
+    return await this.#ordered('override.lift', reason, await this.#writer.change<Edit>((state) => withLifted(state, id, now, false)));
   }
 
   async #ordered(action: string, reason: string, written: Written<Edit>): Promise<DirectOrdered> {

@@ -22,6 +22,11 @@ export class ServerClock {
     if (this.#readings.length > READINGS) this.#readings.shift();
   }
 
+  /** It has been read: until then this machine's clock is all there is, and it may be wrong. */
+  get isKnown(): boolean {
+    return this.#readings.length > 0;
+  }
+
   /** By how much it is ahead of this machine's; 0 = both are right as far as can be told. */
   get aheadMs(): number {
     // A message may be older than it seems, never younger.

@@ -22,7 +22,7 @@ export type Written<T> =
   { readonly edit: T; readonly stored: StoredOverrides } | { readonly failed: string };
 
 export interface WriterParts {
-  readonly bus: Pick<Bus, 'append' | 'lastAtLeader' | 'ensureStream'>;
+  readonly bus: Pick<Bus, 'append' | 'lastAtLeader' | 'ensureStream' | 'stream'>;
   readonly subjects: Subjects;
   readonly clock: Clock;
   readonly random: Random;
@@ -74,6 +74,9 @@ export class OverrideWriter {
     const { bus, subjects, replicas } = this.#parts;
     let found = await bus.lastAtLeader(OVERRIDE_STREAM, subjects.overrides, TIMEOUT_MS);
     if (found !== null && 'failed' in found) {
+      // One that is there and does not answer stays as it is: `reachctl` does not know how many copies it shall have.
+      const there = await bus.stream(OVERRIDE_STREAM);
+      if (there !== null) return { failed: 'failed' in there ? there.failed : found.failed, isFinal: false };
       const ready = await bus.ensureStream(overrideStream(subjects, replicas));
       if ('failed' in ready) return { failed: ready.failed, isFinal: false };
       found = await bus.lastAtLeader(OVERRIDE_STREAM, subjects.overrides, TIMEOUT_MS);

@@ -24,8 +24,7 @@ export function serverConfig(book: NatsUsers, form: Form): string {
 }
 
 function entry(env: string, { name, kind, scope }: NatsUser, key: string, pad: string): string {
-  const { publish, hear, answers } = permissionsOf(env, kind, name, scope);
-  const bounded = answers === null ? [] : [`${pad}    allow_responses: {max: ${answers.max}, expires: "${answers.withinSec}s"}`];
+  const { publish, hear } = permissionsOf(env, kind, name, scope);
   return [
     `${pad}{`,
     `${pad}  # ${kind} ${name}`,
@@ -33,7 +32,6 @@ function entry(env: string, { name, kind, scope }: NatsUser, key: string, pad: s
     `${pad}  permissions: {`,
     ...block('publish', publish, `${pad}    `),
     ...block('subscribe', hear, `${pad}    `),
-    ...bounded,
     `${pad}  }`,
     `${pad}}`,
   ].join('\n');

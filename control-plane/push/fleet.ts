@@ -103,15 +103,22 @@ export class Fleet {
     return [...names].sort();
   }
 
-  /** Of every sidecar: why it does not have the list of overrides of this sequence in force (null = it has), and whether it can be heard. */
-  overridesAt(seq: number, nowMs: number): { readonly sidecar: string; readonly lacks: string | null; readonly isSilent: boolean }[] {
+  /**
+   * Of every sidecar: why it does not have the list of overrides of this sequence in force (null = it has), whether it is heard, and
+   * whether it is silent. One that has not been heard since this replica hears anybody at all is neither, until it should have spoken.
+   */
+  overridesAt(
+    seq: number,
+    nowMs: number,
+  ): { readonly sidecar: string; readonly lacks: string | null; readonly isHeard: boolean; readonly isSilent: boolean }[] {
     return this.#names(nowMs).map((sidecar) => {
       const seen = this.#seen.get(sidecar);
-      const isSilent = seen === undefined || nowMs - seen.atMs > this.#missingMs;
+      const isHeard = seen !== undefined && nowMs - seen.atMs <= this.#missingMs;
+      const isSilent = !isHeard && (seen !== undefined || nowMs - this.#hearsSinceMs > this.#missingMs);
       const lacks = this.inForce.lacks(sidecar, seq);
       const silence =
         seen === undefined ? 'it has never been heard here' : `it has not been heard for ${Math.round((nowMs - seen.atMs) / 1_000)} s`;
-      return { sidecar, lacks: lacks !== null && isSilent ? silence : lacks, isSilent };
+      return { sidecar, lacks: lacks !== null && isSilent ? silence : lacks, isHeard, isSilent };
     });
   }
 

@@ -86,10 +86,11 @@ export class ShiftDesk {
   }
 
   advance(id: string): string | null {
-    return this.#change(id, (shift) => {
-      const step = shift.step + 1;
-      const share = shift.steps[step];
+    return this.#change(id, (begun) => {
+      const step = begun.step + 1;
+      const share = begun.steps[step];
       if (share === undefined) return `${id} is at its last step`;
+      const shift = this.#withNewcomers(begun);
       const set = this.#place(shift, share);
       return typeof set === 'string' ? set : { ...shift, step, set, stepAtMs: this.#state.clock.wallMs(), why: '' };
     });
@@ -108,8 +109,9 @@ export class ShiftDesk {
 
   /** What it has reached stays; `isWhole`: its last step first. */
   finish(id: string, isWhole: boolean, why: string): string | null {
-    return this.#change(id, (shift) => {
-      if (!isWhole || shift.step === shift.steps.length - 1) return this.#ended(shift, 'finished', why);
+    return this.#change(id, (begun) => {
+      if (!isWhole || begun.step === begun.steps.length - 1) return this.#ended(begun, 'finished', why);
+      const shift = this.#withNewcomers(begun);
       const set = this.#place(shift, shift.steps.at(-1) as number);
       return typeof set === 'string' ? set : this.#ended({ ...shift, set, step: shift.steps.length - 1 }, 'finished', why);
     });
@@ -186,6 +188,16 @@ export class ShiftDesk {
     return { shares: null, weights };
   }
 
+  /** Whoever has come beside the target since it began loses its part by the next step too, and is to get it back. */
+  #withNewcomers(shift: Shift): Shift {
+    const { capability, target, before } = shift;
+    const parties = target.kind === 'version' ? '' : this.#parties(capability, target.name);
+    if (typeof parties === 'string') return shift;
+    const weights = { ...before.weights };
+    for (const { agent } of parties.others) if (!Object.hasOwn(weights, agent)) weights[agent] = this.#weightSet(agent);
+    return { ...shift, before: { ...before, weights } };
+  }
+
   /** By operators; null = that of its record. */
   #weightSet(agent: string): number | null {
     return (Object.hasOwn(this.#state.settings, agent) ? this.#state.settings[agent]?.weight : null) ?? null;
@@ -236,6 +248,8 @@ export class ShiftDesk {
     if (typeof parties === 'string') return parties;
     const weights: Record<string, number | null> = { ...shift.set.weights, ...weightsFor(parties.target, parties.others, share) };
     for (const [agent, weight] of Object.entries(weights)) {
+      // It has left meanwhile: there is nobody to be given anything.
+      if (weight === null && this.#state.entryOf(agent) === undefined) continue;
       const problem = this.#settings.setProvider(agent, { weight });
       if (problem !== null) return problem;
     }

@@ -6,8 +6,10 @@
  *
  * A subject that is missing here shows as a permission violation in the server's log: the end-to-end test of permissions fails.
  */
+import { TOLD } from '../../base/subject.ts';
 import { MESSAGE_CAPABILITY } from './envelope.ts';
 import {
+  ANYBODY,
   AUDIT_STREAM,
   CONFIG_STREAM,
   CONTROL,
@@ -36,8 +38,6 @@ export interface Scope {
 export interface Permissions {
   readonly publish: readonly string[];
   readonly hear: readonly string[];
-  /** Answers to what it was asked, and for how long; null = it publishes to inboxes by its list, or not at all. */
-  readonly answers: { readonly max: number; readonly withinSec: number } | null;
 }
 
 /** `own`: with the user's name in the place of `{name}`; `any`: whatever stands there. */
@@ -194,10 +194,10 @@ const LIST: readonly Line[] = [
   // ---- answers
   { subjects: ['_INBOX.{name}.>'], hear: { sidecar: 'own', control: 'own', operator: 'own', monitor: 'own' } },
   { subjects: ['_INBOX.>'], publish: { control: 'any' } },
+  // A sidecar answers a question of the control plane and a calling off, at addresses that nobody guesses. The server's `allow_responses`
+  // would open every subject: one sends something to oneself and names it as the place for the answer.
+  { subjects: [`_INBOX.*.${TOLD}.{name}.*`, `_INBOX.*.${TOLD}.${ANYBODY}.*`], publish: { sidecar: 'own' } },
 ];
-
-/** A sidecar answers what it was asked, and no more: a question of the control plane, a calling off. */
-const ANSWERS = Object.freeze({ max: 1, withinSec: 30 });
 
 /**
  * What one user of the server may.
@@ -222,7 +222,7 @@ export function permissionsOf(env: string, kind: Kind, name: string, scope: Scop
     }
     return [...all];
   };
-  return { publish: written('publish'), hear: written('hear'), answers: kind === 'sidecar' ? ANSWERS : null };
+  return { publish: written('publish'), hear: written('hear') };
 }
 
 /** What AR_CFG holds of the capabilities that a pattern covers; above 64 providers there are shards. */

@@ -25,6 +25,8 @@ export const OVERRIDE_STREAM = 'AR_OVR';
 
 /** How the control plane signs what it puts into inboxes: no sidecar can be called so. */
 export const CONTROL = '_control';
+/** Who answers what all were asked: no sidecar can be called so, either. */
+export const ANYBODY = '_any';
 
 /**
  * What is spoken: `named` = with the own name in all that counts; `asks` = only in what is asked of the control plane, since a

@@ -11,6 +11,7 @@ import { judgeHost, NOTHING_ALLOWED, parseHost } from '../../base/address-guard.
 import { type Registration, readRegistration } from '../../proto/language/registration.ts';
 import type { Problem } from '../../proto/language/types.ts';
 import { Code } from '../../proto/wire/codes.ts';
+import type { Principal } from '../call/principal.ts';
 import { plainProblem } from '../call/result.ts';
 import { isDialIn, type OwnAgent } from '../table/own-agents.ts';
 import type { RegistryClient } from '../table/registry.ts';
@@ -41,7 +42,7 @@ export async function register(front: Front, request: IncomingMessage, response:
     return;
   }
   const { agent } = outcome;
-  const offer = isDialIn(agent) ? front.channels?.offer(agent.agentId, request) : undefined;
+  const offer = isDialIn(agent) ? front.channels?.offer(agent.agentId, request, who === 'operator' ? null : who) : undefined;
   const view = offer === undefined ? outcome.view : { ...outcome.view, channel: offer };
   json(response, agent.state === 'pending' ? 202 : 201, view, agent.state === 'pending' ? PENDING_RETRY_SEC : 0);
 }
@@ -167,7 +168,7 @@ function registryOf(front: Front, response: ServerResponse): RegistryClient | nu
   return front.registry?.client ?? null;
 }
 
-function whoIs(front: Front, request: IncomingMessage, response: ServerResponse): Who | null {
+function whoIs(front: Front, request: IncomingMessage, response: ServerResponse): Principal | 'operator' | null {
   const { authorization } = request.headers;
   if (authorization !== undefined && front.registry?.isOperator(authorization) === true) return 'operator';
   const principal = front.engine.identities.caller(authorization);

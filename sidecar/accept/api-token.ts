@@ -30,8 +30,10 @@ export class ApiToken {
   }
 
   /** Null = it may go on. */
-  check({ url = '', headers }: IncomingMessage): Refusal | null {
-    if (this.isShown(headers) || OPEN.has(url) || url.startsWith(DIALS_IN)) return null;
+  check({ method, url = '', headers }: IncomingMessage): Refusal | null {
+    if (this.isShown(headers) || OPEN.has(url)) return null;
+    // A POST there asks for a ticket, whatever its address says.
+    if (method === 'GET' && url.startsWith(DIALS_IN)) return null;
     // Scrapers can send this header and hardly another.
     const { authorization } = headers;
     if (url === METRICS && authorization?.startsWith(BEARER) === true && this.#is(authorization.slice(BEARER.length))) return null;

@@ -58,7 +58,11 @@ export interface ChannelDoor {
   /** The sidecar has begun to stop: its agents hear of it, and finish. */
   tellGoodbye(graceMs: number): void;
   /** A ticket with which this agent can dial in, at the address by which the request has come. */
-  offer(agentId: string, request: IncomingMessage): { readonly url: string; readonly ticket: string; readonly expires_in_ms: number };
+  offer(
+    agentId: string,
+    request: IncomingMessage,
+    by: Principal | null,
+  ): { readonly url: string; readonly ticket: string; readonly expires_in_ms: number };
 }
 
 /** What health and metrics say of identities. */
@@ -103,8 +107,11 @@ export class Front {
   cutter: { readonly cut: number } | null = null;
   /** What everything on the port for agents has to show; null = nothing beside the agent's credential. Set before the ports are made. */
   apiToken: ApiToken | null = null;
-  /** Told of an agent whose credentials have been taken back, or have run out: whatever is open for it ends. */
-  readonly onTakenBack = new Set<(agent: string) => void>();
+  /**
+   * Told of an agent whose credentials have been taken back, or have run out: whatever is open for it ends. `by`: only what was opened
+   * with this very credential, since the agent has others; null = all of it.
+   */
+  readonly onTakenBack = new Set<(agent: string, by: Principal | null) => void>();
   /** Requests that only wait for something to happen: they are answered as it stands when the process is about to stop. */
   readonly waiting = new Set<{ cancel(): void }>();
   /** Whose calls are taken while it stops; null = nobody's. Set by the composition root before the ports are made. */
@@ -124,8 +131,8 @@ export class Front {
     this.registry = registry;
   }
 
-  takenBack(agent: string): void {
-    for (const hears of this.onTakenBack) hears(agent);
+  takenBack(agent: string, by: Principal | null): void {
+    for (const hears of this.onTakenBack) hears(agent, by);
   }
 
   /** Inbound is closed, the process is about to stop: nothing is taken from other sidecars, and of agents here what they finish. */

@@ -14,9 +14,10 @@ import { type Call, note } from '../call/call.ts';
 import { failed, type Reply } from '../call/reply.ts';
 import { giveUp, type Underway } from '../call/underway.ts';
 import { passing, type Reason, refusing, Verdict } from '../call/verdict.ts';
-import { type Candidate, offlineWords } from '../table/snapshot.ts';
+import { type Candidate, offlineWords, type Table } from '../table/snapshot.ts';
 import type { Exchange } from '../transports/transport.ts';
 import type { Transports } from '../transports/index.ts';
+import { blockSince } from './block-since.ts';
 import { MeteredBody } from './body.ts';
 import { markerFor } from './end-marker.ts';
 import { exchangeFor } from './exchange-for.ts';
@@ -30,6 +31,8 @@ export interface AttemptTools {
   readonly transports: Transports;
   readonly observer: { attemptEnded(call: Call, attempt: Attempt): void };
   readonly underway: Underway;
+  /** The newest: a call keeps the one that it began with. */
+  readonly table: Table;
   /** Of providers that this sidecar reaches itself. */
   readonly quotas: {
     readonly isOn: boolean;
@@ -66,6 +69,8 @@ export async function attempt(tools: AttemptTools, call: Call, pathHeader: strin
     return call.cutBy === null
       ? notSent(tools, call, made, Code.cancelled, 'the caller went away before the provider was contacted')
       : notSent(tools, call, made, Code.blocked_by_operator, call.cutBy);
+  const blocked = blockSince(tools.table, call, candidate);
+  if (blocked !== null) return notSent(tools, call, made, Code.blocked_by_operator, blocked);
   const left = call.stepEndsAt - now;
   if (left <= 0) return notSent(tools, call, made, Code.deadline_exceeded, 'the time was over before the provider was contacted');
   if (tools.quotas.isOn && candidate.provider.reach !== 'mesh') {

@@ -79,6 +79,8 @@ export class Credentials implements Identities {
   onMet: (agent: string) => void = () => {};
   /** Called with an agent when the last of its credentials that were seen here has ended. */
   onEnded: (agent: string) => void = () => {};
+  /** Called with whom a credential stood for that counts no more: what was opened with it ends, whatever others the agent has. */
+  onRevoked: (principal: Principal) => void = () => {};
   /** Called with each peer that was not believed and let in, in the mode `audit`. */
   onDoubted: (agent: string, via: string, why: string) => void = () => {};
   arriving: ReadonlyMap<string, Promise<void>> | null = null;
@@ -141,7 +143,10 @@ export class Credentials implements Identities {
     this.#homes.judge(mayStay, () => {});
     // Judged anew when they are seen next: their times are those of messages.
     this.#waited.clear();
-    this.#callers.judge(mayStay, (known) => this.#ended(known));
+    this.#callers.judge(mayStay, (known) => {
+      this.onRevoked(known.principal);
+      this.#ended(known);
+    });
   }
 
   caller(authorization: string | undefined): Principal | null {
@@ -211,6 +216,7 @@ export class Credentials implements Identities {
     }
     if (claims.sub !== agent) return 'the statement is about another agent';
     if (claims.via !== via) return 'the statement was given to another sidecar';
+    if (this.#nowSec() >= this.#trust.revokedFrom(claims)) return 'it has been revoked';
     return standingProblem(claims, this.#trust, storedAtMs === null ? claims.iat : storedAtMs / 1_000);
   }
 

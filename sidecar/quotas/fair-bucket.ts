@@ -86,7 +86,7 @@ export class FairBucket {
 
   /** @param since `clock.now()` when the new rate began to count. */
   change(perSec: number, burst: number, since: number): void {
-    this.#fill(since);
+    this.#fill(since, true);
     this.#perSec = perSec;
     this.#burst = burst;
     this.#cap();
@@ -119,11 +119,11 @@ export class FairBucket {
     return asked;
   }
 
-  /** Distributes what has come since the last time, as soon as it is a whole token. */
-  #fill(now: number): void {
+  /** Distributes what has come since the last time, as soon as it is a whole token; @param toTheLast a part of one as well */
+  #fill(now: number, toTheLast = false): void {
     const elapsedMs = now - this.#at;
     const came = (elapsedMs * this.#perSec) / 1_000;
-    if (came < 1 && elapsedMs < ACTIVE_MS) return;
+    if (elapsedMs <= 0 || (!toTheLast && came < 1 && elapsedMs < ACTIVE_MS)) return;
     this.#at = now;
     this.#pour(came);
     if (now - this.#sweptAt >= ACTIVE_MS) this.#sweep(now);

@@ -42,6 +42,8 @@ interface Statement {
 const REQUEST_MS = 5_000;
 const FIRST_PAUSE_MS = 500;
 const MAX_PAUSE_MS = 15_000;
+/** Whoever waits for a statement has gone on without it by then. */
+const MOST_WAIT_MS = 2_000;
 const FORMAT = 1;
 
 export class Homes {
@@ -80,13 +82,25 @@ export class Homes {
     return this.#refused;
   }
 
-  /** Resolves when there is a statement for the agent, or it is refused one; the caller bounds the time. */
+  /**
+   * Resolves when there is a statement for the agent, when it is refused one or nobody can be asked, and after a while in any case: every
+   * call of an agent without a statement waits here, and each holds its payload.
+   */
   arrived(agent: string): Promise<void> {
-    if (this.#held.has(agent)) return Promise.resolve();
+    const { bus, clock } = this.#parts;
+    const isRefused = this.#refused.has(agent) && !this.#isAsking;
+    if (this.#held.has(agent) || isRefused || !bus.connected) return Promise.resolve();
+    const waiting = this.#waiting.get(agent) ?? new Set<() => void>();
+    this.#waiting.set(agent, waiting);
     return new Promise((done) => {
-      const waiting = this.#waiting.get(agent);
-      if (waiting === undefined) this.#waiting.set(agent, new Set([done]));
-      else waiting.add(done);
+      const end = (): void => {
+        timer.cancel();
+        waiting.delete(end);
+        if (waiting.size === 0 && this.#waiting.get(agent) === waiting) this.#waiting.delete(agent);
+        done();
+      };
+      const timer = clock.after(MOST_WAIT_MS, end);
+      waiting.add(end);
     });
   }
 

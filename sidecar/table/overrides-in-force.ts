@@ -109,7 +109,7 @@ export class OverridesInForce {
     this.#load();
     const { bus, subjects } = this.#parts;
     this.#closing.push(
-      bus.subscribe(subjects.pushedOverrides, (message) => this.#pushed(message)),
+      bus.subscribe(subjects.pushedOverrides, (message) => this.#pushed(message), { pushed: true }),
       bus.subscribe(subjects.overrideBeacon, (message) => this.#beacon(message)),
       bus.onState(({ connected }) => this.#connection(connected)),
     );
@@ -205,6 +205,11 @@ export class OverridesInForce {
         "this host's clock differs from the control plane's: overrides end by the latter",
       );
       if (this.#install()) this.onChange();
+      // After a restart without NATS there is no beacon that would say it again.
+      if (this.#text !== '') {
+        this.#isStale = true;
+        void this.flush();
+      }
     }
     const isKnown = beacon.epoch === this.#epoch ? beacon.seq <= Math.max(this.#seq, this.#refused?.seq ?? 0) : false;
     if (!isKnown && beacon.seq > 0) this.#want(beacon.epoch === this.#epoch ? beacon.seq : 0);

@@ -84,6 +84,17 @@ export class Attacker {
     }
   }
 
+  /** It hears what it has sent, with the place for the answer that it has named. */
+  async asksItself(t: Test, subject: string, reply: string): Promise<void> {
+    const heard: string[] = [];
+    const subscription = this.#connection.subscribe(subject, { callback: (_error, message) => void heard.push(message.reply ?? '') });
+    this.#connection.publish(subject, Buffer.from('{}'), { reply });
+    await this.#connection.flush();
+    await waitUntil('it is heard', () => heard.length > 0, 2_000).catch(() => undefined);
+    subscription.unsubscribe();
+    t.same(heard, [reply]);
+  }
+
   async publish(subject: string, data: string): Promise<void> {
     this.#connection.publish(subject, Buffer.from(data));
     await this.#connection.flush();

@@ -211,6 +211,59 @@ t.test('what the control plane asks one sidecar is neither heard nor answered by
   });
 });
 
+t.test('a sidecar that asks itself may not answer at a subject of its choice', async (t) => {
+  const places = ['ovr.state', 'ovrpush.state', 'cfg.trust', 'push.trust', 'beacon', `ask.${HOST}`].map((tail) => `${ROOT}.${tail}`);
+  await world.unmoved(t, async () => {
+    for (const place of [...places, `_INBOX.${FRONT}.abc.1`, `_INBOX._control.told.${HOST}.abc`]) {
+      for (const own of [`${ROOT}.note.thief`, `${ROOT}.cancel.thief`]) {
+        await thief.asksItself(t, own, place);
+        await thief.mayNotPublish(t, [place]);
+      }
+    }
+  });
+});
+
+t.test('an answer of the server that is sent to a forbidden subject is believed by nobody', async (t) => {
+  const before = world.watch.count;
+  const connection = await connect({
+    servers: world.users.nats.url,
+    authenticator: nkeyAuthenticator(Buffer.from(world.users.seed('thief'))),
+    inboxPrefix: '_INBOX.thief',
+  });
+  t.teardown(() => connection.close());
+  const entry = { id: 'forged', action: 'block', target: { all: true }, reason: 'x', author: 'x', at: 1, expires_at: null };
+  const list = { wire: 1, epoch: 'forged', revision: 9, overrides: [entry] };
+  const marks = headers();
+  for (const [name, value] of [
+    ['Nats-Stream', 'AR_OVR'],
+    ['Nats-Subject', `${ROOT}.ovr.state`],
+    ['Nats-Sequence', '99'],
+    ['Nats-Last-Sequence', '0'],
+  ] as const)
+    marks.append(name, value);
+  await connection.request(`${ROOT}.idem.marked`, Buffer.from(JSON.stringify(list)), { headers: marks, timeout: 1_500 });
+  await connection.request(`${ROOT}.idem.plain`, Buffer.from(JSON.stringify(list)));
+  const beacon = { wire: 1, epoch: 'forged', seq: 99, from: 'x', at: 1 };
+  await connection.request(`${ROOT}.idem.beacon`, Buffer.from(JSON.stringify(beacon)));
+  const send = (id: string, to: string): void =>
+    connection.publish(direct('AR_IDEM', `${ROOT}.idem.${id}`), Buffer.alloc(0), { reply: `${ROOT}.${to}` });
+  for (const [id, to] of [
+    ['marked', 'ovrpush.state'],
+    ['plain', 'ovr.state'],
+    ['marked', 'ovr.state'],
+    ['beacon', 'ovrbeacon'],
+    ['beacon', 'beacon'],
+    ['plain', `ask.${HOST}`],
+  ] as const)
+    send(id, to);
+  await connection.flush();
+  await until(t, async () => world.front.logged.some(({ msg }) => String(msg).includes('an answer of the server')));
+  const stored = await world.eye.lastAtLeader('AR_OVR', `${ROOT}.ovr.state`);
+  t.notMatch(stored !== null && 'data' in stored ? stored.data.toString('utf8') : '', /forged/, 'what is stored of it says nothing');
+  await world.watch.untouched(t, before);
+  t.equal((await world.front.invoke(`${QUERY}@1`, { payload: {} })).status, 200, 'calls go on: no list was forged');
+});
+
 t.test('nobody listens to everything, to the server or to answers that are for others', async (t) => {
   await world.unmoved(t, async () => {
     await thief.mayNotHear(t, [

@@ -1,8 +1,10 @@
 /** Attacks on who somebody is: forged, stolen and stale credentials, at the port for agents and between sidecars. */
 import { createHash, createPrivateKey, createPublicKey, type KeyObject, randomUUID } from 'node:crypto';
+import { once } from 'node:events';
 import { connect } from 'node:net';
 import { SignJWT } from 'jose';
 import t from 'tap';
+import { WebSocket } from 'ws';
 import { keyIdOf, newKeyPair, publicText } from '../../base/ed25519.ts';
 import { makeAuthority, makeSidecarCertificate } from '../../control-plane/identity/ca.ts';
 import { Code } from '../../proto/wire/codes.ts';
@@ -160,6 +162,27 @@ t.test('a token that was taken back is refused at once, everywhere', async (t) =
     50,
   );
   await watch.refused(t, () => meshCall(world.mesh, shown, { agent, home: statement }), unauthenticated, 'a statement from before');
+});
+
+t.test('what was opened with a leaked token ends when that is taken back, and the agent goes on with its other one', async (t) => {
+  const agent = 'crm.bot.twice';
+  const leaked = await world.issue('agent', agent);
+  const { status, body } = await world.plane.ask(`/v1/identities/${agent}/rotate`, { json: { overlap: '1h', reason: 'a second one' } });
+  t.equal(status, 201);
+  const own = String(body['token']);
+  for (const token of [leaked, own]) await waitUntil('it counts', async () => (await world.call({ token })).code === Code.ok, 5_000, 50);
+  const opened = [leaked, own].map((token) => {
+    const channel = new WebSocket(`${world.front.url.replace('http', 'ws')}/v1/channel`, { headers: { authorization: `Bearer ${token}` } });
+    t.teardown(() => channel.terminate());
+    return { channel, open: once(channel, 'open'), closed: once(channel, 'close') };
+  });
+  await Promise.all(opened.map(({ open }) => open));
+  await world.plane.ask(`/v1/identities/${String(claimsOf(leaked)['jti'])}/revoke`, { json: { reason: 'leaked' } });
+  await waitUntil('the word is here', async () => (await world.call({ token: leaked })).code === unauthenticated, 5_000, 20);
+  t.equal((await opened[0]?.closed)?.[0], 4004, 'the channel of whoever has it');
+  await watch.refused(t, () => world.call({ token: leaked }), unauthenticated);
+  t.equal(opened[1]?.channel.readyState, WebSocket.OPEN, 'the agent’s own');
+  await reaches(t, watch, () => world.call({ token: own }), 'a call with the other one');
 });
 
 t.test('a token that is bound to another sidecar is worth nothing here', async (t) => {

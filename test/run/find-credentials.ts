@@ -33,6 +33,7 @@ const HOMES: readonly { readonly name: RegExp; readonly isPath?: true; readonly 
   { name: /\.ya?ml$/, isPrivate: false, why: 'settings that a test has written, with a token in them' },
   { name: /\.conf$/, isPrivate: false, why: 'the configuration of a nats-server' },
   { name: /(key|token|seed|nkey|creds|secret)[\w.-]*$/, isPrivate: true, why: 'a file that only its owner can read' },
+  { name: /\/keys\/[\w.-]+$/, isPath: true, isPrivate: true, why: 'a file that only its owner can read' },
   { name: /\.(pem|nk|creds)$/, isPrivate: true, why: 'a file that only its owner can read' },
   {
     name: /\/secrets\/(nats\/)?[\w-]+\.(pem|nk)$/,

@@ -56,7 +56,7 @@ export class AllChannels implements Channels, ChannelDoor {
     this.maxMessageBytes = config.limits.bodyBytes + ENVELOPE_BYTES;
     this.hardBytes = config.channel.sendBufferBytes + LARGEST_AHEAD * config.limits.bodyBytes;
     this.#log = log;
-    front.onTakenBack.add((agent) => this.#takenBack(agent));
+    front.onTakenBack.add((agent, by) => this.#takenBack(agent, by));
   }
 
   get size(): number {
@@ -75,11 +75,11 @@ export class AllChannels implements Channels, ChannelDoor {
     return null;
   }
 
-  /** The address is the one that the request has reached this port by. */
-  offer(agentId: string, request: IncomingMessage): ReturnType<ChannelDoor['offer']> {
+  /** The address is the one that the request has reached this port by. @param by whose credential has asked; null = an operator's */
+  offer(agentId: string, request: IncomingMessage, by: Principal | null): ReturnType<ChannelDoor['offer']> {
     return {
       url: `ws://${request.headers.host ?? 'localhost'}${CHANNEL_PATH}`,
-      ticket: this.tickets.issue(new Principal(agentId)),
+      ticket: this.tickets.issue(by ?? new Principal(agentId)),
       expires_in_ms: this.tickets.ttlMs,
     };
   }
@@ -125,11 +125,11 @@ export class AllChannels implements Channels, ChannelDoor {
   }
 
   /** Its credential counts no more: it comes back with another one, or not at all. */
-  #takenBack(agent: string): void {
+  #takenBack(agent: string, by: Principal | null): void {
     this.tickets.forgetOf(agent);
     if (!this.#perAgent.has(agent)) return;
     for (const connection of this.#connections)
-      if (connection.agentId === agent)
+      if (connection.agentId === agent && (by === null || by === connection.principal))
         connection.end({ code: ChannelClose.unauthenticated, words: 'its credential has been taken back, or has run out' });
   }
 

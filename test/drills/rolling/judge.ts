@@ -36,6 +36,8 @@ export interface CallFigures {
 
 /** Between an event and the note of it, on a busy machine. */
 const SLACK_MS = 250;
+/** So long a sidecar may try before it says that it is not certain whether NATS has taken a message. */
+const UNCERTAIN_MS = 10_000;
 const MOST_PROBLEMS = 20;
 
 export function judgeCalls(evidence: CallEvidence): { readonly figures: CallFigures; readonly problems: readonly string[] } {
@@ -108,7 +110,7 @@ export function brokenRolling(evidence: RollingEvidence): string[] {
   if (messages.figures.accepted < demands.leastMessages)
     words.push(`only ${messages.figures.accepted} messages of ${demands.leastMessages}`);
   for (const pass of PASSES) words.push(...brokenPass(pass, evidence));
-  words.push(...unhurt(evidence));
+  words.push(...unhurt(evidence), ...strange(evidence));
   const killed = rolls.filter(({ pass, kind }) => pass === 'SIGKILL' && kind === 'worker').length;
   if (messages.kinds.once.inDoubt > killed * demands.inHand)
     words.push(`${messages.kinds.once.inDoubt} of once work are in doubt, more than ${killed} killed workers can have had in hand`);
@@ -141,6 +143,19 @@ function unhurt({ rolls, calls }: RollingEvidence): string[] {
   return rolls
     .filter(({ fromMs, readyMs }) => !calls.some(({ endedMs }) => endedMs >= fromMs && endedMs <= readyMs))
     .map(({ pass, what }) => `no call was answered while ${what} was replaced (${pass})`);
+}
+
+/** Submissions that were not answered, and neither the sidecar that was asked nor NATS was being killed. */
+function strange({ rolls, silences }: RollingEvidence): string[] {
+  const lastMs = Math.max(...rolls.filter(({ pass }) => pass === 'SIGTERM').map(({ readyWallMs }) => readyWallMs)) + SLACK_MS;
+  const killed = rolls.filter(({ pass }) => pass === 'SIGKILL');
+  const isMeant = ({ gate, atMs }: Silence): boolean =>
+    killed.some(({ what, kind, fromWallMs, readyWallMs }) =>
+      kind === 'nats' ? isWithin(atMs, fromWallMs, readyWallMs + UNCERTAIN_MS) : what === gate && isWithin(atMs, fromWallMs, readyWallMs),
+    );
+  const stray = silences.filter((silence) => silence.atMs > lastMs && !isMeant(silence));
+  if (stray.length === 0) return [];
+  return [`${stray.length} submissions were not answered by a sidecar that nobody was killing: ${stray[0]?.gate} ${stray[0]?.words}`];
 }
 
 function isWithin(atMs: number, fromMs: number, untilMs: number): boolean {

@@ -5,12 +5,13 @@ import { SeededRandom } from '../../../base/random.ts';
 import { VirtualClock } from '../../../base/virtual-clock.ts';
 import type { AuditSaid } from '../../../proto/wire/audit.ts';
 import { type InForce, NO_OVERRIDES, type OverrideBeacon, type OverrideEntry, readOverrideState } from '../../../proto/wire/overrides.ts';
-import { OVERRIDE_STREAM, Subjects } from '../../../proto/wire/subjects.ts';
+import { CONTROL_STREAM, OVERRIDE_STREAM, Subjects } from '../../../proto/wire/subjects.ts';
 import { type Edit, withAdded, withLifted, withoutExpired } from '../../../control-plane/overrides/book.ts';
 import { OverrideDesk } from '../../../control-plane/overrides/desk.ts';
 import { draftOf } from '../../../control-plane/overrides/draft.ts';
 import { reachOf, unknownName } from '../../../control-plane/overrides/reach.ts';
 import { ServerClock } from '../../../control-plane/overrides/server-clock.ts';
+import { OverrideWriter, type WriterParts } from '../../../control-plane/overrides/writer.ts';
 import { Fleet } from '../../../control-plane/push/fleet.ts';
 import { Mirror } from '../../../control-plane/push/mirror.ts';
 import { type MemoryBus, MemoryNats } from '../../support/memory-bus.ts';
@@ -74,6 +75,13 @@ t.test('what stands beside what: a repeat is the same, contradictions and second
   const from = { capability: 'crm.order.query' };
   t.equal(add([{ id: 'new' }], {}), 'same');
   t.equal(add([{ id: 'new', author: 'eva', at: 5 }], {}), 'same', 'whoever repeats it');
+  const hour = { at: 1_000, expires_at: 3_601_000 };
+  t.equal(add([{ id: 'new', ...hour }], { at: 1_800_000, expires_at: 5_400_000 }), 'same', 'the same hour, said again');
+  t.match(
+    withAdded({ ...EMPTY, overrides: [{ ...ENTRY, ...hour }] }, { ...ENTRY, at: 2_000, expires_at: null }, 2_000),
+    { state: { revision: 1, overrides: [{ id: 'o-1', expires_at: null }] } },
+    'for another time: it ends then',
+  );
   t.match(add([{ id: 'new', reason: 'other' }], {}), /conflict: there is an override new already/);
   t.equal(add([{ id: 'other' }], {}), 'made', 'two operators who press at once');
   t.match(add([{}], { action: 'degrade' }), /o-1 blocks that already/);
@@ -93,6 +101,16 @@ t.test('what stands beside what: a repeat is the same, contradictions and second
   t.match(add(many, {}), /there are 256 overrides/);
   const long = Array.from({ length: 200 }, (_, i) => ({ id: `o-${i}`, reason: 'ü'.repeat(500), author: 'ü'.repeat(500) }));
   t.match(add(long, {}), /more than 262144 bytes/);
+  const both = [
+    { ...ENTRY, expires_at: 1_500 },
+    { ...ENTRY, id: 'o-2', expires_at: 1_500 },
+  ];
+  t.match(
+    withAdded({ ...EMPTY, overrides: both }, ENTRY, 2_000, false),
+    { state: { overrides: { length: 2 } } },
+    'by a clock that may be wrong nothing of others has run out; what is ordered anew takes the place of its own',
+  );
+  t.match(withLifted({ ...EMPTY, overrides: both }, 'o-1', 2_000, false), { state: { overrides: [{ id: 'o-2' }] } });
   const lift = (id: string): string => words(withLifted({ ...EMPTY, overrides: [ENTRY] }, id, 2_000));
   t.equal(lift('o-1'), 'made');
   t.match(lift('o-2'), /absent: no override is called "o-2"/);
@@ -145,10 +163,11 @@ class World {
   readonly probe: MemoryBus = this.nats.open('probe');
   left = new Set<string>();
 
-  async replica(name: string): Promise<{ desk: OverrideDesk; fleet: Fleet; bus: MemoryBus }> {
+  async replica(name: string): Promise<{ desk: OverrideDesk; fleet: Fleet; bus: MemoryBus; mirror: Mirror }> {
     const bus = this.nats.open(name);
     await settle();
-    const fleet = new Fleet(new Mirror(), 15_000);
+    const mirror = new Mirror();
+    const fleet = new Fleet(mirror, 15_000);
     const desk = new OverrideDesk({
       bus: bus.bus,
       inbound: bus.bus,
@@ -162,7 +181,7 @@ class World {
       replicas: 1,
       left: () => this.left,
     });
-    return { desk, fleet, bus };
+    return { desk, fleet, bus, mirror };
   }
 
   /** As the registry of that replica would know it. */
@@ -183,6 +202,12 @@ class World {
       { ...report, staleBecause: '', refused: [], policies, ...(overrides === undefined ? null : { overrides }) },
       this.clock.now(),
     );
+  }
+
+  /** The leader renews its lease. */
+  async lead(): Promise<void> {
+    await this.probe.ensureStream({ name: CONTROL_STREAM, subjects: [subjects.leader] });
+    await this.probe.append(subjects.leader, Buffer.from('{}'), {});
   }
 
   says(sidecar: string, epoch: string, seq: number, refused?: InForce['refused']): void {
@@ -303,6 +328,43 @@ t.test('the count: who has it, who lacks it and why, and no longer a wait than f
   desk.stop();
 });
 
+t.test('an order whose answer was lost is found to be done', async (t) => {
+  const world = new World();
+  const { desk, bus } = await world.replica('cp-1');
+  await desk.arrive();
+  const append = bus.append.bind(bus);
+  let lost = 0;
+  bus.append = async (...order) => {
+    const appended = await append(...order);
+    return lost++ % 2 === 0 ? { failed: 'no answer in time', ambiguous: true } : appended;
+  };
+  t.match(await within(world, 200, desk.add(world.entry('a'))), { entry: { id: 'a' }, isRepeated: false });
+  lost = 0;
+  t.match(await within(world, 200, desk.lift('a')), { entry: { id: 'a' }, seq: desk.seq });
+  t.equal(lost, 1, 'written once');
+  t.strictSame(await world.stored(), []);
+  t.match(await within(world, 200, desk.lift('a')), { kind: 'absent' });
+  desk.stop();
+});
+
+t.test('a replica that has just come waits for whom it has not heard yet; later such a one is silent', async (t) => {
+  const world = new World();
+  const { desk, fleet, mirror } = await world.replica('cp-1');
+  await desk.arrive();
+  for (const name of ['s-1', 'gone']) mirror.apply(`reg.${name}`, 1, '{}');
+  world.left = new Set(['gone']);
+  fleet.hearsAgain(world.clock.now());
+  const { seq } = (await desk.add(world.entry('a'))) as { seq: number };
+  const counted = desk.counted(seq, 1_000);
+  await world.clock.advance(50);
+  world.says('s-1', desk.epoch, seq);
+  t.match(await within(world, 20, counted), { in_force: 1, of: 1, missing: [] });
+  mirror.apply('reg.s-2', 2, '{}');
+  await world.clock.advance(16_000);
+  t.match(await desk.counted(seq, 1_000), { in_force: 1, of: 2, missing: [{ sidecar: 's-2', why: /never been heard/ }] });
+  desk.stop();
+});
+
 t.test('what has run out is taken out by one of them, once, and stands in the audit log', async (t) => {
   const world = new World();
   const one = await world.replica('cp-1');
@@ -318,6 +380,10 @@ t.test('what has run out is taken out by one of them, once, and stands in the au
     'it counts no more',
   );
   t.strictSame(await world.stored(), ['short', 'long'], 'though it is still written');
+  await world.lead();
+  await world.clock.advance(6_000);
+  t.strictSame(await world.stored(), ['short', 'long'], 'nobody knows yet what time it is at the servers: his own clock may be wrong');
+  await world.lead();
   await world.clock.advance(6_000);
   t.strictSame(await world.stored(), ['long']);
   t.strictSame(
@@ -362,6 +428,29 @@ t.test('a replica whose clock is wrong counts by the servers’ time, as it is r
   for (let i = 1; i < 5; i++) right.seen(i, i * 3_000 - 2_500, i * 3_000);
   t.equal(right.aheadMs, 0);
   t.end();
+});
+
+t.test('a stream that is there and does not answer is left as it is: who writes may not know how many copies it shall have', async (t) => {
+  const world = new World();
+  let made = 0;
+  const bus = {
+    lastAtLeader: async () => ({ failed: 'no answer in time' }),
+    stream: async () => ({ name: OVERRIDE_STREAM }),
+    ensureStream: async () => {
+      made++;
+      return { failed: 'not asked for' };
+    },
+  } as unknown as WriterParts['bus'];
+  const writer = new OverrideWriter({ bus, subjects, clock: world.clock, random, replicas: 1, remembered: () => null });
+  t.match(
+    await within(
+      world,
+      2_000,
+      writer.change((state) => ({ state })),
+    ),
+    { failed: 'no answer in time' },
+  );
+  t.equal(made, 0);
 });
 
 t.test('with NATS away an order fails in words, and nothing is promised', async (t) => {

@@ -346,6 +346,19 @@ t.test('a shift', async (t) => {
       /no provider of crm\.order\.query is called crm\.order\.zz/,
     );
   });
+  t.test('gives back also what came and lost its part meanwhile, and goes on without those who have left', async (t) => {
+    const reign = new Reign(new VirtualClock());
+    const weight = (id: string) => reign.registry.operators().providers.providers[`crm.order.${id}`]?.weight ?? null;
+    arrive(reign.registry, hello('s2', [agent('crm.order.d', [`${NAME}@2.0.0`], 's2')]));
+    t.equal(reign.start({ target: { kind: 'provider', name: 'crm.order.c' }, steps: [0.25, 1], everyMs: 60_000 }), null);
+    arrive(reign.registry, hello('s2', [agent('crm.order.e', [`${NAME}@2.0.0`], 's2')]));
+    t.equal(reign.registry.shift((desk) => desk.advance('s1')).problem, null, 'd has left');
+    t.same([weight('a'), weight('e')], [0, 0]);
+    await reign.second([0, 0]);
+    t.match(reign.shift, { status: 'running', step: 1 }, 'nobody has overtaken it');
+    t.equal(reign.registry.shift((desk) => desk.abort('s1', '')).problem, null);
+    t.same([weight('a'), weight('c'), weight('e')], [null, null, null]);
+  });
   t.test('does not begin where it could not be right', async (t) => {
     const reign = new Reign(new VirtualClock());
     t.match(reign.start({ capability: 'crm.order.qeury' }), /did you mean crm\.order\.query/);

@@ -108,6 +108,15 @@ t.test('a bucket that callers share', async (t) => {
     t.equal(taken, 50);
     t.equal(Math.round(bucket.waitMs('one', 0)), 100);
   });
+  t.test('the time before a change counts at the rate that held then', async (t) => {
+    const bucket = new FairBucket(1, 1_000, 0);
+    while (bucket.take('one', 0));
+    bucket.change(1_000, 1_000, 900);
+    t.equal(Math.round(bucket.tokens * 10), 9);
+    let taken = 0;
+    while (bucket.take('one', 901)) taken++;
+    t.equal(taken, 1, 'not the 900 of the new rate');
+  });
   t.test('never lets more through than its rate and burst, whoever comes and goes', async (t) => {
     const random = new SeededRandom(7);
     for (let round = 0; round < 20; round++) {

@@ -122,6 +122,10 @@ t.test('a drill that has shown less, or something else, is not passed', async (t
     [{ rolls: changed('SIGTERM', 'cp-2', { codes: [null] }) }, 'cp-2 was asked to stop and ended with null'],
     [{ calls: CALLS.slice(1) }, 'no call was answered while w1 was replaced (SIGTERM)'],
     [{ silences: [{ ...silence, atMs: SLOT_MS }] }, '1 submissions were not answered although nothing had been killed: s1 ECONNRESET'],
+    [
+      { silences: [{ ...silence, atMs: rollOf('SIGKILL', 'w1').fromMs }] },
+      '1 submissions were not answered by a sidecar that nobody was killing: s1 ECONNRESET',
+    ],
     [{ doubts: [{ atMs: SLOT_MS, sidecar: 'w1' }] }, '1 messages were in doubt although nothing had been killed'],
     [{ doubts: [{ atMs: 5 * SLOT_MS, sidecar: '' }] }, '1 messages were in doubt although nothing had been killed'],
     [{ after: '{}' }, `the fleet is not as it was: {}; before: ${FLEET}`],

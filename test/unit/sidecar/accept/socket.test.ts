@@ -196,6 +196,8 @@ t.test('with a token of the port, everything but health wants it, beside the cre
     'it is no credential of an agent',
   );
   t.notOk('reach-api-token' in (agent.requests[0]?.headers ?? {}), 'and goes no further');
+  for (const path of ['/v1/channel?ticket=', '/v1/channel?ticket=x'])
+    t.equal((await rig.ask(path, { method: 'POST' })).status, 401, `a ticket is not given for the name of one: ${path}`);
   for (const path of ['/v1/health', '/v1/ready']) t.equal((await rig.ask(path, { token: null })).status, 200, path);
   t.equal((await rig.ask('/metrics', { token: null })).status, 401);
   t.equal((await rig.ask('/metrics', { token: API_TOKEN })).status, 200, 'a scraper may show it as it can');

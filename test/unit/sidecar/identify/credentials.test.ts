@@ -292,6 +292,8 @@ t.test('a message is judged by its statement as of the time at which it was stor
   t.match(why(AGENT, 'front', `${home.slice(0, -4)}AAAA`, storedAt), /signature is wrong/);
   t.match(why(AGENT, 'front', await key.sign({ sub: AGENT, via: undefined }, storedAt), storedAt), /an agent's token/);
   t.equal(credentials.stamped(AGENT, 'front', home, null), null, 'where the time of storing is not known it is not looked at');
+  credentials.trust(trustOf([key], { tokens: [{ jti: 'T0123456789', from: nowSec(), until: nowSec() + DAY_SEC }] }));
+  t.match(why(AGENT, 'front', home, storedAt), /revoked/, 'by its id, too');
   credentials.trust(trustOf([key], { subjects: [{ kind: 'agent', sub: AGENT, before: nowSec(), until: nowSec() + DAY_SEC }] }));
   t.match(why(AGENT, 'front', home, storedAt), /revoked/, 'stored before, and taken back since');
   credentials.trust(trustOf([]));

@@ -239,6 +239,67 @@ t.test('a block that comes during a call lets no further attempt of it begin', a
   await rig.finish(t, { 'crm.order.2': 0 });
 });
 
+t.test('nor one of a call that waited for its key meanwhile', async (t) => {
+  const rig = new Rig();
+  rig.mock('crm.old.1', { latency: '100ms', error_rate: 1 });
+  const headers = { 'reach-power-id': 'the-key' };
+  const first = rig.begin('crm.order.legacy', { headers });
+  const twin = rig.begin('crm.order.legacy', { headers });
+  await rig.wait(50);
+  rig.press({ target: { all: true } });
+  await rig.wait(2_000);
+  t.not(first.code, 0);
+  t.equal(twin.code, 2006);
+  await rig.finish(t, { 'crm.old.1': 1 });
+});
+
+t.test('a provider that is blocked during a call gets no attempt of it; a reroute that comes meanwhile moves nothing', async (t) => {
+  const rig = new Rig();
+  rig.mock('crm.order.1', { latency: '100ms', error_rate: 1 });
+  const call = rig.begin('crm.order.query');
+  await rig.wait(50);
+  rig.press({ target: { provider: 'crm.order.2' } });
+  await rig.wait(1_000);
+  t.match(call.call.attempts, [{ code: 6001 }, { code: 2006, started: 'not_started', detail: /override o-1 blocks it: a fire/ }]);
+  t.equal(rig.executions('crm.order.2'), 0);
+  rig.lift();
+  const other = rig.begin('crm.order.query');
+  await rig.wait(50);
+  rig.press({ action: 'reroute', target: { capability: 'crm.order.query' }, to: 'crm.order.legacy' });
+  await rig.wait(1_000);
+  t.match([other.code, other.result?.provider, other.call.reroutedBy], [0, 'crm.order.2', null]);
+  await rig.finish(t, { 'crm.order.2': 1 });
+});
+
+t.test('a block that comes during a call is none that its fallback could go round', async (t) => {
+  const rig = new VirtualRig(`
+contracts:
+  - {name: crm.order.query, version: 1.0.0, acl: public, execution: idempotent, fallback: [{capability: crm.order.legacy}]}
+  - {name: crm.order.legacy, version: 1.0.0, acl: public, execution: idempotent}
+providers:
+  - {agent_id: crm.order.1, offers: [crm.order.query@1.0.0], endpoint: {type: mock, latency: 100ms, error_rate: 1}}
+  - {agent_id: crm.old.1, offers: [crm.order.legacy@1.0.0], endpoint: {type: mock}}
+`);
+  const call = rig.begin('crm.order.query');
+  await rig.wait(50);
+  const target = { capability: 'crm.order.legacy' };
+  const entry = {
+    id: 'red',
+    action: 'block',
+    target,
+    to: null,
+    cut: false,
+    reason: 'a fire',
+    author: 'dana',
+    at: 1,
+    expires_at: null,
+  } as const;
+  rig.world.table.installOverrides(rulesOf([entry], 0));
+  await rig.wait(1_000);
+  t.not(call.code, 0);
+  await rig.finish(t, { 'crm.old.1': 0 });
+});
+
 t.test('where the provider is hosted, a caller that has not heard of the block gets no further', async (t: Test) => {
   const rig = new Rig();
   const { document } = rig.world.table.current();

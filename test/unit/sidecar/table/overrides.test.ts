@@ -242,7 +242,10 @@ t.test('an override runs out by itself, by the operators’ clock where this hos
 
   const fast = new VirtualClock();
   await fast.advance(3_600_000);
-  const wrong = new Sidecar(world, 'wrong', null, fast);
+  const folder = mkdtempSync(join(tmpdir(), 'reach-ovr-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const kept = join(folder, 'wrong.overrides');
+  const wrong = new Sidecar(world, 'wrong', new DurableFile(kept), fast);
   await world.put(world.entry('c', { expires_at: world.clock.wallMs() + 60_000 }));
   await settle();
   t.strictSame(wrong.ids, [], 'an hour ahead: it would be over');
@@ -255,6 +258,10 @@ t.test('an override runs out by itself, by the operators’ clock where this hos
   await world.beacon({ tell: true, from: 'laptop', at: 5 });
   t.equal(Math.round(wrong.overrides.status().clock_behind_ms / 60_000), -60, 'a person’s machine has no say');
   await Promise.all([here.overrides.stop(), wrong.overrides.stop()]);
+  world.nats.down();
+  const again = new Sidecar(world, 'wrong', new DurableFile(kept), fast);
+  t.strictSame(again.ids, ['c'], 'after a restart without NATS too');
+  await again.overrides.stop();
 });
 
 t.test('the clock that counts is the median of the replicas, the lower one of two, and small differences are none', (t: Test) => {
