@@ -23,7 +23,7 @@ function world() {
     subjects: new Subjects('test', 'one'),
     env: 'test',
     clock,
-    log: pino({ level: 'silent' }) as unknown as HomesParts['log'],
+    log: pino({ level: 'silent' }),
     sidecar: 'one',
     instance: 'i',
     token: () => 'x',
