@@ -58,12 +58,13 @@ export async function recordWords(t: Teardowns): Promise<Words> {
   const fleet = await Fleet.start(t as unknown as Test);
   const bus: Record<string, string> = {};
   const subjects = new Set<string>();
-  fleet.bus.subscribe('ar.test.>', ({ subject, data }) => {
+  const heard = ({ subject, data }: { readonly subject: string; readonly data: Buffer }): void => {
     subjects.add(subject);
     const kind = KINDS.find(([, pattern]) => pattern.test(subject))?.[0];
     // The longest one says the most: the first and the last have often nothing to say.
     if (kind !== undefined && data.length > (bus[kind]?.length ?? 0)) bus[kind] = data.toString('utf8');
-  });
+  };
+  fleet.bus.subscribe('ar.test.>', heard, { pushed: true });
   const agent = await TestAgent.listen('near', async () => {
     await new Promise((done) => setTimeout(done, 800));
     return { body: { answer: 42 } };
