@@ -81,6 +81,10 @@ sandbox: build ## Run a scenario file on mock providers: make sandbox FILE=scena
 	@test -n "$(FILE)" || { echo "Name a scenario file: make sandbox FILE=scenario.yaml" >&2; exit 2; }
 	@$(DIST)/bundle/main.js sandbox "$(FILE)"
 
+.PHONY: image
+image: ## Build the container image (sidecar, control plane and reachctl in one), where there is a Docker
+	@docker build -f deploy/docker/Dockerfile -t agent-reach:$$(node -p 'require("./package.json").version') --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || echo unknown) --build-arg CREATED=$$(date -u +%Y-%m-%dT%H:%M:%SZ) .
+
 # ---- check it --------------------------------------------------------------------------------------------------------
 
 .PHONY: test
@@ -91,6 +95,10 @@ test: install format-check build own-nats peers lint unused docs-check ## Everyt
 .PHONY: cases
 cases: build own-nats peers ## Only the numbered cases of bad input and faults; the last line counts them
 	@$(DIST)/test/run/cases.js
+
+.PHONY: attacks
+attacks: build own-nats ## Only the attacks: forged, stolen, smuggled; the last line counts those that were refused
+	@$(DIST)/test/run/attacks.js
 
 .PHONY: format-check
 format-check: install
@@ -113,7 +121,7 @@ docs-check: build
 	@$(DIST)/docs/generate.js --check
 
 .PHONY: bench-call
-bench-call: build ## What a call costs, beside a bare pass-through and a direct call
+bench-call: build own-nats ## What a call costs, beside a bare pass-through and a direct call; also with identities and mutual TLS
 	@$(DIST)/test/bench/call.js
 
 .PHONY: bench-stream
@@ -149,6 +157,10 @@ drill-control: build own-nats python ## Kill control plane, NATS and a sidecar u
 	@$(DIST)/test/drills/control.js
 	@$(DIST)/test/drills/messages/control.js
 
+.PHONY: drill-red-button
+drill-red-button: build own-nats python ## Block everything on 200 sidecars: in force within a second, also with the leader killed, and without a control plane
+	@$(DIST)/test/drills/red-button.js
+
 .PHONY: drill-worker
 drill-worker: build own-nats python ## Kill worker agents in the midst of their messages
 	@$(DIST)/test/drills/messages/worker.js
@@ -177,8 +189,12 @@ drill-duplicate: build own-nats python ## Submit every message three times throu
 drill-burst: build own-nats python ## 200 agents submit 50,000 messages at once
 	@$(DIST)/test/drills/messages/burst.js
 
+.PHONY: drill-rolling
+drill-rolling: build own-nats python ## Replace sidecars, control plane and nats-server in turn, with SIGTERM, then with SIGKILL, under calls and messages
+	@$(DIST)/test/drills/rolling.js
+
 .PHONY: drills
-drills: drill-worker drill-sidecar drill-nats drill-partition drill-slow drill-duplicate drill-burst drill-control ## All drills, about 15 minutes
+drills: drill-worker drill-sidecar drill-nats drill-partition drill-slow drill-duplicate drill-burst drill-control drill-rolling drill-red-button ## All drills, about 17 minutes
 
 # ---- write it --------------------------------------------------------------------------------------------------------
 

@@ -56,6 +56,19 @@ export function isLoopbackName(name: string): boolean {
   );
 }
 
+/** Names under which clouds hand out the credentials of a machine: what they lead to depends on who asks, so they are judged as names. */
+const METADATA_NAMES: ReadonlySet<string> = new Set([
+  'metadata',
+  'metadata.google.internal',
+  'metadata.goog',
+  'metadata.azure.internal',
+  'metadata.platformequinix.com',
+  'metadata.packet.net',
+  'metadata.tencentyun.com',
+  'instance-data',
+  'instance-data.ec2.internal',
+]);
+
 /** Addresses, networks and host names that an operator has allowed. */
 export class AllowList {
   readonly entries: readonly string[];
@@ -152,6 +165,9 @@ export function judgeAddress(address: string, policy: AddressPolicy, name: strin
 /** The same of a host as written, before names are resolved: null = allowed, or a name whose addresses must be judged one by one. */
 export function judgeHost(host: Host, policy: AddressPolicy): string | null {
   if (host.kind === 'ip') return judgeAddress(host.text, policy);
+  // as with the addresses: not even an allowed name
+  if (METADATA_NAMES.has(host.text))
+    return `${quote(host.text)} is a name under which clouds hand out the credentials of a machine, which is not allowed here`;
   if (isLoopbackName(host.text) && !policy.loopback && !policy.allow.hasName(host.text))
     return `${quote(host.text)} is ${WORDS.loopback}, which is not allowed here`;
   return null;

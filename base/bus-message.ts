@@ -5,6 +5,13 @@ export type Headers = Readonly<Record<string, string>>;
 /** Status of an answer of the server's own (`404`), as a header. */
 export const STATUS = ':status';
 
+/**
+ * A header of all that the server gives out of a stream by itself: what it publishes again, and what it is asked for by subject. Nobody
+ * writes it, and what a consumer delivers has none. Whoever may ask may name any subject as the place for the answer, whatever his
+ * permissions: so where an answer has no business, and in what is stored, a message with it says nothing.
+ */
+export const GIVEN_OUT = 'Nats-Stream';
+
 export interface BusMessage {
   readonly subject: string;
   /** A view into what was received: copy it if it is to be kept for long. */
@@ -13,6 +20,8 @@ export interface BusMessage {
   readonly reply: string;
   /** The first value of a header, spelt exactly so; null = not there. */
   header(name: string): string | null;
+  /** How many values a header has, spelt exactly so; absent where messages are made without a server. */
+  times?(name: string): number;
   /** Names of its headers, as they are spelt; absent where messages are made without a server. */
   names?(): readonly string[];
 }
@@ -55,8 +64,12 @@ export interface Republished {
   readonly data: Buffer;
 }
 
-/** Null when the message carries no (whole) sequence numbers: somebody else published it. */
+/**
+ * Null when the message carries no (whole) sequence numbers: somebody else published it. What a stream publishes again wants no answer;
+ * what somebody has a consumer give out to a subject of his choice does.
+ */
 export function republished(message: BusMessage): Republished | null {
+  if (message.reply !== '' || (message.times?.(GIVEN_OUT) ?? 1) !== 1) return null;
   const stream = message.header('Nats-Stream');
   const subject = message.header('Nats-Subject');
   const seq = sequence(message.header('Nats-Sequence'));

@@ -7,13 +7,14 @@
 /** 30 days. Longer ones are nearly always a slip of the unit, and no setting needs them. */
 export const MAX_DURATION_MS = 30 * 86_400_000;
 
+const DAY_MS = 86_400_000;
 const UNIT_MS: Readonly<Record<string, number>> = Object.freeze({ ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 });
 const DURATION = /^(-?)(\d{1,15}(?:\.\d{1,6})?) ?(ms|s|m|h|d)$/;
 const BARE_NUMBER = /^-?\d+(?:\.\d+)?$/;
 const DURATION_FORM = 'a number and one of the units ms, s, m, h, d, such as "250ms" or "1.5s"';
 
-/** Milliseconds (fractions of one are rounded), or what is wrong. */
-export function parseDuration(value: unknown): number | string {
+/** Milliseconds (fractions of one are rounded), or what is wrong. @param maxMs the few things that last longer say so. */
+export function parseDuration(value: unknown, maxMs: number = MAX_DURATION_MS): number | string {
   if (typeof value === 'number') return `${value} has no unit: write ${DURATION_FORM}`;
   if (typeof value !== 'string') return `${describe(value)} is not a duration: write ${DURATION_FORM}`;
   const text = value.trim();
@@ -24,7 +25,7 @@ export function parseDuration(value: unknown): number | string {
   }
   if (match[1] === '-') return `"${text}" is negative: a duration is 0 or more`;
   const ms = Number(match[2]) * (UNIT_MS[match[3] as string] as number);
-  if (ms > MAX_DURATION_MS) return `"${text}" is too long: at most 30 days ("30d")`;
+  if (ms > maxMs) return `"${text}" is too long: at most ${maxMs / DAY_MS} days ("${maxMs / DAY_MS}d")`;
   return Math.round(ms);
 }
 

@@ -15,13 +15,14 @@
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 
 export interface Refusal {
-  readonly status: 400 | 403;
+  readonly status: 400 | 401 | 403;
   /** For a metric: one of a few fixed words. */
-  readonly reason: 'framing' | 'host' | 'origin' | 'simple_post' | 'target';
+  readonly reason: 'framing' | 'host' | 'origin' | 'simple_post' | 'target' | 'api_token';
   readonly detail: string;
 }
 
-export const refusal = (status: 400 | 403, reason: Refusal['reason'], detail: string): Refusal => Object.freeze({ status, reason, detail });
+export const refusal = (status: Refusal['status'], reason: Refusal['reason'], detail: string): Refusal =>
+  Object.freeze({ status, reason, detail });
 
 const BAD_CODING = refusal(400, 'framing', 'the only transfer coding taken is `chunked`, and only in HTTP/1.1');
 export const BAD_TARGET = refusal(400, 'target', 'the request target must be a path');

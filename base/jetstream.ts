@@ -2,6 +2,7 @@
  * The forms of JetStream's API that are used here: what a stream is asked to be, what the server made of it, what it answers.
  * Pure: bytes and values in, values out. Nothing newer than nats-server 2.9 is needed for any of it.
  */
+import { GIVEN_OUT } from './bus-message.ts';
 
 /** What a stream should be. What is left out stays as the server has it (or makes it, for a new one). */
 export interface StreamSpec {
@@ -195,10 +196,11 @@ export function conflictOf(problem: ApiProblem): { lastSeq: number | null } | nu
 export function storedIn(reply: Json): Stored | null {
   const message = reply['message'];
   if (!isJson(message) || typeof message['subject'] !== 'string') return null;
+  const isGivenOut = Buffer.from(text(message['hdrs']), 'base64').includes(`\r\n${GIVEN_OUT}:`);
   return {
     subject: message['subject'],
     seq: whole(message['seq']),
-    data: Buffer.from(text(message['data']), 'base64'),
+    data: Buffer.from(isGivenOut ? '' : text(message['data']), 'base64'),
     timestampMs: timestamp(text(message['time'])),
   };
 }

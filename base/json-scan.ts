@@ -6,7 +6,7 @@
 import { isUtf8 } from 'node:buffer';
 
 /** Nesting that the scan itself keeps track of; deeper texts are left to `JSON.parse`. */
-const MAX_DEPTH = 256;
+export const MAX_DEPTH = 256;
 
 const Kind = { plain: 0, quote: 1, backslash: 2, control: 3 } as const;
 /** By byte: what it means inside a string. */
@@ -29,6 +29,11 @@ export function isJson(bytes: Uint8Array): boolean {
   if (!isUtf8(bytes)) return false;
   const verdict = scan(bytes);
   return verdict === 'deep' ? isParsable(bytes) : verdict;
+}
+
+/** As `isJson`, and `deep` for a text that is nested deeper than the scan keeps track of, well formed or not. */
+export function isShallowJson(bytes: Uint8Array): boolean | 'deep' {
+  return isUtf8(bytes) && scan(bytes);
 }
 
 function isParsable(bytes: Uint8Array): boolean {

@@ -4,6 +4,7 @@
  * and who writes which is left to the caller.
  */
 import { pino, type DestinationStream, type Logger } from 'pino';
+import { redactedHeaders, scrubbed } from './redact.ts';
 
 export type { Logger } from 'pino';
 
@@ -67,18 +68,23 @@ export const LOGGABLE_HEADERS: ReadonlySet<string> = new Set([
 /** Values of the listed headers only; of the others the name, so that it is seen that they were there. */
 export function loggableHeaders(headers: Readonly<Record<string, string | string[] | undefined>>): Record<string, string> {
   const shown = Object.create(null) as Record<string, string>;
-  for (const [name, value] of Object.entries(headers)) {
-    if (value === undefined) continue;
-    const key = printable(name, 64);
-    shown[key] = LOGGABLE_HEADERS.has(name) ? printable(String(value), 256) : '[not shown]';
-  }
+  for (const [name, value] of Object.entries(redactedHeaders(headers, LOGGABLE_HEADERS)))
+    shown[printable(name, 64)] = printable(value, 256);
   return shown;
 }
 
-/** Type, message and stack of a bug; nothing else of the object, which may hold a request. */
+/**
+ * Type, message and stack of a bug; nothing else of the object, which may hold a request. Of the message, what it quotes is left
+ * out: the platform quotes what it could not read, such as the payload that is no JSON. Of the stack, its places.
+ */
 export function errorWords(error: unknown): { type: string; message: string; stack: string } {
-  if (!(error instanceof Error)) return { type: typeof error, message: printable(String(error), MAX_TEXT_CHARS), stack: '' };
-  return { type: error.name, message: printable(error.message, MAX_TEXT_CHARS), stack: printable(error.stack ?? '', 2 * MAX_TEXT_CHARS) };
+  if (!(error instanceof Error)) return { type: typeof error, message: `a ${typeof error} was thrown`, stack: '' };
+  const places = (error.stack ?? '').split('\n').filter((line) => /^\s+at /.test(line));
+  return {
+    type: printable(error.name, 64),
+    message: printable(scrubbed(error.message.slice(0, 2 * MAX_TEXT_CHARS)), MAX_TEXT_CHARS),
+    stack: printable(places.join('\n'), 2 * MAX_TEXT_CHARS),
+  };
 }
 
 export const MAX_TEXT_CHARS = 2_048;

@@ -252,7 +252,8 @@ export class Link {
     try {
       // only now: a process without a bus does not pay for the client
       this.#client ??= clientIn(await import('nats'));
-      const isTls = address.isTls || heard.needsTls;
+      // who names certificates wants no talk without them, whatever somebody on the way makes of the server's greeting
+      const isTls = address.isTls || heard.needsTls || this.#options.tls !== undefined;
       return await this.#client.connect({
         servers: [`${address.host.includes(':') ? `[${address.host}]` : address.host}:${address.port}`],
         name: this.#options.name,
@@ -269,7 +270,9 @@ export class Link {
         ...this.#login(this.#client, address),
       });
     } catch (error) {
-      return error instanceof Error && error.message !== '' ? error.message : String(error);
+      const why = error instanceof Error && error.message !== '' ? error.message : String(error);
+      // the client says no more than which option it was
+      return why === 'tls' ? 'the server offers no TLS, and nothing is sent without it' : why;
     }
   }
 
@@ -405,6 +408,10 @@ class Received implements BusMessage {
     if (headers === undefined) return null;
     if (name === STATUS) return headers.code === 0 ? null : String(headers.code);
     return headers.has(name) ? headers.get(name) : null;
+  }
+
+  times(name: string): number {
+    return this.#message.headers?.values(name).length ?? 0;
   }
 
   names(): readonly string[] {

@@ -34,11 +34,14 @@ export class Subscribed implements BusSubscription {
   readonly pattern: string;
   readonly queue: string;
   readonly handler: Handler;
+  /** It hears what a stream publishes again; others hear nothing that the server gives out of one. */
+  readonly isForPushed: boolean;
   readonly #onClose: (it: Subscribed) => void;
   refused: string | null = null;
   inForce: { close(): void } | null = null;
 
-  constructor(pattern: string, queue: string, handler: Handler, onClose: (it: Subscribed) => void) {
+  constructor(pattern: string, queue: string, handler: Handler, isForPushed: boolean, onClose: (it: Subscribed) => void) {
+    this.isForPushed = isForPushed;
     this.pattern = pattern;
     this.queue = queue;
     this.handler = handler;

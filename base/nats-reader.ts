@@ -157,6 +157,14 @@ class WireMessage implements BusMessage {
     return name === DESCRIPTION ? (status?.[2] ?? null) : null;
   }
 
+  times(name: string): number {
+    if (this.#headers === null) return 0;
+    const line = `\r\n${name}:`;
+    let count = 0;
+    for (let at = this.#headers.indexOf(line); at >= 0; at = this.#headers.indexOf(line, at + 1)) count++;
+    return count;
+  }
+
   names(): readonly string[] {
     if (this.#headers === null) return [];
     const names = new Set<string>();

@@ -3,7 +3,7 @@
  * subjects and headers before a byte leaves. How a connection is kept is the link's (nats-link.ts), JetStream's forms are those of
  * streams.ts, what is said over the bus is its users'.
  */
-import { type BusMessage, type BusReply, type Headers, messageBytes, STATUS, type WireHeaders } from './bus-message.ts';
+import { type BusMessage, type BusReply, GIVEN_OUT, type Headers, messageBytes, STATUS, type WireHeaders } from './bus-message.ts';
 import type { Clock } from './clock.ts';
 import { Confirms } from './confirms.ts';
 import type { ConsumerFacts, ConsumerSpec } from './consumer.ts';
@@ -24,7 +24,8 @@ import { INBOX, Link, type LinkOptions } from './nats-link.ts';
 import type { Asking, Failed } from './jetstream-api.ts';
 import type { Appended } from './pub-ack.ts';
 import { type AppendOptions, type StreamReady, Streams } from './streams.ts';
-import { apiSubjectProblem, headerProblem, patternProblem, subjectProblem } from './subject.ts';
+import { apiSubjectProblem, headerProblem, patternProblem, subjectProblem, TOLD } from './subject.ts';
+import { unguessable } from './unguessable.ts';
 
 export interface BusOptions extends LinkOptions {
   /** Told when a connection is there, is lost, or something about it is wrong. */
@@ -52,6 +53,8 @@ const BROKEN_HANDLER = 'Nats-Service-Error';
 const EMPTY = new Uint8Array(0);
 const MAX_QUOTED_CHARS = 120;
 const SERVICE_NAME = /^[A-Za-z0-9_-]{1,128}$/;
+/** 110 bits. */
+const ADDRESS_LETTERS = 22;
 
 export class Bus {
   readonly #options: BusOptions;
@@ -156,9 +159,9 @@ export class Bus {
   }
 
   /** The handler is called for each message, over all connections to come; what it throws is reported and goes no further. */
-  subscribe(pattern: string, handler: Handler, options: { readonly queue?: string } = {}): BusSubscription {
+  subscribe(pattern: string, handler: Handler, options: { readonly queue?: string; readonly pushed?: true } = {}): BusSubscription {
     const queue = options.queue ?? '';
-    const subscribed = new Subscribed(pattern, queue, handler, (it) => {
+    const subscribed = new Subscribed(pattern, queue, handler, options.pushed === true, (it) => {
       this.#subscribed.delete(it);
       it.inForce?.close();
       it.inForce = null;
@@ -196,9 +199,15 @@ export class Bus {
     return this.subscribe(subject, handler, options);
   }
 
-  async request(subject: string, data: Uint8Array, timeoutMs: number, headers?: Headers): Promise<BusReply> {
+  /**
+   * @param who one token: whoever is asked answers at an address with this name in it. It tells nothing of where other answers come to,
+   *   and he needs permission for such addresses alone. Were he let to answer whatever he is sent, he could say anything anywhere: he
+   *   sends himself a question, and names the subject that he wants as the place for the answer. null = the server, or who may answer all
+   */
+  async request(subject: string, data: Uint8Array, timeoutMs: number, headers?: Headers, who: string | null = null): Promise<BusReply> {
     const why = this.#unfit(subject, subjectProblem(subject), data, headers);
-    return why === null ? await this.#ask(subject, data, timeoutMs, headers) : { kind: 'refused', why };
+    if (why !== null) return { kind: 'refused', why };
+    return who === null ? await this.#ask(subject, data, timeoutMs, headers) : await this.#askOf(who, subject, data, timeoutMs, headers);
   }
 
   /**
@@ -464,6 +473,10 @@ export class Bus {
   }
 
   #deliver(subscribed: Subscribed, message: BusMessage): void {
+    if (!subscribed.isForPushed && (message.times?.(GIVEN_OUT) ?? 0) > 0) {
+      this.#notice('warn', `somebody has had an answer of the server sent to ${quoted(message.subject)}: it is passed over`);
+      return;
+    }
     const broke = (thrown: unknown): void => this.broke(`the handler of ${quoted(subscribed.pattern)}`, thrown);
     try {
       const handling = subscribed.handler(message);
@@ -475,10 +488,16 @@ export class Bus {
 
   // ---- requests: one subscription for all answers, one entry for each that is awaited
 
-  #ask(subject: string, data: Uint8Array, timeoutMs: number, headers: Headers | undefined): Promise<BusReply> {
-    const token = (this.#nextToken++).toString(36);
+  #ask(
+    subject: string,
+    data: Uint8Array,
+    timeoutMs: number,
+    headers: Headers | undefined,
+    token: string = (this.#nextToken++).toString(36),
+    address: string = this.#inbox + token,
+  ): Promise<BusReply> {
     return new Promise((resolve) => {
-      if (!this.#link.publish(subject, data, this.#inbox + token, headers)) {
+      if (!this.#link.publish(subject, data, address, headers)) {
         resolve({ kind: 'unreachable', sent: false });
         return;
       }
@@ -489,13 +508,28 @@ export class Bus {
     });
   }
 
+  /** The answer comes to an address of its own. */
+  async #askOf(who: string, subject: string, data: Uint8Array, timeoutMs: number, headers: Headers | undefined): Promise<BusReply> {
+    if (!SERVICE_NAME.test(who)) return { kind: 'refused', why: `${quoted(who)} is not the name of somebody who answers` };
+    if (!this.connected) return { kind: 'unreachable', sent: false };
+    const address = `${this.#options.inboxPrefix ?? INBOX}.${TOLD}.${who}.${unguessable(ADDRESS_LETTERS)}`;
+    const heard = (message: BusMessage): void => this.#end(address, message);
+    const listening = this.#link.subscribe(address, '', heard, () => this.#mayNotReceive(address));
+    const reply = await this.#ask(subject, data, timeoutMs, headers, address, address);
+    listening?.close();
+    return reply;
+  }
+
   async #askApi(subject: string, data: Uint8Array, timeoutMs: number): Promise<BusReply> {
     const why = this.#unfit(subject, apiSubjectProblem(subject), data, undefined);
     return why === null ? await this.#ask(subject, data, timeoutMs, undefined) : { kind: 'refused', why };
   }
 
   #answered(message: BusMessage): void {
-    const token = message.subject.slice(this.#inbox.length);
+    this.#end(message.subject.slice(this.#inbox.length), message);
+  }
+
+  #end(token: string, message: BusMessage): void {
     const pending = this.#pending.get(token);
     if (pending === undefined) {
       this.#confirms.answered(token, !isNobody(message)); // or too late
@@ -511,8 +545,8 @@ export class Bus {
     else pending.end(broken === null ? { kind: 'ok', message } : { kind: 'refused', why: broken });
   }
 
-  #mayNotReceive(): void {
-    this.#notice('error', `no permission to receive answers at ${quoted(`${this.#inbox}*`)}`);
+  #mayNotReceive(address: string = `${this.#inbox}*`): void {
+    this.#notice('error', `no permission to receive answers at ${quoted(address)}`);
   }
 
   /** Why it cannot be sent, whatever the connection does; null = it can. */

@@ -6,7 +6,7 @@
 import { type Ambiguity, ambiguityOf } from './ambiguity.ts';
 import { parsePattern, type Tree } from './regex-tree.ts';
 
-const MAX_PATTERN = 512;
+export const MAX_PATTERN = 512;
 /** Steps that one check may take at the worst, about 50 ms. */
 const MAX_STEPS = 25_000_000;
 /** Ways to match that need no closer look: all of them can be tried. */

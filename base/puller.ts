@@ -4,7 +4,7 @@
  * made for a message. What a request did not bring (it ran out, the connection broke, the server moved the consumer) is asked for
  * again, or given back when the owner wants to spread it anew. Who works on what, and when to ask, is left to the owner.
  */
-import { type BusMessage, sequence, STATUS } from './bus-message.ts';
+import { type BusMessage, GIVEN_OUT, sequence, STATUS } from './bus-message.ts';
 import { atTurnEnd, type Clock, type Timer } from './clock.ts';
 import { digitsIn } from './digits.ts';
 import type { Bus } from './nats.ts';
@@ -14,6 +14,7 @@ const NAK_NOW = Buffer.from('-NAK', 'latin1');
 const TERM = Buffer.from('+TERM', 'latin1');
 const WORKING = Buffer.from('+WPI', 'latin1');
 const ACK = Buffer.from('+ACK', 'latin1');
+const NOTHING = Buffer.alloc(0);
 const NANOS_PER_MS = 1_000_000;
 /** `$JS.ACK.` stream, consumer, deliveries, two sequences, time, pending; the newer form has domain and account before them. */
 const SHORT_TOKENS = 9;
@@ -52,7 +53,7 @@ export class Delivery {
 
   constructor(message: BusMessage, numbers: readonly number[]) {
     this.subject = message.subject;
-    this.data = message.data;
+    this.data = (message.times?.(GIVEN_OUT) ?? 0) === 0 ? message.data : NOTHING;
     this.ackSubject = message.reply;
     this.deliveries = numbers[0] as number;
     this.streamSeq = numbers[1] as number;

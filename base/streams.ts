@@ -2,7 +2,7 @@
  * JetStream over requests: storing with an expectation, reading without a consumer, making a stream and reading back what the
  * server made of it. Every outcome is a value. Nothing is repeated here: whether a repeat is safe, only the caller knows.
  */
-import { type Headers, replyWords, sequence, STATUS } from './bus-message.ts';
+import { GIVEN_OUT, type Headers, replyWords, sequence, STATUS } from './bus-message.ts';
 import {
   configIn,
   differences,
@@ -27,6 +27,8 @@ import { type Appended, NOT_JETSTREAM, readPubAck } from './pub-ack.ts';
 import { patternProblem, subjectProblem } from './subject.ts';
 
 export type { Appended, Failed };
+
+const NOTHING = Buffer.alloc(0);
 
 export interface AppendOptions {
   /** Refuse unless this is the last sequence of the whole stream. */
@@ -85,7 +87,9 @@ export class Streams {
     const seq = sequence(message.header('Nats-Sequence'));
     const stored = message.header('Nats-Subject');
     if (status !== null || seq === null || stored === null) return { failed: `${what}: ${status ?? NOT_JETSTREAM}` };
-    return { subject: stored, seq, data: message.data, timestampMs: timestamp(message.header('Nats-Time-Stamp') ?? '') };
+    // Once by this answer: twice, and it has been stored as one.
+    const data = (message.times?.(GIVEN_OUT) ?? 1) === 1 ? message.data : NOTHING;
+    return { subject: stored, seq, data, timestampMs: timestamp(message.header('Nats-Time-Stamp') ?? '') };
   }
 
   async lastAtLeader(stream: string, subject: string, timeoutMs: number): Promise<Stored | null | Failed> {

@@ -9,6 +9,9 @@ export const MAX_SUBJECT_CHARS = 1_024;
 const MAX_HEADER_NAME_CHARS = 128;
 const MAX_HEADER_VALUE_CHARS = 8_192;
 
+/** Under an inbox: `told.<who>.<what nobody can guess>`, where one who is named answers what he was asked. */
+export const TOLD = 'told';
+
 const DOT = 0x2e;
 const STAR = 0x2a;
 const GREATER = 0x3e;

@@ -32,7 +32,7 @@ export interface ParsedYaml {
   readonly problems: readonly YamlProblem[];
 }
 
-const MAX_BYTES = 4 * 1024 * 1024;
+export const MAX_BYTES = 4 * 1024 * 1024;
 const MAX_DEPTH = 64;
 const MAX_PROBLEMS = 50;
 

@@ -17,6 +17,8 @@ import {
   type LogLevel,
   logLevel,
   natsCredential,
+  type NatsTls,
+  natsTlsShape,
   natsUrl,
   secret,
 } from '../proto/language/process-shapes.ts';
@@ -35,6 +37,8 @@ import {
 } from '../proto/language/reader.ts';
 import { count, duration, isPlainMap, list, oneOf, size, text } from '../proto/language/shapes.ts';
 import type { Problem } from '../proto/language/types.ts';
+import { type AuditConfig, auditShape, DEFAULT_AUDIT } from './audit/config.ts';
+import { type IdentityConfig, identityShape } from './identity/config.ts';
 import { DEFAULT_MESSAGES, type MessagesConfig, messagesShape } from './messages/config.ts';
 
 export type Role = 'viewer' | 'operator';
@@ -50,6 +54,8 @@ export interface NatsCredential {
   readonly password: SecretSource | null;
   readonly token: SecretSource | null;
   readonly credsFile: string | null;
+  /** Seed. */
+  readonly nkey: SecretSource | null;
 }
 
 /** Normalised: milliseconds, bytes, ratios 0-1, nothing missing. Frozen. */
@@ -59,6 +65,7 @@ export interface ControlPlaneConfig {
   readonly nats: {
     readonly url: string;
     readonly credential: NatsCredential;
+    readonly tls: NatsTls | null;
     readonly replicas: number;
     readonly monitor: readonly string[];
   };
@@ -78,6 +85,10 @@ export interface ControlPlaneConfig {
   /** Where providers may stand beside public addresses. */
   readonly addresses: AddressPolicy;
   readonly messages: MessagesConfig;
+  /** How long what operators do, and what is refused, is kept. */
+  readonly audit: AuditConfig;
+  /** Issued identities; null = there are none. */
+  readonly identity: IdentityConfig | null;
   /** An export that is taken in when the stream had to be made anew. */
   readonly restore: string | null;
   readonly logLevel: LogLevel;
@@ -91,13 +102,14 @@ const replicaName: Shape<string> = text('the name of a replica', (value) =>
   NAME.test(value) ? null : `${quote(value)} is not a name: 1 to 63 of a-z, 0-9, _ and -, beginning with a letter or digit`,
 );
 
-const NO_CREDENTIAL: NatsCredential = Object.freeze({ user: null, password: null, token: null, credsFile: null });
+const NO_CREDENTIAL: NatsCredential = Object.freeze({ user: null, password: null, token: null, credsFile: null, nkey: null });
 
 const credential: Shape<NatsCredential> = mapped(natsCredential, (read, place) => {
-  const ways = [read.user !== null || read.password !== null, read.token !== null, read.creds_file !== null].filter(Boolean).length;
-  if (ways > 1) return place.bad('give one of user and password, token, or creds_file');
+  const { user, password, token, creds_file, nkey } = read;
+  const ways = [user !== null || password !== null, token !== null, creds_file !== null, nkey !== null].filter(Boolean).length;
+  if (ways > 1) return place.bad('give one of user and password, token, creds_file, or nkey');
   if ((read.user === null) !== (read.password === null)) return place.bad('user and password go together');
-  return { user: read.user, password: read.password, token: read.token, credsFile: read.creds_file };
+  return { user: read.user, password: read.password, token: read.token, credsFile: read.creds_file, nkey: read.nkey };
 });
 
 const address: Shape<string> = mapped(
@@ -108,6 +120,7 @@ const address: Shape<string> = mapped(
 const natsShape = object('map', {
   url: required(natsUrl, 'the address of NATS, such as nats://127.0.0.1:4222; several are joined by commas'),
   credential: optional<NatsCredential, NatsCredential>(credential, 'How this program proves itself to NATS.', NO_CREDENTIAL, 'none'),
+  tls: optional<NatsTls, null>(natsTlsShape, 'Certificates towards NATS, read anew at each connect.', null, 'none'),
   replicas: optional(
     count(1, 5),
     'Copies of every stream in a cluster of NATS servers. 1 is all that a single server can have; 3 outlives the loss of one.',
@@ -232,6 +245,17 @@ export const controlPlaneFields = {
     defaultsOf(addressesShape),
   ),
   messages: optional(messagesShape, 'Messages: what the streams hold, how long work waits, whom notices go to.', DEFAULT_MESSAGES),
+  audit: optional(
+    auditShape,
+    'The audit log: what operators do, and what is refused to them and by sidecars (`reachctl audit`).',
+    DEFAULT_AUDIT,
+  ),
+  identity: optional<IdentityConfig, null>(
+    identityShape,
+    'Tokens for agents and sidecars, and the word for other sidecars that an agent is at home at one (`reachctl identity`, `agent`, `sidecar`). Absent: none are issued, and sidecars know only the tokens of their own settings.',
+    null,
+    'none',
+  ),
   restore: optional(
     text('a file name'),
     'An export (`reachctl export`), relative to this file: its operators’ state is taken in by itself when the stream had to be made anew.',
@@ -267,6 +291,8 @@ const section: Shape<ControlPlaneConfig> = mapped(object('control_plane', contro
     pendingMax: read.pending,
     addresses: read.addresses,
     messages: read.messages,
+    audit: read.audit,
+    identity: read.identity,
     restore: read.restore,
     logLevel: read.log.level,
   });

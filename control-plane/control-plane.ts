@@ -9,17 +9,23 @@ import type { Log, Logger } from '../base/log.ts';
 import { type Random, systemRandom } from '../base/random.ts';
 import { readSecret } from '../base/secret.ts';
 import type { Ask } from '../proto/wire/registry.ts';
-import { CONTROL_STREAM, Subjects } from '../proto/wire/subjects.ts';
+import { AUDIT_STREAM, CONTROL, CONTROL_STREAM, Subjects } from '../proto/wire/subjects.ts';
 import { Operators } from './api/operators.ts';
+import { Audit } from './audit/audit.ts';
+import { AuditBook } from './audit/book.ts';
+import { auditFullness, readyAuditStreams } from './audit/streams.ts';
 import type { AskAnswer, LeaderFacts, Plane } from './api/plane.ts';
 import { allRoutes } from './api/routes.ts';
 import { ApiPort } from './api/server.ts';
 import { RequestCounts } from './api/metrics.ts';
 import { readExport } from './api/state.ts';
 import type { ControlPlaneConfig } from './config.ts';
+import type { IdentityState } from './identity/book.ts';
+import type { IdentityConfig } from './identity/config.ts';
+import { type KeyRing, readKeyRing } from './identity/keys.ts';
 import { Leadership } from './leader.ts';
 import { NatsFlush } from './nats-flush.ts';
-import { readCredential } from './nats-credential.ts';
+import { readCredential, tlsFiles } from './nats-credential.ts';
 import { Admission } from './push/admission.ts';
 import { FollowerCopy } from './push/copy.ts';
 import { Fleet } from './push/fleet.ts';
@@ -28,6 +34,7 @@ import { Journal } from './push/journal.ts';
 import { encode, parse } from './push/json.ts';
 import { Leading } from './push/leading.ts';
 import { Mirror } from './push/mirror.ts';
+import { OverrideDesk } from './overrides/desk.ts';
 import { Prober } from './push/prober.ts';
 import { readEpoch, readyStreams } from './push/streams.ts';
 import type { RegistryEvent } from './registry/change.ts';
@@ -58,6 +65,9 @@ export class ControlPlane implements Plane {
   readonly mirror = new Mirror();
   readonly fleet: Fleet;
   readonly journal: Journal;
+  readonly audit: Audit;
+  readonly auditBook: AuditBook;
+  readonly overrides: OverrideDesk;
   readonly api: ApiPort;
   readonly counts = new RequestCounts();
   epoch = '';
@@ -78,6 +88,9 @@ export class ControlPlane implements Plane {
   readonly #watchers = new Set<(event: RegistryEvent) => void>();
   readonly #random: Random;
   readonly #restoreFile: string | null;
+  readonly #keys: KeyRing | null;
+  /** What has been issued, should the stream lose it. */
+  readonly #identities = new Map<string, IdentityState>();
   #leadership: Leadership | null = null;
   #isFollowing = false;
   #isStopping = false;
@@ -86,6 +99,8 @@ export class ControlPlane implements Plane {
   #retry: Timer | null = null;
   #watch: Timer | null = null;
   #streamWarnings: readonly string[] = [];
+  #auditWarnings: readonly string[] = [];
+  #auditFull: string | null = null;
   #trouble = '';
   /** Differences of the server's clock and ours, newest last; the largest is nearest to the truth. */
   readonly #offsets: number[] = [];
@@ -108,13 +123,15 @@ export class ControlPlane implements Plane {
     this.#logger = log.logger;
     this.#random = random;
     this.#restoreFile = restoreFile;
-    this.#subjects = new Subjects(config.env);
+    this.#subjects = new Subjects(config.env, CONTROL);
     this.fleet = new Fleet(this.mirror, config.reportsMissingMs);
     this.#copy = new FollowerCopy(this.mirror, clock, config.leases);
     this.#prober = new Prober(config.addresses, clock);
     this.#admission = new Admission(config.addresses, clock);
+    this.#admission.bus(config.nats.url.split(',').map((each) => each.trim()));
+    this.#keys = config.identity === null ? null : keysOf(config.identity);
     const operators = new Operators(config.api.operators.map(({ name, role, token }) => ({ name, role, token: secretOf(token) })));
-    const { credential } = config.nats;
+    const { credential, tls } = config.nats;
     try {
       readCredential(credential);
     } catch (error) {
@@ -126,7 +143,9 @@ export class ControlPlane implements Plane {
         name: `reach-control ${config.name} ${what}`,
         clock,
         random,
+        inboxPrefix: `_INBOX.${CONTROL}`,
         notice: (level, words) => this.#logger[level]({ connection: what }, words),
+        ...(tls === null ? null : { tls: tlsFiles(tls) }),
         credential: () => readCredential(credential),
       });
     this.#bus = connect('own');
@@ -143,6 +162,26 @@ export class ControlPlane implements Plane {
       epoch: () => this.epoch,
       isLeading: () => this.leading !== null,
     });
+    this.audit = new Audit({ bus: this.#bus, subjects: this.#subjects, clock, logger: this.#logger, writer: config.name });
+    this.auditBook = new AuditBook(this.#bus, this.#subjects);
+    this.overrides = new OverrideDesk({
+      bus: this.#bus,
+      inbound: this.#inbound,
+      subjects: this.#subjects,
+      clock,
+      random,
+      logger: this.#logger,
+      fleet: this.fleet,
+      audit: this.audit,
+      name: config.name,
+      replicas: config.nats.replicas,
+      left: () =>
+        new Set(
+          this.registry()
+            .sidecars()
+            .flatMap(({ sidecar, status }) => (status === 'left' ? [sidecar] : [])),
+        ),
+    });
     this.journal = new Journal(this.#bus, this.#subjects, this.#logger);
     const publicHost = config.api.publicUrl === null ? [] : [new URL(config.api.publicUrl).hostname.toLowerCase()];
     this.api = new ApiPort(
@@ -155,6 +194,7 @@ export class ControlPlane implements Plane {
         leader: () => ({ isLeading: this.leading !== null, url: this.leader()?.url ?? null }),
         clock,
         logger: this.#logger,
+        audit: this.audit,
         count: (route, status) => this.counts.add(route, status),
       },
       allRoutes(this),
@@ -225,11 +265,13 @@ export class ControlPlane implements Plane {
     this.#isStopping = true;
     for (const timer of [this.#retry, this.#watch]) timer?.cancel();
     this.#following.stop();
+    this.overrides.stop();
     const closing = this.api.close(graceMs);
     if (this.leading !== null) await this.#flushed(this.leading);
     this.#leave('it is stopping');
     await this.#leadership?.stop();
     await closing;
+    await this.audit.stop(FLUSH_MS);
     await Promise.all([this.#bus.close(), this.#inbound.close()]);
     this.#log.flush();
   }
@@ -256,8 +298,16 @@ export class ControlPlane implements Plane {
     else if (this.leader() === null) warnings.push('no replica leads at present');
     for (const { reason } of this.leading?.held ?? []) warnings.push(`held back: ${reason}`);
     warnings.push(...(this.leading?.messages.warnings ?? []));
+    if (this.overrides.trouble !== '') warnings.push(this.overrides.trouble);
     if (this.#bus.serverWarning !== null) warnings.push(this.#bus.serverWarning);
-    return [...warnings, ...this.#streamWarnings];
+    if (this.#auditFull !== null) warnings.push(this.#auditFull);
+    const { waiting, lost } = this.audit.counts;
+    if (this.audit.why !== '' && waiting > 0)
+      warnings.push(
+        `the audit log takes nothing at present (${this.audit.why}): ${waiting} entries wait, and stand in the log of this replica`,
+      );
+    if (lost > 0) warnings.push(`${lost} entries found no room to wait for the audit log: they stand in the log of this replica alone`);
+    return [...warnings, ...this.#auditWarnings, ...this.#streamWarnings];
   }
 
   watch(listener: (event: RegistryEvent) => void): () => void {
@@ -266,7 +316,7 @@ export class ControlPlane implements Plane {
   }
 
   async ask(sidecar: string, ask: Ask): Promise<AskAnswer> {
-    const reply = await this.#bus.request(this.#subjects.ask(sidecar), encode(ask), ASK_MS);
+    const reply = await this.#bus.request(this.#subjects.ask(sidecar), encode(ask), ASK_MS, undefined, sidecar);
     switch (reply.kind) {
       case 'ok':
         return answerOf(reply.message.data, sidecar);
@@ -305,13 +355,41 @@ export class ControlPlane implements Plane {
   }
 
   async #settleIn(): Promise<string | null> {
+    // First: the red button must not wait for anything else to be in order.
+    const overrides = await this.overrides.arrive();
+    if (overrides !== null) this.#logger.error(overrides);
     const ready = await readyStreams(this.#bus, this.#subjects, this.#config.nats.replicas);
     if ('failed' in ready) return ready.failed;
     this.#streamWarnings = ready.warnings;
     for (const warning of ready.warnings) this.#logger.warn(warning);
+    await this.#readyAudit();
     if (ready.epoch !== this.epoch) this.#newEpoch(ready.epoch, ready.isNew);
     else if (this.leading !== null) this.leading.recover();
     return this.#following.begin();
+  }
+
+  /** That there is none stops nobody: orders are then answered with a warning. */
+  async #readyAudit(): Promise<void> {
+    this.#auditWarnings = await readyAuditStreams(this.#bus, this.#subjects, this.#config.audit, this.#config.nats.replicas);
+    for (const warning of this.#auditWarnings) this.#logger.warn(warning);
+    this.audit.nudge();
+    await this.#lookAtAudit();
+  }
+
+  async #lookAtAudit(): Promise<void> {
+    const facts = await this.#bus.stream(AUDIT_STREAM);
+    if (facts !== null && 'failed' in facts) return;
+    // Somebody has deleted it: it is made anew, and the chains of the writers tell.
+    if (facts === null && this.#bus.connected) {
+      this.#auditWarnings = await readyAuditStreams(this.#bus, this.#subjects, this.#config.audit, this.#config.nats.replicas);
+      this.#logger.error(
+        'THE AUDIT LOG WAS DELETED FROM NATS and is made anew: what it held is gone, but for exports and the logs of the replicas',
+      );
+      this.audit.nudge();
+    }
+    const full = auditFullness(facts);
+    if (full !== null && full !== this.#auditFull) this.#logger.warn(full);
+    this.#auditFull = full;
   }
 
   #newEpoch(epoch: string, isNew: boolean): void {
@@ -322,6 +400,7 @@ export class ControlPlane implements Plane {
         { before, epoch },
         'THE STREAM WAS DELETED AND MADE ANEW: everything it held is gone. Sidecars register again by themselves; what operators had applied comes back with `reachctl import` of an export',
       );
+      this.#rememberIdentities();
       this.mirror.replace([], 0);
       this.#copy.drop();
       const wasLeading = this.leading !== null;
@@ -329,6 +408,14 @@ export class ControlPlane implements Plane {
       if (wasLeading) void this.#take();
     } else
       this.#logger.info({ epoch, new_stream: isNew }, isNew ? 'a new, empty configuration stream' : 'the configuration stream is there');
+  }
+
+  /** What was taken back must not count again because the stream is gone. */
+  #rememberIdentities(): void {
+    for (const tail of this.mirror.tails('ident.')) {
+      const state = this.mirror.state<IdentityState>(tail);
+      if (state !== null) this.#identities.set(tail, state);
+    }
   }
 
   /** Looks now and then whether the stream is still there and the same. */
@@ -348,6 +435,7 @@ export class ControlPlane implements Plane {
     const failed = epoch !== null && typeof epoch === 'object';
     if (isGone || failed) await this.#arrive();
     await this.#measureClock();
+    await this.#lookAtAudit();
   }
 
   async #measureClock(): Promise<void> {
@@ -377,6 +465,11 @@ export class ControlPlane implements Plane {
       pendingMax: this.#config.pendingMax,
       random: this.#random,
       messages: this.#config.messages,
+      identity:
+        this.#keys === null || this.#config.identity === null
+          ? null
+          : { config: this.#config.identity, keys: this.#keys, env: this.env, remembered: this.#identities },
+      audit: this.audit,
       replicas: this.#config.nats.replicas,
       epoch: this.epoch,
       term: this.#leadership.term,
@@ -425,7 +518,7 @@ export class ControlPlane implements Plane {
     }
     const read = readExport(text);
     if (typeof read === 'string') return this.#logger.error({ file }, `nothing is restored: ${read}`);
-    const written = await leading.import(read.registrations, read.operators);
+    const written = await leading.import(read.registrations, read.operators, read.identities);
     if (written.ok) this.#logger.warn({ file, sidecars: read.registrations.length }, 'the stream was empty: restored from the export');
     else this.#logger.error({ file }, `nothing is restored: ${written.why}`);
   }
@@ -439,6 +532,14 @@ export class ControlPlane implements Plane {
   #happened(event: RegistryEvent): void {
     this.#logger.info({ event: event.kind, agent: event.agent, sidecar: event.sidecar, why: event.why }, event.words);
     for (const watcher of this.#watchers) watcher(event);
+  }
+}
+
+function keysOf(config: IdentityConfig): KeyRing {
+  try {
+    return readKeyRing(config);
+  } catch (error) {
+    throw new StartRefused([(error as Error).message]);
   }
 }
 

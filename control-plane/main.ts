@@ -4,8 +4,10 @@ import { readFileSync } from 'node:fs';
 import { dirname, isAbsolute, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { realClock } from '../base/clock.ts';
+import { parseDuration } from '../base/duration.ts';
 import { createLog } from '../base/log.ts';
 import { packageVersion } from '../base/package-version.ts';
+import { localUrl, probe } from '../base/probe.ts';
 import { controlPlaneSchema, readControlPlaneConfig } from './config.ts';
 import { ControlPlane, StartRefused } from './control-plane.ts';
 
@@ -17,6 +19,8 @@ const USAGE = [
   '',
   '  reach-control run <settings.yaml>    start a replica and stay up until SIGTERM',
   '  reach-control check <settings.yaml>  validate the settings and say what is wrong, with line and column',
+  '  reach-control health <settings.yaml> [--ready] [--wait TIME]',
+  '                                       ask the replica of these settings on this machine whether it lives, or is ready',
   '  reach-control schema                 print the JSON Schema of the settings, for editors',
   '',
 ];
@@ -55,11 +59,26 @@ async function run(file: string): Promise<void> {
   process.on('SIGINT', stop);
 }
 
+async function health(file: string | undefined, ready: boolean, wait: string): Promise<void> {
+  const { listen } = settingsIn(file).api;
+  const waitMs = parseDuration(wait);
+  if (typeof waitMs === 'string') throw new StartRefused([`--wait: ${waitMs}`]);
+  if (listen.port === 0) throw new StartRefused([`${file}: api.listen names no port (0 is any free one), so nobody can be asked`]);
+  const { isGood, words } = await probe(`${localUrl(listen)}/v1/${ready ? 'ready' : 'health'}`, waitMs, realClock);
+  process[isGood ? 'stdout' : 'stderr'].write(`${words}\n`);
+  process.exitCode = isGood ? 0 : 1;
+}
+
 async function obey(argv: readonly string[]): Promise<void> {
   const { values, positionals } = parseArgs({
     args: [...argv],
     allowPositionals: true,
-    options: { help: { type: 'boolean', short: 'h' }, version: { type: 'boolean', short: 'V' } },
+    options: {
+      help: { type: 'boolean', short: 'h' },
+      version: { type: 'boolean', short: 'V' },
+      ready: { type: 'boolean' },
+      wait: { type: 'string' },
+    },
   });
   const [verb, file] = positionals;
   if (values.version === true) return void process.stdout.write(`${packageVersion()}\n`);
@@ -71,6 +90,8 @@ async function obey(argv: readonly string[]): Promise<void> {
     case 'check':
       settingsIn(file);
       return void process.stdout.write(`${file}: good\n`);
+    case 'health':
+      return health(file, values.ready === true, values.wait ?? '0s');
     case 'schema':
       return void process.stdout.write(`${JSON.stringify(controlPlaneSchema(), null, 2)}\n`);
     default:

@@ -11,6 +11,7 @@ import type { Identities } from './identify/identify.ts';
 import type { TaskLedger } from './ledger/ledger.ts';
 import { MemoryLedger } from './ledger/memory-ledger.ts';
 import { CallerLimits } from './limits/limits.ts';
+import { Quotas } from './quotas/quotas.ts';
 import { RetryBudget } from './retry/budget.ts';
 import type { InstalledTable } from './table/installed.ts';
 import type { Transports } from './transports/index.ts';
@@ -49,6 +50,7 @@ export function assemble(parts: Parts): Engine {
     transports,
     observer,
     limits: new CallerLimits(),
+    quotas: new Quotas(clock, config.name),
     chooser: new Chooser(clock, random, health, config.affinity),
     ledger: new CallLedger(tasks, clock, claims),
     retryBudget: new RetryBudget(config.retryBudget.ratio, config.retryBudget.minPerSec),

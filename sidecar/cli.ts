@@ -1,19 +1,25 @@
 /** The command line of `reach-sidecar`: reads it, starts and stops; decides nothing about calls. */
 import { readFileSync } from 'node:fs';
+import { dirname, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
-import { realClock } from '../base/clock.ts';
+import { realClock, type Timer } from '../base/clock.ts';
+import { parseDuration } from '../base/duration.ts';
+import { localUrl, probe } from '../base/probe.ts';
 import { nearest } from '../base/suggest.ts';
 import { createLog, type LogOptions } from '../base/log.ts';
 import { documentSchema } from '../proto/language/document.ts';
 import { withEndpointTypes } from '../proto/language/endpoint.ts';
-import { configSchema } from './config.ts';
+import { configSchema, readSidecarConfig, type SidecarConfig } from './config.ts';
 import { problemsIn, readSettings, type Started, StartRefused, startSidecar } from './sidecar.ts';
+import { isClean, stopWords } from './stop.ts';
 import { wordsOfProblem } from './table/file.ts';
 import { endpointTables, registerTransports } from './transports/index.ts';
 import { packageVersion } from './version.ts';
 
-/** How long calls under way may take to end after SIGTERM; a second signal ends them at once. */
-const GRACE_MS = 10_000;
+/** Exit code of a stop that left somebody without an end: a call that was cut, work of kind once in doubt. */
+const CUT = 4;
+/** Beyond the grace, for last words and for what waits to be written. */
+const BEYOND_MS = 1_000;
 
 interface Verb {
   readonly usage: string;
@@ -24,6 +30,8 @@ interface Verb {
 interface Options {
   readonly log: string | undefined;
   readonly json: boolean;
+  readonly ready: boolean;
+  readonly wait: string | undefined;
 }
 
 const LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'silent'] as const satisfies readonly LogOptions['level'][];
@@ -50,6 +58,22 @@ const VERBS: Readonly<Record<string, Verb>> = {
     usage: 'check <file.yaml>',
     does: 'validate a settings file with its table, or a table file, and say what is wrong, with line and column',
     run: ([file]) => check(needed(file, 'check', 'a file')),
+  },
+  health: {
+    usage: 'health <settings.yaml> [--ready] [--wait TIME]',
+    does: 'ask the sidecar of these settings on this machine whether it lives, or is ready to be called; exit 1 when not',
+    run: async ([file], { ready, wait }) => {
+      const config = ownSettings(needed(file, 'health', 'the settings file'));
+      const waitMs = wait === undefined ? 0 : parseDuration(wait);
+      if (typeof waitMs === 'string') throw new StartRefused([`--wait: ${waitMs}`]);
+      const socket = config.socket === null ? null : resolve(dirname(file as string), config.socket.path);
+      if (socket === null && config.listen.port === 0)
+        throw new StartRefused([`${file}: listen names no port (0 is any free one), so nobody can be asked`]);
+      const place = socket === null ? localUrl(config.listen) : 'http://localhost';
+      const { isGood, words } = await probe(`${place}/v1/${ready ? 'ready' : 'health'}`, waitMs, realClock, socket);
+      process[isGood ? 'stdout' : 'stderr'].write(`${words}\n`);
+      process.exitCode = isGood ? 0 : 1;
+    },
   },
   schema: {
     usage: 'schema [settings|table]',
@@ -84,6 +108,20 @@ function check(file: string): void {
   process.stdout.write(`${file}: good\n`);
 }
 
+/** Of a sidecar that runs: a table that was spoilt since, in the same file, is its own affair. */
+function ownSettings(file: string): SidecarConfig {
+  let text: string;
+  try {
+    text = readFileSync(file, 'utf8');
+  } catch (error) {
+    throw new StartRefused([`${file}: cannot be read (${(error as NodeJS.ErrnoException).code ?? 'error'})`]);
+  }
+  const reading = readSidecarConfig(text, file);
+  if (!('problems' in reading)) return reading.config;
+  if (reading.own !== null) return reading.own;
+  throw new StartRefused(reading.problems.map(wordsOfProblem));
+}
+
 function needed(value: string | undefined, verb: string, what: string): string {
   if (value === undefined) throw new StartRefused([`${verb} needs ${what}: reach-sidecar ${VERBS[verb]?.usage}`]);
   return value;
@@ -108,7 +146,7 @@ async function obey(argv: readonly string[]): Promise<void> {
       `there is no command ${JSON.stringify(word.slice(0, 40))}${near === null ? '' : `; did you mean ${near}?`} (see reach-sidecar --help)`,
     ]);
   }
-  await verb.run(args, { log: values.log, json: values.json === true });
+  await verb.run(args, { log: values.log, json: values.json === true, ready: values.ready === true, wait: values.wait });
 }
 
 function parsed(argv: readonly string[]) {
@@ -119,6 +157,8 @@ function parsed(argv: readonly string[]) {
       options: {
         log: { type: 'string' },
         json: { type: 'boolean' },
+        ready: { type: 'boolean' },
+        wait: { type: 'string' },
         help: { type: 'boolean', short: 'h' },
         version: { type: 'boolean', short: 'V' },
       },
@@ -138,13 +178,26 @@ function announce(started: Started): void {
   process.stdout.write(`${started.config.name} listens on ${started.url}${mesh}${grpc} (${state})\n`);
 }
 
+/**
+ * SIGTERM and SIGINT mean the same: the first begins the stop, the second ends the grace at once (what is under way is told so), the
+ * third ends the process as it is.
+ */
 function stopOnSignal(started: Started): void {
-  let stopping = false;
+  let signals = 0;
+  let hard: Timer | null = null;
   const stop = (): void => {
-    const graceMs = stopping ? 0 : GRACE_MS;
-    if (stopping) realClock.after(100, () => process.exit(1));
-    stopping = true;
-    void started.stop(graceMs).then(() => process.exit(0));
+    signals++;
+    if (signals > 2) process.exit(CUT);
+    const graceMs = signals === 1 ? started.config.shutdown.graceMs : 0;
+    hard?.cancel();
+    hard = realClock.after(graceMs + BEYOND_MS, () => {
+      process.stderr.write(`reach-sidecar: was not done ${BEYOND_MS / 1_000} s after its grace, and ends as it is\n`);
+      process.exit(CUT);
+    });
+    void started.stop(graceMs).then((report) => {
+      if (!isClean(report)) process.stderr.write(`reach-sidecar: ${stopWords(report)}\n`);
+      process.exit(isClean(report) ? 0 : CUT);
+    });
   };
   process.on('SIGTERM', stop);
   process.on('SIGINT', stop);

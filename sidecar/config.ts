@@ -6,6 +6,7 @@ import { describe, quote } from '../base/duration.ts';
 import type { AddressPolicy } from '../base/address-guard.ts';
 import type { SecretSource } from '../base/secret.ts';
 import { explainStrays, readSections, tableFields, deepFreeze } from '../proto/language/document.ts';
+import { secretRef } from '../proto/language/endpoint.ts';
 import { addressProblem, tidyAddress } from '../proto/language/http-text.ts';
 import {
   addressesShape,
@@ -17,6 +18,8 @@ import {
   type LogLevel,
   logLevel,
   natsCredential,
+  type NatsTls,
+  natsTlsShape,
   natsUrl,
   secret,
 } from '../proto/language/process-shapes.ts';
@@ -40,7 +43,10 @@ import { count, duration, isPlainMap, list, number, oneOf, ratio, size, text } f
 import type { Problem, TableDocument } from '../proto/language/types.ts';
 import { agentsOnly } from '../proto/language/registration.ts';
 import { type ClaimSettings, claimsShape } from './claims-config.ts';
+import { agentsListen, type ListenRead, SOCKET_MODES } from './listen-config.ts';
+import { type IdentityConfig, identityShape, type MeshTlsConfig, meshTlsShape } from './identity-config.ts';
 import { type MessageSettings, messagesShape } from './messages-config.ts';
+import { type ShutdownSettings, shutdownShape } from './shutdown-config.ts';
 
 export interface CallerToken {
   /** `team.role.id`. */
@@ -53,8 +59,12 @@ export interface SidecarConfig {
   readonly name: string;
   /** Where agents call in. */
   readonly listen: Listen;
+  /** A socket in the file system instead; null = `listen` holds. */
+  readonly socket: SocketPlace | null;
+  /** What has to be shown there beside the agent's credential; null = nothing. */
+  readonly apiToken: SecretSource | null;
   /** The port for other sidecars; null = none. */
-  readonly mesh: { readonly listen: Listen; readonly token: SecretSource; readonly advertise: string | null } | null;
+  readonly mesh: MeshConfig | null;
   /** The port for agents that speak gRPC; null = none. */
   readonly grpc: GrpcConfig | null;
   /** Agents that dial in on the agents' port. */
@@ -70,6 +80,10 @@ export interface SidecarConfig {
   readonly stateDir: string | null;
   /** Unauthenticated local calls act as this agent; null = 401. */
   readonly anonymous: string | null;
+  /** Identities that the control plane issues; null = only the tokens above. */
+  readonly identity: IdentityConfig | null;
+  /** Whom an ACL does not name is logged and counted here, and let in. */
+  readonly aclAudit: boolean;
   /** Extra Host names, lower case, without port. */
   readonly allowedHosts: readonly string[];
   readonly limits: LimitSettings;
@@ -77,6 +91,7 @@ export interface SidecarConfig {
   readonly claims: ClaimSettings;
   /** Durable messages; only with a registry. */
   readonly messages: MessageSettings;
+  readonly shutdown: ShutdownSettings;
   readonly maxDeadlineMs: number;
   readonly maxHops: number;
   readonly retryBudget: { readonly ratio: number; readonly minPerSec: number };
@@ -85,6 +100,14 @@ export interface SidecarConfig {
   readonly connectionsPerOrigin: number;
   readonly log: { readonly level: LogLevel; readonly access: 'all' | 'errors' | 'off' };
   readonly ejection: { readonly consecutive: number; readonly forMs: number };
+}
+
+/** A socket in the file system. */
+export interface SocketPlace {
+  /** Absolute. */
+  readonly path: string;
+  /** Of the file. */
+  readonly mode: number;
 }
 
 /** How much is taken in, and kept for who does not take it. */
@@ -108,6 +131,15 @@ export interface ChannelSettings {
   readonly inFlight: number;
 }
 
+export interface MeshConfig {
+  readonly listen: Listen;
+  /** What the sidecars of one mesh share; null = they know one another by their certificates. */
+  readonly token: SecretSource | null;
+  readonly advertise: string | null;
+  /** null = in clear text. */
+  readonly tls: MeshTlsConfig | null;
+}
+
 export interface GrpcConfig {
   readonly listen: Listen;
   /** RPCs that one connection may have under way. */
@@ -119,6 +151,8 @@ export interface RegistryConfig {
   readonly servers: readonly string[];
   readonly env: string;
   readonly credential: NatsCredential | null;
+  /** Files are relative to the config file. */
+  readonly tls: NatsTls | null;
   readonly heartbeatMs: number;
   readonly leaseMs: number;
   readonly staleAfterMs: number;
@@ -130,7 +164,9 @@ export type NatsCredential =
   | { readonly user: string; readonly password: SecretSource }
   | { readonly token: SecretSource }
   /** Relative to the config file. */
-  | { readonly credsFile: string };
+  | { readonly credsFile: string }
+  /** Seed. */
+  | { readonly nkey: SecretSource };
 
 export type SidecarReading =
   | {
@@ -327,12 +363,13 @@ const ejectionShape = object('map', {
 const NATS_NAME = /^[a-z0-9][a-z0-9_-]{0,62}$/;
 
 const credentialShape: Shape<NatsCredential | null> = mapped(natsCredential, (read, place): NatsCredential | null | Bad => {
-  const { user, password, token, creds_file: credsFile } = read;
-  const ways = [user !== null || password !== null, token !== null, credsFile !== null].filter(Boolean).length;
-  if (ways > 1) return place.bad('give one of user and password, token, or creds_file');
+  const { user, password, token, creds_file: credsFile, nkey } = read;
+  const ways = [user !== null || password !== null, token !== null, credsFile !== null, nkey !== null].filter(Boolean).length;
+  if (ways > 1) return place.bad('give one of user and password, token, creds_file, or nkey');
   if (user !== null && password !== null) return { user, password };
   if (user !== null || password !== null) return place.bad('user and password go together');
   if (token !== null) return { token };
+  if (nkey !== null) return { nkey };
   return credsFile === null ? null : { credsFile };
 });
 
@@ -346,6 +383,7 @@ const registryShape: Shape<RegistryConfig> = mapped(
       'default',
     ),
     credential: optional<NatsCredential | null, null>(credentialShape, 'How this sidecar proves itself to NATS.', null, 'none'),
+    tls: optional<NatsTls, null>(natsTlsShape, 'Certificates towards NATS, read anew at each connect.', null, 'none'),
     heartbeat: optional(
       duration(100, 3_600_000),
       'How often the registry is told that the agents here live. The control plane counts by the same figure.',
@@ -376,6 +414,7 @@ const registryShape: Shape<RegistryConfig> = mapped(
       servers: read.nats.split(',').map((each) => each.trim()),
       env: read.env,
       credential: read.credential,
+      tls: read.tls,
       heartbeatMs: read.heartbeat,
       leaseMs: read.lease,
       staleAfterMs: read.stale_after,
@@ -391,7 +430,18 @@ const address: Shape<string> = mapped(
 
 const meshShape = object('map', {
   listen: optional(listen, 'Host and port for the other sidecars.', Object.freeze({ host: '127.0.0.1', port: 7701 }), '127.0.0.1:7701'),
-  token: required(secret, 'the token that the sidecars of one mesh share: {env: NAME}, {file: path}, or the text itself'),
+  token: optional<SecretSource, null>(
+    secret,
+    'The token that the sidecars of one mesh share: `{env: NAME}`, `{file: path}`, or the text itself. Needed without TLS; with it, sidecars know one another by their certificates.',
+    null,
+    'none',
+  ),
+  tls: optional<MeshTlsConfig | 'off', null>(
+    meshTlsShape,
+    'Certificate, key and authority, as `reachctl sidecar cert` writes them: mutual TLS between sidecars. Files that change are read again; connections that are open stay. `"off"`: clear text, which must be said where `identity` is set, since whoever can listen in then learns and can repeat everything.',
+    null,
+    'off, or required with `identity`',
+  ),
   advertise: optional(
     address,
     'The address at which the others reach this port, as the registry tells it to them. Needed when it listens on every address (0.0.0.0).',
@@ -415,14 +465,35 @@ const grpcShape = object('map', {
   ),
 });
 
+const aclShape = object('map', {
+  mode: optional(
+    oneOf(['enforce', 'audit']),
+    '`enforce`: whom the ACL of a capability does not name is refused (4002). `audit`: it is let in, logged and counted, to see before it is enforced who would be refused. One sidecar’s word: where the other end enforces, the call is refused there. Of one contract or the whole fleet it is said in the contract (`acl: {allow, mode}`) or in a policy (`acl_mode`). It never lets in who has no known identity.',
+    'enforce' as const,
+    'enforce',
+  ),
+});
+
 /** What stands under `sidecar`. */
 export const sidecarFields = {
   name: required(sidecarName, 'its name, unique in the mesh; providers that it hosts say `via: <name>`'),
-  listen: optional(
-    listen,
-    'Host and port for the agents. A loopback address, unless the agents are in other containers.',
-    Object.freeze({ host: '127.0.0.1', port: 7700 }),
+  listen: optional<ListenRead, ListenRead>(
+    agentsListen,
+    'Where the agents call in: a host and a port (a loopback address, unless the agents are in other containers), or `unix:/path`, a socket in the file system, which other users of the machine, web pages and other containers cannot reach. One that nobody listens on any more is taken away.',
+    Object.freeze({ listen: Object.freeze({ host: '127.0.0.1', port: 7700 }), socket: null }),
     '127.0.0.1:7700',
+  ),
+  socket_mode: optional(
+    oneOf(SOCKET_MODES),
+    'Who may open the socket of `listen: unix:…`: `"0600"` its owner alone, `"0660"` its group as well, for agents under another user.',
+    '0600' as const,
+    '"0600"',
+  ),
+  api_token: optional<SecretSource, null>(
+    secretRef,
+    'A token that every request to the port for agents, and to the gRPC port, has to show beside the credential of its agent (`Reach-Api-Token`; the SDKs: `REACH_API_TOKEN`), but for health and readiness: {env: NAME} or {file: path}. For machines on which others have accounts, above all with `anonymous`. Clients that know only a proxy setting cannot send it.',
+    null,
+    'none',
   ),
   mesh: optional(meshShape, 'The port for other sidecars. Absent: none; then it hosts providers for its own callers only.', null, 'none'),
   grpc: optional<GrpcConfig, null>(
@@ -456,6 +527,17 @@ export const sidecarFields = {
     null,
     'standalone',
   ),
+  identity: optional<IdentityConfig, null>(
+    identityShape,
+    'Agents prove themselves by tokens that the control plane issues (`reachctl agent add`), and other sidecars by its word that their agents are at home there. Needs a registry. Absent: only `callers` count.',
+    null,
+    'none',
+  ),
+  acl: optional(
+    aclShape,
+    'How the lists of who may call are held to, at both ends: where this sidecar calls, and where it is called.',
+    defaultsOf(aclShape),
+  ),
   anonymous: optional(
     agentId,
     'For a laptop only: calls without a token act as this agent. Absent: they are refused (401).',
@@ -487,6 +569,7 @@ export const sidecarFields = {
     defaultsOf(claimsShape),
   ),
   messages: optional(messagesShape, 'Durable messages: casts, tasks and their results. They need a registry.', defaultsOf(messagesShape)),
+  shutdown: optional(shutdownShape, 'How it stops.', defaultsOf(shutdownShape)),
   max_deadline: optional(
     duration(100),
     'Longest total time of a task, whoever asks for it: what runs longer belongs in a message.',
@@ -511,8 +594,8 @@ const section = object('sidecar', sidecarFields);
 
 /** The settings alone, without the file around them. */
 export const sidecarShape: Shape<{ readonly config: SidecarConfig; readonly tableFile: string | null }> = mapped(section, (read, place) => {
-  if (read.anonymous !== null && !isLoopback(read.listen.host))
-    return place.at('anonymous').badKey(`anonymous calls are for a loopback address only, and listen is ${quote(read.listen.host)}`);
+  if (read.anonymous !== null && !isLoopback(read.listen.listen.host))
+    return place.at('anonymous').badKey(`anonymous calls are for a loopback address only, and listen is ${quote(read.listen.listen.host)}`);
   if (read.anonymous !== null && read.grpc !== null && !isLoopback(read.grpc.listen.host))
     return place
       .at('anonymous')
@@ -520,10 +603,10 @@ export const sidecarShape: Shape<{ readonly config: SidecarConfig; readonly tabl
   const isSamePort =
     read.mesh !== null &&
     read.mesh.listen.port !== 0 &&
-    read.mesh.listen.port === read.listen.port &&
-    read.mesh.listen.host === read.listen.host;
+    read.mesh.listen.port === read.listen.listen.port &&
+    read.mesh.listen.host === read.listen.listen.host;
   if (isSamePort) return place.at('mesh', 'listen').bad("the mesh port must be another one than the agents' port");
-  for (const [other, words] of [[read.listen, "the agents' port"] as const, [read.mesh?.listen, 'the mesh port'] as const]) {
+  for (const [other, words] of [[read.listen.listen, "the agents' port"] as const, [read.mesh?.listen, 'the mesh port'] as const]) {
     const grpc = read.grpc?.listen;
     if (grpc !== undefined && grpc.port !== 0 && grpc.port === other?.port && grpc.host === other.host)
       return place.at('grpc', 'listen').bad(`the gRPC port must be another one than ${words}`);
@@ -538,10 +621,16 @@ export const sidecarShape: Shape<{ readonly config: SidecarConfig; readonly tabl
     return place
       .at('mesh')
       .badKey(`advertise is missing: the mesh port listens on every address (${read.mesh.listen.host}), which tells the others nothing`);
+  if (read.identity !== null && read.registry === null)
+    return place.badKey('identity needs a registry: the keys that may have signed a token come from there');
+  const mesh = read.mesh === null ? null : meshOf(read.mesh, read.identity !== null, read.name, place.at('mesh'));
+  if (mesh === BAD) return BAD;
   const config: SidecarConfig = {
     name: read.name,
-    listen: read.listen,
-    mesh: read.mesh,
+    listen: read.listen.listen,
+    socket: read.listen.socket === null ? null : { path: read.listen.socket, mode: Number.parseInt(read.socket_mode, 8) },
+    apiToken: read.api_token,
+    mesh,
     grpc: read.grpc,
     channel: read.channel,
     region: read.locality.region,
@@ -551,6 +640,8 @@ export const sidecarShape: Shape<{ readonly config: SidecarConfig; readonly tabl
     registry: read.registry,
     stateDir: read.state_dir === 'none' ? null : read.state_dir,
     anonymous: read.anonymous,
+    identity: read.identity,
+    aclAudit: read.acl.mode === 'audit',
     allowedHosts: read.allowed_hosts,
     limits: {
       bodyBytes: read.limits.body,
@@ -562,6 +653,7 @@ export const sidecarShape: Shape<{ readonly config: SidecarConfig; readonly tabl
     },
     claims: read.claims,
     messages: read.messages,
+    shutdown: read.shutdown,
     maxDeadlineMs: read.max_deadline,
     maxHops: read.max_hops,
     retryBudget: { ratio: read.retry_budget.ratio, minPerSec: read.retry_budget.min_per_sec },
@@ -573,6 +665,32 @@ export const sidecarShape: Shape<{ readonly config: SidecarConfig; readonly tabl
   };
   return { config: deepFreeze(config), tableFile: read.table };
 });
+
+interface MeshRead {
+  readonly listen: Listen;
+  readonly token: SecretSource | null;
+  readonly tls: MeshTlsConfig | 'off' | null;
+  readonly advertise: string | null;
+}
+
+function meshOf({ listen: at, token, tls, advertise }: MeshRead, hasIdentity: boolean, name: string, place: Place): MeshConfig | Bad {
+  if (tls === null && hasIdentity)
+    return place.badKey(
+      'tls is missing: with identity, sidecars prove themselves by certificates (reachctl sidecar cert). Write `tls: "off"` when the network between them is encrypted by other means',
+    );
+  const files = tls === 'off' ? null : tls;
+  if (files === null && token === null)
+    return place.badKey('token is missing: the token that the sidecars of one mesh share: {env: NAME}, {file: path}, or the text itself');
+  if (files !== null && !NATS_NAME.test(name))
+    return place
+      .at('tls')
+      .bad(`${quote(name)} cannot stand in a certificate: the name of the sidecar must be 1 to 63 of a-z, 0-9, _ and -`);
+  if (advertise !== null && advertise.startsWith('https:') !== (files !== null))
+    return place
+      .at('advertise')
+      .bad(files === null ? 'the mesh port speaks clear text: write http://, or set tls' : 'the mesh port speaks TLS: write https://');
+  return { listen: at, token: files === null ? token : null, advertise, tls: files };
+}
 
 const fileFields = { sidecar: required(sidecarShape, "the sidecar's own settings: at least {name: ...}"), ...tableFields };
 

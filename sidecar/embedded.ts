@@ -209,10 +209,11 @@ export class Reach {
   async stop(graceMs = 5_000): Promise<void> {
     this.#beat?.cancel();
     this.#beat = null;
-    const since = this.#clock.now();
-    this.#started.front.draining = true;
+    // The sidecar's own order (`stop.ts`): the registry first; calls of this process are under way there as all others are.
+    for (const agent of this.#calls.agents()) this.#started.front.finishing?.said(agent);
+    const stopped = this.#started.stop(graceMs);
     await this.#calls.drain(graceMs);
-    await this.#started.stop(Math.max(0, graceMs - (this.#clock.now() - since)));
+    await stopped;
     for (const agent of this.#agents.keys()) this.#local.delete(agent);
     this.#agents.clear();
   }

@@ -13,6 +13,7 @@ import type { SidecarConfig } from './config.ts';
 import type { Health } from './health/health.ts';
 import type { Identities } from './identify/identify.ts';
 import type { CallerLimits } from './limits/limits.ts';
+import type { Quotas } from './quotas/quotas.ts';
 import type { RetryBudget } from './retry/budget.ts';
 import type { Table } from './table/snapshot.ts';
 import type { Transports } from './transports/index.ts';
@@ -34,6 +35,7 @@ export interface Engine {
   readonly health: Health;
   readonly identities: Identities;
   readonly limits: CallerLimits;
+  readonly quotas: Quotas;
   readonly chooser: Chooser;
   readonly ledger: Ledger;
   readonly retryBudget: RetryBudget;

@@ -2,8 +2,8 @@
  * Who would serve a call, and why every other candidate was left out, without sending anything: the same stages as
  * `outbound` up to the choice, on a call that is never attempted. Nothing is consumed: no slot, no permit, no binding.
  */
-import { acl } from './acl/acl.ts';
-import { type Call, record } from './call/call.ts';
+import { acl, aclOf } from './acl/acl.ts';
+import { type Call, note, record } from './call/call.ts';
 import type { TraceLine } from './call/trace.ts';
 import { wordsOf } from './call/verdict.ts';
 import { type CandidateView, explainChoice } from './choose/explain.ts';
@@ -57,15 +57,18 @@ export function explain(engine: Engine, call: Call, withPayload: boolean): Expla
 function mayAsk(engine: Engine, call: Call): boolean {
   const named =
     record(call, identify(engine.identities, call)) && record(call, name(call)) && record(call, acl(call)) && record(call, overrides(call));
-  return named && (call.reroutedBy === null || (reroute(call) && record(call, acl(call))));
+  return named && (call.reroutedBy === null || (reroute(call) && record(call, acl(call)) && record(call, overrides(call))));
 }
 
 function weigh(engine: Engine, call: Call, withPayload: boolean): readonly CandidateView[] {
+  for (const quota of engine.quotas.explain(call)) note(call, quota);
   call.affinityKey = affinityKeyOf(call);
   // Who exists and does not match is the very answer to "why not"; a caller whom no ACL admits learns nothing of them.
   if (!record(call, resolve(call, engine.random)))
     return call.refusal?.reason.code === Code.forbidden ? [] : explainChoice(engine.chooser, call, engine.clock.now());
   const line = call.lines[0] as Version;
+  const own = aclOf(call, line);
+  if (own !== null) record(call, own);
   if (withPayload && !(record(call, contract(call, line)) && record(call, deadline(call, line, engine.config.maxDeadlineMs)))) return [];
   return explainChoice(engine.chooser, call, engine.clock.now());
 }

@@ -10,21 +10,28 @@ import type { Clock } from '../base/clock.ts';
 import type { Logger } from '../base/log.ts';
 import { Bus, type BusOptions } from '../base/nats.ts';
 import type { Random } from '../base/random.ts';
+import type { NatsTls } from '../proto/language/process-shapes.ts';
 import type { ProviderRecord } from '../proto/language/types.ts';
 import { Subjects } from '../proto/wire/subjects.ts';
 import { NatsLedger } from './ledger/nats-ledger.ts';
 import type { NatsCredential, RegistryConfig, SidecarConfig } from './config.ts';
-import { readSecret } from '../base/secret.ts';
+import { readSecret, type SecretSource } from '../base/secret.ts';
 import { FileTable, type TableReader } from './table/file.ts';
+import { RefusalLog } from './observe/refusal-log.ts';
+import type { Refusals } from './observe/refusals.ts';
 import type { InstalledTable } from './table/installed.ts';
 import type { LastGood } from './table/last-good.ts';
 import { RegistryClient } from './table/registry.ts';
+import { askHealth } from './transports/ask-health.ts';
 import type { Destinations } from './transports/destinations.ts';
 import type { TransportKinds } from './transports/index.ts';
 import { unreachableBecause } from './transports/reachable.ts';
 import { packageVersion } from './version.ts';
 
 type BusCredential = NonNullable<ReturnType<NonNullable<BusOptions['credential']>>>;
+
+/** How long the last refusals have to reach the audit log. */
+const REFUSALS_MS = 500;
 
 export interface JoinParts {
   readonly config: SidecarConfig;
@@ -46,6 +53,8 @@ export interface JoinParts {
   /** Endpoint types that there are adapters for. */
   readonly kinds: TransportKinds;
   readonly destinations: Destinations;
+  /** What policy refuses here: it goes to the audit log too. */
+  readonly refusals: Refusals;
   /** Whether an agent without a port is connected. */
   isDialledIn(agentId: string): boolean;
 }
@@ -67,7 +76,7 @@ export interface Joined {
 export function joinRegistry(parts: JoinParts): Joined {
   const { config, registry, clock, random, log } = parts;
   const folder = dirname(parts.settingsFile);
-  const subjects = new Subjects(registry.env);
+  const subjects = new Subjects(registry.env, config.name);
   const bus = Bus.open({
     servers: registry.servers,
     name: `sidecar ${config.name}`,
@@ -76,6 +85,7 @@ export function joinRegistry(parts: JoinParts): Joined {
     inboxPrefix: `_INBOX.${config.name}`,
     notice: (level, words) => log[level](words),
     ...credentialOf(registry.credential, folder),
+    ...tlsOf(registry.tls, folder),
   });
   const ledger = new NatsLedger({
     bus,
@@ -113,6 +123,8 @@ export function joinRegistry(parts: JoinParts): Joined {
     staleAfterMs: registry.staleAfterMs,
     keepAt: config.stateDir === null ? null : resolve(folder, config.stateDir, config.name),
     version: packageVersion(),
+    token: config.identity === null ? null : tokenOf(config.identity.token),
+    askHealth: (url, timeoutMs) => askHealth(clock, url, timeoutMs),
     unreachable: remembering(
       (record) => unreachableBecause(record, parts.kinds, config.name) ?? parts.destinations.problemOf(record, config.name),
     ),
@@ -131,6 +143,8 @@ export function joinRegistry(parts: JoinParts): Joined {
   source.start();
   client.start();
   let serving: { close(): void } | null = null;
+  const refusalLog = new RefusalLog(bus, subjects, config.name, clock, log);
+  parts.refusals.to = (said) => refusalLog.add(said);
   return {
     client,
     ledger,
@@ -151,6 +165,8 @@ export function joinRegistry(parts: JoinParts): Joined {
       source.stop();
       serving?.close();
       await client.stop();
+      parts.refusals.flush();
+      await refusalLog.stop(REFUSALS_MS);
       await ledger.close();
       await bus.close();
     },
@@ -173,9 +189,33 @@ function credentialOf(credential: NatsCredential | null, folder: string): Pick<B
   };
 }
 
+function tlsOf(tls: NatsTls | null, folder: string): Pick<BusOptions, 'tls'> {
+  if (tls === null) return {};
+  const { caFile, certFile, keyFile } = tls;
+  return {
+    tls: {
+      ...(caFile === null ? null : { caFile: resolve(folder, caFile) }),
+      ...(certFile === null ? null : { certFile: resolve(folder, certFile) }),
+      ...(keyFile === null ? null : { keyFile: resolve(folder, keyFile) }),
+    },
+  };
+}
+
+/** Read anew each time; what cannot be read is none, which the control plane says. */
+function tokenOf(source: SecretSource | null): () => string {
+  return () => {
+    try {
+      return source === null ? '' : readSecret(source);
+    } catch {
+      return '';
+    }
+  };
+}
+
 function read(credential: NatsCredential, folder: string): BusCredential {
   if ('user' in credential) return { user: credential.user, password: readSecret(credential.password) };
   if ('token' in credential) return { token: readSecret(credential.token) };
+  if ('nkey' in credential) return { nkeySeed: readSecret(credential.nkey) };
   try {
     return { creds: readFileSync(resolve(folder, credential.credsFile), 'utf8') };
   } catch (error) {

@@ -1,11 +1,14 @@
 /** The edges of a call's life that `pipeline.ts` would otherwise have to spell out twice: its start, its pauses, its end. */
 import { Code } from '../proto/wire/codes.ts';
+import { TO_PROVIDER } from '../proto/wire/overrides.ts';
 import { type Call, record } from './call/call.ts';
+import type { Principal } from './call/principal.ts';
 import { refusing, Verdict } from './call/verdict.ts';
 import type { Engine } from './engine.ts';
 import { targetOf } from './name/name.ts';
 
 const cancelled = refusing('attempt', 'cancelled', Code.cancelled, 'the caller went away');
+const cutOff = refusing('overrides', 'cut', Code.blocked_by_operator, '{a}');
 const nowhere = refusing(
   'overrides',
   'reroute_target',
@@ -20,10 +23,18 @@ export function begin(engine: Engine, call: Call): void {
   engine.retryBudget.noteCall(call.startedAt);
 }
 
+/** An agent that has just shown itself for the first time: what it may call is on its way here. */
+export async function arrived(engine: Engine, call: Call): Promise<void> {
+  const arriving = engine.identities.arriving?.get((call.principal as Principal).agent);
+  if (arriving === undefined) return;
+  await arriving;
+  call.table = engine.table.current();
+}
+
 /** Accounts for the call once: now, or when its streamed body has ended. */
 export function settle(engine: Engine, call: Call): void {
   if (call.cancelled && call.code === Code.ok && !call.bodyOpen && call.reply === null && call.staticBody === null)
-    record(call, new Verdict(cancelled));
+    record(call, goneVerdict(call));
   if (call.bodyOpen) {
     call.onBodyEnd = () => close(engine, call);
     return;
@@ -37,6 +48,10 @@ function close(engine: Engine, call: Call): void {
   call.onCancel = null;
   call.callerSlot?.release();
   call.callerSlot = null;
+  if (call.quotaHeld) {
+    call.quotaHeld = false;
+    call.quota?.release();
+  }
   engine.underway.leave(call);
   engine.chooser.ended(call);
   if (call.powerId !== null) engine.ledger.settle(call);
@@ -57,14 +72,28 @@ export async function pause(engine: Engine, call: Call): Promise<boolean> {
     });
     call.onCancel = null;
   }
-  return !call.cancelled || record(call, new Verdict(cancelled));
+  return !call.cancelled || record(call, goneVerdict(call));
+}
+
+function goneVerdict(call: Call): Verdict {
+  return call.cutBy === null ? new Verdict(cancelled) : new Verdict(cutOff, call.cutBy);
 }
 
 /** Applies the override that `overrides` found; false when its target does not exist. */
 export function reroute(call: Call): boolean {
   const rule = call.reroutedBy;
   if (rule === null || call.table === null) return true;
-  const target = targetOf(call.table, rule.to ?? '');
+  const to = rule.to ?? '';
+  call.pin = null;
+  if (to.startsWith(TO_PROVIDER)) {
+    call.pin = to.slice(TO_PROVIDER.length);
+    return true;
+  }
+  if (to.startsWith('@')) {
+    call.range = to.slice(1);
+    return true;
+  }
+  const target = targetOf(call.table, to);
   if (target === null) return record(call, new Verdict(nowhere, rule.name, rule.to));
   call.capability = target.capability;
   call.range = target.range;

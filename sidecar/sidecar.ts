@@ -3,7 +3,7 @@ import { randomBytes, timingSafeEqual } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { dirname, isAbsolute, join, resolve } from 'node:path';
 import { type Clock, realClock } from '../base/clock.ts';
-import type { Log } from '../base/log.ts';
+import type { Log, Logger } from '../base/log.ts';
 import { type Random, systemRandom } from '../base/random.ts';
 import { readTable } from '../proto/language/document.ts';
 import { openSource } from '../proto/language/reader.ts';
@@ -11,8 +11,10 @@ import { agentsOnlyProblems } from '../proto/language/registration.ts';
 import type { Problem, TableDocument } from '../proto/language/types.ts';
 import { answerAsk } from './accept/ask.ts';
 import { AllChannels } from './accept/channel/all-channels.ts';
+import { Finishing } from './accept/finishing.ts';
 import { Front, type RegistryDoor } from './accept/front.ts';
 import type { GrpcPort } from './accept/grpc.ts';
+import { ApiToken } from './accept/api-token.ts';
 import { httpPort } from './accept/http.ts';
 import { meshPort } from './accept/mesh.ts';
 import type { Port } from './accept/server.ts';
@@ -22,18 +24,24 @@ import { readSidecarConfig, type SidecarConfig } from './config.ts';
 import type { LiveDelivery } from './deliver/live.ts';
 import { explain } from './explain.ts';
 import { Health } from './health/health.ts';
+import type { Credentials } from './identify/credentials.ts';
+import type { IdentityConfig, MeshTlsConfig } from './identity-config.ts';
 import type { Joined } from './join.ts';
+import type { Principal } from './call/principal.ts';
 import { StaticTokens } from './identify/static-tokens.ts';
 import type { Inbox } from './inbox/inbox.ts';
 import { Observation } from './observe/observer.ts';
+import { Cutter } from './overrides/cut.ts';
 import { inbound, outbound } from './pipeline.ts';
 import { readSecret } from '../base/secret.ts';
 import { Messages } from './send/messages.ts';
 import { NO_OUTBOX, type Outbox } from './send/outbox-door.ts';
 import { Promiseless } from './send/promiseless.ts';
+import { Stop, type StopReport } from './stop.ts';
 import { FileTable, type TableReader, wordsOfProblem } from './table/file.ts';
 import { mayWriteTo } from './table/inbox-of.ts';
 import { InstalledTable } from './table/installed.ts';
+import type { Snapshot } from './table/snapshot.ts';
 import { DurableFile } from './table/durable-file.ts';
 import { LastGood } from './table/last-good.ts';
 import { ServedTable } from './table/served.ts';
@@ -41,7 +49,10 @@ import { ChannelHub } from './transports/channel-hub.ts';
 import { Destinations } from './transports/destinations.ts';
 import { registerTransports, Transports } from './transports/index.ts';
 import { LocalHub } from './transports/local-hub.ts';
+import type { HomeStatements } from './transports/mesh.ts';
+import type { MeshTls } from './transports/mesh-tls.ts';
 import { Presence } from './transports/presence.ts';
+import { steer } from './steering.ts';
 import { withReachable } from './transports/reachable.ts';
 
 /** A configuration that cannot be started with; the message is for the person who wrote it. */
@@ -67,7 +78,7 @@ export interface Inside {
 
 export interface Started {
   readonly config: SidecarConfig;
-  /** Where agents call in, e.g. `http://127.0.0.1:7700`; '' = a process of its own agents only. */
+  /** Where agents call in, e.g. `http://127.0.0.1:7700`, or `unix:/path`; '' = a process of its own agents only. */
   readonly url: string;
   /** Where other sidecars call in, or null. */
   readonly meshUrl: string | null;
@@ -76,8 +87,10 @@ export interface Started {
   readonly front: Front;
   /** Where agents are put that are served by program; null with a registry, which has to be asked. */
   readonly served: ServedTable | null;
-  /** Stops taking calls, lets what is under way end within the grace, frees everything. */
-  stop(graceMs: number): Promise<void>;
+  /**
+   * Stops in the order of `stop.ts`; the grace is that of the settings when none is given. Said again, the time may become shorter.
+   */
+  stop(graceMs?: number): Promise<StopReport>;
 }
 
 /** Reads the settings file; every problem with its place. */
@@ -115,9 +128,12 @@ export async function startSidecar(
   const table = new InstalledTable(clock, health, config);
   const observation = new Observation(clock, log.logger, config.log.access);
   health.onTransition = observation.breakerMoved;
-  const meshToken = config.mesh === null ? null : secretOf(config.mesh.token);
-  const adapters = registerTransports(meshToken);
+  const meshToken = config.mesh?.token == null ? null : secretOf(config.mesh.token);
+  const secure = config.mesh?.tls == null ? null : await meshTlsOf(file, config, config.mesh.tls, clock, log.logger);
+  const homes = config.identity === null ? null : homesOf(() => joined);
+  const adapters = registerTransports({ token: meshToken, secure, homes });
   const destinations = config.registry === null ? null : new Destinations(config.registry.addresses);
+  destinations?.bus(config.registry?.servers ?? []);
   const transports = new Transports(
     {
       clock,
@@ -143,7 +159,11 @@ export async function startSidecar(
     (agentId) => health.known(agentId),
     () => table.current(),
   );
-  table.onInstall = () => presence.installed();
+  let cutter: Cutter | null = null;
+  table.onInstall = () => {
+    presence.installed();
+    cutter?.look();
+  };
   local.onChange = (agentId) => presence.moved(agentId);
   dialledIn.onChange = (agentId, isHere) => {
     presence.moved(agentId);
@@ -152,7 +172,10 @@ export async function startSidecar(
   };
   const callers = config.callers.map(({ agent, token }) => ({ agent, token: secretOf(token) }));
   const peers = meshToken === null ? [] : [{ name: 'mesh', token: meshToken }];
-  const identities = new StaticTokens(callers, peers, config.anonymous);
+  const tokens = new StaticTokens(callers, peers, config.anonymous);
+  const credentials = config.identity === null ? null : await credentialsOf(tokens, config, config.identity, clock, log.logger);
+  const identities = credentials ?? tokens;
+  if (credentials !== null) credentials.onDoubted = (agent, via, why) => observation.refusals.doubted(agent, via, why);
 
   const lastGood = lastGoodOf(file, config);
   const read = withReachable(isInline ? inlineTable : besideTable(config), adapters, config.name);
@@ -189,6 +212,7 @@ export async function startSidecar(
         log: log.logger,
         kinds: adapters,
         destinations,
+        refusals: observation.refusals,
         isDialledIn: (agentId) => dialledIn.of(agentId) !== null,
       });
     } catch (error) {
@@ -197,11 +221,20 @@ export async function startSidecar(
   }
   const tasks = joined === null ? null : joined.ledger;
   const engine = assemble({ clock, random, config, table, health, identities, transports, observer: observation, tasks });
+  cutter = new Cutter(table, engine.underway, clock);
   const door = joined === null ? null : doorTo(joined, config);
   const front = new Front(engine, table, observation, { outbound, inbound, explain }, door);
+  const steering = joined === null ? null : steer(joined, engine.quotas, observation.shifts);
+  front.finishing = new Finishing(engine, config.shutdown, {
+    serves: (agent) => servesHere(agent, joined, table.current(), config.name),
+    holds: (agent) => front.work?.holds(agent) ?? false,
+  });
   const channels = new AllChannels(front, dialledIn, log.logger);
   channels.onLife = (agentId) => joined?.client.announcer.beat(agentId);
   front.channels = channels;
+  front.cutter = cutter;
+  front.security = credentials === null && secure === null ? null : { identity: credentials, certificate: secure };
+  if (credentials !== null && joined !== null) follow(credentials, secure, joined, config, (agent, by) => front.takenBack(agent, by));
   const sending = {
     clock,
     random,
@@ -210,6 +243,9 @@ export async function startSidecar(
     instance: randomBytes(10).toString('hex').slice(0, INSTANCE_CHARS),
     call: (call: Call) => outbound(engine, call),
     warn: (words: string) => log.logger.warn(words),
+    quotas: engine.quotas,
+    statements: homes === null || config.identity === null ? null : { ...homes, isRequired: config.identity.mode === 'enforce' },
+    refusals: observation.refusals,
   };
   // Messages that were accepted before this start may turn out to be unsendable before there is anybody to hear of it.
   let unsendable = (_data: Buffer, _why: string): void => undefined;
@@ -227,6 +263,7 @@ export async function startSidecar(
         });
   if (send instanceof Messages) unsendable = (data, why) => send.unsendable(data, why);
   front.send = send;
+  front.apiToken = config.apiToken === null ? null : new ApiToken(secretOf(config.apiToken));
   front.outbox = outbox.isThere ? outbox : null;
   let inbox: Inbox | null = null;
   if (joined !== null && send instanceof Messages) {
@@ -239,7 +276,11 @@ export async function startSidecar(
       sidecar: config.name,
       settings: config.messages.inbox,
       noted: (event, body, agent) => send.noted(event, body, agent),
-      isLetIn: ({ source }, agent) => mayWriteTo(table.current(), source, agent),
+      isLetIn: ({ source, home, home_statement: statement }, agent) => {
+        if (!mayWriteTo(table.current(), source, agent)) return false;
+        const doubt = identities.stamped(source, home, statement ?? null, null);
+        return doubt === null || doubt === 'later';
+      },
       arrived: (message, agent, isLetIn) => send.arrived(message, agent, isLetIn),
     });
     inbox.start();
@@ -280,7 +321,7 @@ export async function startSidecar(
       grpc = port;
     }
     if (config.mesh !== null) {
-      mesh = await opened(meshPort(front, config.mesh.listen));
+      mesh = await opened(meshPort(front, config.mesh.listen, secure));
       ports.push(mesh);
     }
     if (inside === null || inside.opensHttp) http = await opened(httpPort(front, channels));
@@ -288,7 +329,10 @@ export async function startSidecar(
     delivery?.start();
   } catch (error) {
     source?.stop();
+    steering?.stop();
     send.close();
+    credentials?.stop();
+    secure?.stop();
     await delivery?.stop(0);
     await outbox.close();
     await inbox?.close();
@@ -298,37 +342,49 @@ export async function startSidecar(
   for (const port of ports) destinations?.own(port.address.port);
   if (grpc !== null) destinations?.own(grpc.address.port);
   joined?.serve((question) => answerAsk(front, question));
-  joined?.client.announce(config.mesh?.advertise ?? (mesh === null ? null : urlOf(mesh)));
+  const stop = new Stop({
+    clock,
+    log,
+    front,
+    ports,
+    grpc,
+    delivery,
+    inbox,
+    joined,
+    unwatch: () => source?.stop(),
+    flush: [
+      () => send.close(),
+      () => outbox.close(),
+      () => inbox?.close(),
+      () => transports.close(),
+      () => steering?.stop(),
+      () => observation.refusals.flush(),
+      () => joined?.close(),
+      () => credentials?.stop(),
+      () => secure?.stop(),
+    ],
+  });
+  joined?.client.announce(config.mesh?.advertise ?? (mesh === null ? null : urlOf(mesh, secure !== null)));
   return {
     config,
     url: http === null ? '' : urlOf(http),
-    meshUrl: mesh === null ? null : urlOf(mesh),
+    meshUrl: mesh === null ? null : urlOf(mesh, secure !== null),
     grpcAddress: grpc === null ? null : placeOf(grpc.address),
     front,
     served,
-    stop: async (graceMs) => {
-      front.draining = true;
-      source?.stop();
-      // Before anything is closed: whoever hears of it sends no more calls here.
-      const delivered = delivery?.stop(graceMs);
-      await joined?.leave(GOODBYE_MS);
-      inbox?.leave();
-      await Promise.all([...ports.map((port) => port.close(graceMs)), grpc?.close(graceMs), delivered]);
-      send.close();
-      await outbox.close();
-      await inbox?.close();
-      await transports.close();
-      await joined?.close();
-      log.flush();
-    },
+    stop: (graceMs = config.shutdown.graceMs) => stop.run(graceMs),
   };
 }
 
 /** Of what task ids begin with: no two processes have the same. */
 const INSTANCE_CHARS = 14;
 
-/** How long the registry may take to hear that this sidecar stops. */
-const GOODBYE_MS = 1_000;
+/** Without a registry everybody in the table is served from here, but whoever stands behind another sidecar. */
+function servesHere(agent: string, joined: Joined | null, { providers }: Snapshot, self: string): boolean {
+  if (joined !== null) return joined.client.own.get(agent) !== null;
+  const record = providers.get(agent)?.record;
+  return record !== undefined && (record.via === null || record.via === self);
+}
 
 function doorTo(joined: Joined, config: SidecarConfig): RegistryDoor {
   const expected = config.operatorToken === null ? null : Buffer.from(`Bearer ${secretOf(config.operatorToken)}`);
@@ -339,6 +395,70 @@ function doorTo(joined: Joined, config: SidecarConfig): RegistryDoor {
       return expected !== null && given.length === expected.length && timingSafeEqual(given, expected);
     },
   };
+}
+
+/** Loaded only where it is set: TLS costs memory. Its environment is that of the registry. */
+async function meshTlsOf(file: string, config: SidecarConfig, tls: MeshTlsConfig, clock: Clock, logger: Logger): Promise<MeshTls> {
+  const { MeshTls } = await import('./transports/mesh-tls.ts');
+  const folder = dirname(file);
+  const paths = { cert: resolve(folder, tls.cert), key: resolve(folder, tls.key), ca: resolve(folder, tls.ca) };
+  try {
+    return new MeshTls(config.registry?.env ?? DEFAULT_ENV, config.name, paths, tls.reloadMs, clock, logger);
+  } catch (error) {
+    throw new StartRefused([`sidecar.mesh.tls: ${(error as Error).message}`]);
+  }
+}
+
+const DEFAULT_ENV = 'default';
+
+async function credentialsOf(
+  tokens: StaticTokens,
+  { name, mesh }: SidecarConfig,
+  { mode }: IdentityConfig,
+  clock: Clock,
+  logger: Logger,
+): Promise<Credentials> {
+  const { Credentials } = await import('./identify/credentials.ts');
+  const credentials = new Credentials(tokens, { self: name, mode, hasPeerNames: mesh?.tls != null }, clock, logger);
+  credentials.start();
+  return credentials;
+}
+
+/** The statements that peers are shown; they come with the registry, which is joined after the adapters are made. */
+function homesOf(joined: () => Joined | null): HomeStatements {
+  const homes = (): HomeStatements | undefined => joined()?.client.identity?.homes;
+  return {
+    of: (agent) => homes()?.of(agent) ?? null,
+    arrived: (agent) => homes()?.arrived(agent) ?? Promise.resolve(),
+  };
+}
+
+/** What the registry pushes about identities takes effect, and it hears of those who show themselves here. */
+function follow(
+  credentials: Credentials,
+  secure: MeshTls | null,
+  { client }: Joined,
+  config: SidecarConfig,
+  onTakenBack: (agent: string, by: Principal | null) => void,
+): void {
+  const { identity } = client;
+  if (identity === null) return;
+  identity.onTrust = (trust) => {
+    credentials.trust(trust);
+    secure?.judgeBy((sidecar, sinceSec) => trust.isRevokedBefore('sidecar', sidecar, sinceSec));
+  };
+  identity.onTrust(identity.trust);
+  credentials.onMet = (agent) => identity.newcomers.met(agent);
+  identity.newcomers.onChange = (arriving) => {
+    credentials.arriving = arriving;
+  };
+  const settled = new Set(config.callers.map(({ agent }) => agent));
+  credentials.onEnded = (agent) => {
+    client.announcer.forget(agent);
+    // One that has a token of the settings as well is still known here.
+    if (!settled.has(agent)) onTakenBack(agent, null);
+  };
+  credentials.onRevoked = (principal) => onTakenBack(principal.agent, principal);
 }
 
 /** Messages that the outbox has on their way to the stream at once. */
@@ -436,8 +556,9 @@ function secretOf(source: Parameters<typeof readSecret>[0]): string {
   }
 }
 
-function urlOf(port: Port): string {
-  return `http://${placeOf(port.address)}`;
+function urlOf(port: Port, isSecure = false): string {
+  const { host } = port.address;
+  return host.startsWith('unix:') ? host : `${isSecure ? 'https' : 'http'}://${placeOf(port.address)}`;
 }
 
 function placeOf({ host, port }: Port['address']): string {

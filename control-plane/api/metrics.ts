@@ -68,6 +68,12 @@ export async function metricsText(plane: Plane, counts: RequestCounts): Promise<
     sidecars.inc({ standing: row.standing });
     if (row.refused.length > 0) refusing.inc();
   }
+  gauge('reach_control_overrides', 'Emergency overrides that last.', plane.overrides.overrides.length);
+  gauge(
+    'reach_control_overrides_missing',
+    'Sidecars at which the newest list of overrides is not in force.',
+    plane.overrides.count(plane.overrides.seq).missing.length,
+  );
   const providers = new Gauge({ name: 'reach_control_providers', help: 'Providers by status.', labelNames: ['status'], registers });
   for (const status of ['online', 'offline', 'overdue']) providers.set({ status }, 0);
   if (plane.epoch !== '') for (const { status } of plane.registry().providers()) providers.inc({ status });

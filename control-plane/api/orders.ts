@@ -3,6 +3,7 @@ import { parseRatio } from '../../base/duration.ts';
 import { nearest } from '../../base/suggest.ts';
 import type { OrderOutcome } from '../registry/registry.ts';
 import type { Leading } from '../push/leading.ts';
+import { recordOrder } from './audited.ts';
 import type { Plane } from './plane.ts';
 import { absent, conflict, invalid, Refused, unavailable } from './problem.ts';
 import { type Asked, bodyMap, json, type Reply, type Route, strayKey } from './route.ts';
@@ -37,9 +38,7 @@ export async function carryOut(
   if (outcome.problem !== null) return conflict(outcome.problem);
   const written = await leading.inTime(leading.commit(outcome.change));
   if (!written.ok) return unavailable(`not in force: ${written.why}`);
-  await plane.journal.audit({
-    atMs: plane.clock.wallMs(),
-    who: asked.operator?.name ?? '',
+  recordOrder(plane, asked, {
     what: order.what,
     target: order.target,
     before: order.before,
@@ -215,9 +214,7 @@ async function confirm(plane: Plane, asked: Asked): Promise<Reply> {
   if (held.length === 0) return conflict('nothing is held back');
   const written = await leading.inTime(leading.confirm());
   if (!written.ok) return unavailable(`not in force: ${written.why}`);
-  await plane.journal.audit({
-    atMs: plane.clock.wallMs(),
-    who: asked.operator?.name ?? '',
+  recordOrder(plane, asked, {
     what: 'confirm',
     target: held.map(({ id }) => id).join(' '),
     before: held.map((each) => each.reason),

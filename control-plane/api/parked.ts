@@ -3,6 +3,7 @@ import type { Done } from '../messages/kept-desk.ts';
 import type { Handled, ParkedTask } from '../messages/parked-desk.ts';
 import type { WaitingPool } from '../messages/waiting.ts';
 import type { Leading } from '../push/leading.ts';
+import { recordOrder } from './audited.ts';
 import type { Plane } from './plane.ts';
 import { invalid, Refused, unavailable } from './problem.ts';
 import { type Asked, json, type Reply, type Route } from './route.ts';
@@ -129,9 +130,7 @@ async function handled(
     done: done.ok.done,
     failed: done.ok.failed.map(({ task: id, why }) => ({ task_id: id, why })),
   };
-  await plane.journal.audit({
-    atMs: plane.clock.wallMs(),
-    who: asked.operator?.name ?? '',
+  recordOrder(plane, asked, {
     what,
     target: pool,
     before: { task, limit, ...more },

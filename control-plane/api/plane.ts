@@ -1,6 +1,9 @@
 /** What the API sees of the control plane: the parts that answer questions, and the one that acts when this replica leads. */
 import type { Clock } from '../../base/clock.ts';
+import type { Audit } from '../audit/audit.ts';
+import type { AuditBook } from '../audit/book.ts';
 import type { Ask } from '../../proto/wire/registry.ts';
+import type { OverrideDesk } from '../overrides/desk.ts';
 import type { Fleet } from '../push/fleet.ts';
 import type { Journal } from '../push/journal.ts';
 import type { Leading } from '../push/leading.ts';
@@ -26,6 +29,9 @@ export interface Plane {
   readonly mirror: Mirror;
   readonly fleet: Fleet;
   readonly journal: Journal;
+  readonly audit: Audit;
+  readonly auditBook: AuditBook;
+  readonly overrides: OverrideDesk;
   /** Not null while this replica leads. */
   readonly leading: Leading | null;
   /** The leader's own, or a follower's copy of what is stored. */

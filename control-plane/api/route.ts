@@ -2,12 +2,13 @@
  * What a route is: the handler and everything that is said about it, in one place, from which both the router and the
  * OpenAPI document are made.
  */
+import { repeatedName } from '../../base/json-repeats.ts';
 import type { Operator } from './operators.ts';
 import { Refused } from './problem.ts';
 
 export interface Asked {
   readonly params: Readonly<Record<string, string>>;
-  /** The last one wins where a name is repeated. */
+  /** Each name once: a repeated one is refused before. */
   readonly query: Readonly<Record<string, string>>;
   /** As it came; '' = none. */
   readonly body: string;
@@ -42,6 +43,8 @@ export interface Route {
   /** Only the leader can answer; the others send the asker there. */
   readonly onLeader: boolean;
   readonly summary: string;
+  /** Of orders that record nothing themselves: what they are called in the audit log. */
+  readonly action?: string;
   readonly params?: readonly Described[];
   readonly query?: readonly Described[];
   /** What the body is. */
@@ -63,6 +66,8 @@ export function bodyMap(asked: Asked): Readonly<Record<string, unknown>> | strin
     return 'the body is not JSON';
   }
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return 'the body must be a JSON object';
+  const twice = repeatedName(asked.body);
+  if (twice !== null) return `${JSON.stringify(twice.slice(0, 80))} stands in the body twice: which one counts would be anybody's guess`;
   return value as Readonly<Record<string, unknown>>;
 }
 

@@ -1,13 +1,19 @@
 /** Every route of the API, in the order of the document; and the few that say how this replica is doing. */
 import { metricsText, type RequestCounts } from './metrics.ts';
+import { aclRoutes } from './acl.ts';
+import { auditRoutes } from './audit.ts';
+import { identityRoutes } from './identities.ts';
 import { openApi } from './openapi.ts';
 import { orderRoutes } from './orders.ts';
+import { overrideRoutes } from './overrides.ts';
 import type { Plane } from './plane.ts';
 import { policyRoutes } from './policies.ts';
 import { unavailable } from './problem.ts';
 import { readRoutes } from './reads.ts';
 import { json, type Route } from './route.ts';
+import { quotaRoutes } from './quotas.ts';
 import { ruleRoutes } from './rules.ts';
+import { shiftRoutes } from './shifts.ts';
 import type { LeaderAnswer } from './shapes.ts';
 import { stateRoutes } from './state.ts';
 import { parkedRoutes } from './parked.ts';
@@ -23,7 +29,14 @@ export function allRoutes(plane: Plane & { readonly counts: RequestCounts }): re
       ...stateRoutes(plane),
       ...taskRoutes(plane),
       ...parkedRoutes(plane),
+      ...identityRoutes(plane),
+      ...quotaRoutes(plane),
+      ...shiftRoutes(plane),
+      ...auditRoutes(plane),
+      ...aclRoutes(plane),
     ].map((route) => onceRead(plane, route)),
+    // The red button works also where the registry has not been read.
+    ...overrideRoutes(plane),
     {
       method: 'GET',
       path: '/v1/leader',
@@ -60,11 +73,11 @@ export function allRoutes(plane: Plane & { readonly counts: RequestCounts }): re
       path: '/v1/ready',
       role: 'open',
       onLeader: false,
-      summary: '200 exactly when this replica can answer: it has read the stream, and some replica leads.',
+      summary: '200 exactly when this replica can answer: it has read the stream, and some replica leads; otherwise why not.',
       answer: { status: 200, doc: 'Ready; 503 when it is not.' },
       handle: () => {
-        const ready = (plane.status === 'leading' || plane.status === 'following') && plane.natsConnected && plane.leader() !== null;
-        return json({ ready, status: plane.status }, ready ? 200 : 503);
+        const why = whyNotReady(plane);
+        return json({ ready: why === null, status: plane.status, why }, why === null ? 200 : 503);
       },
     },
     {
@@ -111,4 +124,12 @@ function leader(plane: Plane): LeaderAnswer {
     epoch: plane.epoch,
     last_seq: plane.mirror.lastSeq,
   };
+}
+
+/** Null = it is ready. Alive is another question, which `/v1/health` answers. */
+function whyNotReady(plane: Plane): string | null {
+  if (plane.status === 'stopping') return 'it stops';
+  if (!plane.natsConnected) return 'waits for NATS';
+  if (plane.status === 'starting') return plane.warnings()[0] ?? 'reads the stream';
+  return plane.leader() === null ? 'no replica leads at present' : null;
 }

@@ -50,6 +50,7 @@ export function ruleRoutes(plane: Plane): readonly Route[] {
     {
       method: 'GET',
       path: '/v1/rules/recorded',
+      action: 'rules.recorded',
       role: 'operator',
       onLeader: false,
       summary: 'The last messages that sidecars accepted, as rules see them: no payload, no names of agents.',
@@ -60,6 +61,7 @@ export function ruleRoutes(plane: Plane): readonly Route[] {
     {
       method: 'POST',
       path: '/v1/rules/test',
+      action: 'rules.test',
       role: 'operator',
       onLeader: false,
       summary: 'A dry run: what rules would decide about recorded messages, beside what those in force decide. Nothing is changed.',

@@ -8,11 +8,14 @@ import { type FastifyError, type FastifyInstance, type FastifyReply, type Fastif
 import type { Clock, Timer } from '../../base/clock.ts';
 import { HostGuard } from '../../base/host-guard.ts';
 import { type Logger, errorWords, printable } from '../../base/log.ts';
+import { redactedUrl } from '../../base/redact.ts';
 import type { Listen } from '../../proto/language/process-shapes.ts';
 import { Code } from '../../proto/wire/codes.ts';
-import { mayAct, type Operators } from './operators.ts';
+import type { Audit } from '../audit/audit.ts';
+import { audited } from './audited.ts';
+import { mayAct, type Operator, type Operators } from './operators.ts';
 import { PROBLEM_TYPE, Refused, unavailable } from './problem.ts';
-import { type Asked, isRefused, type Route, type Streaming, strayQuery } from './route.ts';
+import { type Asked, isRefused, type Reply, type Route, type Streaming, strayQuery } from './route.ts';
 
 /** How the port finds out who leads. */
 export interface LeaderView {
@@ -30,17 +33,27 @@ export interface ApiOptions {
   readonly leader: () => LeaderView;
   readonly clock: Clock;
   readonly logger: Logger;
+  readonly audit: Audit;
   /** Counted for the metrics: path template, status. */
   readonly count: (route: string, status: number) => void;
 }
 
+export const MAX_HEADER_BYTES = 16_384;
 const KEEP_ALIVE_MS = 75_000;
 const HEAD_MS = 10_000;
 const REQUEST_MS = 60_000;
+/** How often Node looks for heads and requests that take too long. */
+const CHECK_EVERY_MS = 1_000;
 /** A comment that keeps proxies from closing a quiet event stream. */
 const PING_MS = 15_000;
+/** While closing: how often to look for connections that have fallen idle. */
+const LOOK_EVERY_MS = 50;
 /** A reader that lets this much pile up is cut off: it can ask again and sees the newest state. */
 const MAX_UNREAD_BYTES = 4 * 1_048_576;
+/** The order was carried out and is not in the audit log yet; why. It waits, and stands in the log of the replica. */
+export const UNAUDITED = 'reach-audit-pending';
+/** A request on these connections was turned away as it arrived: what was sent behind it is not to be believed, and not carried out. */
+const DOOMED = new WeakSet<Socket>();
 const BAD_HOST = 'the Host header names no host of this control plane (localhost, 127.0.0.1, [::1], or one of api.allowed_hosts)';
 const WHO_ARE_YOU = 'no known credential: send Authorization: Bearer <token>';
 
@@ -68,16 +81,19 @@ export class ApiPort {
       serverFactory: (handler: RequestListener) => {
         made = createServer(
           {
-            maxHeaderSize: 16_384,
+            maxHeaderSize: MAX_HEADER_BYTES,
             keepAliveTimeout: KEEP_ALIVE_MS,
             headersTimeout: HEAD_MS,
             requestTimeout: REQUEST_MS,
+            connectionsCheckingInterval: CHECK_EVERY_MS,
             insecureHTTPParser: false,
             joinDuplicateHeaders: true,
           },
           (request: IncomingMessage, response: ServerResponse) => {
+            if (DOOMED.has(request.socket)) return;
             const refusal = guard.check(request);
             if (refusal === null) return handler(request, response);
+            DOOMED.add(request.socket);
             const code = refusal.status === 403 ? Code.forbidden : Code.invalid_request;
             refuse(response, new Refused(refusal.status, code, refusal.detail), true);
           },
@@ -145,9 +161,15 @@ export class ApiPort {
     });
     const closed = new Promise<void>((done) => this.#server.close(() => done()));
     this.#server.closeIdleConnections();
-    const look = this.#options.clock.after(50, () => this.#server.closeIdleConnections());
+    // A kept connection falls idle when its last answer is out, and nobody tells.
+    const look = (): Timer =>
+      this.#options.clock.after(LOOK_EVERY_MS, () => {
+        this.#server.closeIdleConnections();
+        looking = look();
+      });
+    let looking = look();
     await closed;
-    look.cancel();
+    looking.cancel();
     cut.cancel();
     await this.app.close();
   }
@@ -164,17 +186,23 @@ export class ApiPort {
           const { operators } = this.#options;
           const operator = operators.of(request.headers.authorization);
           if (route.role !== 'open') {
-            if (operator === null) return refuse(response, new Refused(401, Code.unauthenticated, WHO_ARE_YOU), false);
-            if (!mayAct(operator, route.role))
+            if (operator === null) {
+              this.#turnedAway(route, null, Code.unauthenticated);
+              return refuse(response, new Refused(401, Code.unauthenticated, WHO_ARE_YOU), false);
+            }
+            if (!mayAct(operator, route.role)) {
+              this.#turnedAway(route, operator, Code.forbidden);
               return refuse(
                 response,
                 new Refused(403, Code.forbidden, `${operator.name} may look but not change: this needs the role operator`),
                 false,
               );
+            }
           }
           const query = oneEach(request.query as Record<string, string | string[]>);
-          const stray = strayQuery(route, query);
-          if (stray !== null) return refuse(response, new Refused(400, Code.invalid_request, stray), false);
+          const stray = typeof query === 'string' ? query : strayQuery(route, query);
+          if (stray !== null || typeof query === 'string')
+            return refuse(response, new Refused(400, Code.invalid_request, stray ?? ''), false);
           if (route.onLeader && !this.#options.leader().isLeading) return this.#sendToLeader(request, response);
           const asked: Asked = {
             params: request.params as Record<string, string>,
@@ -182,7 +210,7 @@ export class ApiPort {
             body: typeof request.body === 'string' ? request.body : '',
             operator,
           };
-          const answer = await route.handle(asked);
+          const answer = route.role === 'operator' ? await this.#order(route, asked, response) : await route.handle(asked);
           if (response.destroyed) return;
           if (isRefused(answer)) refuse(response, answer, false);
           else if ('start' in answer) this.#stream(answer, response);
@@ -195,6 +223,17 @@ export class ApiPort {
         }
       },
     });
+  }
+
+  /** What changes something: it is in the audit log when it is answered, or the answer says that it is not yet. */
+  async #order(route: Route, asked: Asked, response: ServerResponse): Promise<Reply> {
+    const { reply, unaudited } = await audited(this.#options.audit, route, asked);
+    if (unaudited !== null && !response.headersSent) response.setHeader(UNAUDITED, printable(unaudited, 300).replace(/[^\x20-\x7e]/g, '?'));
+    return reply;
+  }
+
+  #turnedAway({ method, path }: Route, operator: Operator | null, code: Code): void {
+    this.#options.audit.refusedRequest({ actor: operator?.name ?? '', role: operator?.role ?? '', route: `${method} ${path}`, code });
   }
 
   #sendToLeader(request: FastifyRequest, response: ServerResponse): void {
@@ -244,6 +283,7 @@ export class ApiPort {
   #failed(error: FastifyError, request: FastifyRequest, reply: FastifyReply): void {
     reply.hijack();
     const response = reply.raw;
+    DOOMED.add(request.raw.socket);
     if (response.headersSent || response.destroyed) return;
     if (error.statusCode === 413)
       return refuse(
@@ -253,15 +293,38 @@ export class ApiPort {
       );
     if (error.statusCode !== undefined && error.statusCode >= 400 && error.statusCode < 500)
       return refuse(response, new Refused(error.statusCode, Code.invalid_request, error.message), true);
-    this.#options.logger.error({ err: errorWords(error), path: printable(request.url, 200) }, 'a fault in the API');
+    this.#options.logger.error({ err: errorWords(error), path: printable(redactedUrl(request.url), 200) }, 'a fault in the API');
     refuse(response, new Refused(500, Code.internal, 'a fault in the control plane'), true);
   }
 }
 
-function oneEach(query: Readonly<Record<string, string | string[]>>): Record<string, string> {
-  const one: Record<string, string> = {};
-  for (const [key, value] of Object.entries(query)) one[key] = Array.isArray(value) ? (value.at(-1) ?? '') : value;
+/** Words when one stands there twice: whoever looks at the request on its way may take the other one. */
+function oneEach(query: Readonly<Record<string, string | string[]>>): Readonly<Record<string, string>> | string {
+  const one = Object.create(null) as Record<string, string>;
+  for (const [key, value] of Object.entries(query)) {
+    if (Array.isArray(value)) return `the query parameter ${JSON.stringify(key.slice(0, 80))} stands there twice`;
+    one[key] = value;
+  }
   return one;
+}
+
+function whatWasWrong(fault: string | undefined): { readonly status: string; readonly code: Code; readonly detail: string } {
+  switch (fault) {
+    case 'HPE_HEADER_OVERFLOW':
+      return {
+        status: '431 Request Header Fields Too Large',
+        code: Code.payload_too_large,
+        detail: `the request's headers are above the limit of ${MAX_HEADER_BYTES} bytes`,
+      };
+    case 'ERR_HTTP_REQUEST_TIMEOUT':
+      return {
+        status: '408 Request Timeout',
+        code: Code.invalid_request,
+        detail: `the request did not arrive within ${HEAD_MS / 1_000} s (head) or ${REQUEST_MS / 1_000} s (body)`,
+      };
+    default:
+      return { status: '400 Bad Request', code: Code.invalid_request, detail: 'the request is not well-formed HTTP' };
+  }
 }
 
 function refuse(response: ServerResponse, refused: Refused, isLast: boolean): void {
@@ -281,9 +344,10 @@ function send(response: ServerResponse, status: number, contentType: string, tex
 }
 
 function garbled(error: NodeJS.ErrnoException, socket: Socket): void {
-  if (error.code === 'ECONNRESET' || !socket.writable) return void socket.destroy();
-  const status = error.code === 'HPE_HEADER_OVERFLOW' ? '431 Request Header Fields Too Large' : '400 Bad Request';
-  const body = new Refused(Number(status.slice(0, 3)), Code.invalid_request, 'the request is not well-formed HTTP').body();
+  if (error.code === 'ECONNRESET' || !socket.writable || DOOMED.has(socket)) return void socket.destroy();
+  DOOMED.add(socket);
+  const { status, code, detail } = whatWasWrong(error.code);
+  const body = new Refused(Number(status.slice(0, 3)), code, detail).body();
   socket.end(
     `HTTP/1.1 ${status}\r\nconnection: close\r\ncontent-type: ${PROBLEM_TYPE}\r\ncontent-length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
   );

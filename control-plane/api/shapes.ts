@@ -3,7 +3,7 @@
  * case, `_ms` are milliseconds (ages by a clock that does not jump, points in time since 1970), shares are 0-1.
  */
 import type { FleetRow } from '../push/fleet.ts';
-import type { AuditEntry, PolicyEntry } from '../push/journal.ts';
+import type { PolicyEntry } from '../push/journal.ts';
 import type { CapabilityView, ProviderView, RolloutView, SidecarView } from '../registry/views.ts';
 
 type SnakeKey<S extends string> = S extends `${infer Head}${infer Rest}`
@@ -111,10 +111,6 @@ export interface LeaderAnswer {
   readonly nats: 'connected' | 'away';
   readonly epoch: string;
   readonly last_seq: number;
-}
-
-export interface AuditAnswer {
-  readonly entries: readonly (Omit<AuditEntry, 'atMs'> & { readonly at_ms: number })[];
 }
 
 export interface ProviderChange {

@@ -1,13 +1,16 @@
 /** The whole of what is known as one document, out and in again; what is happening, as it happens; what operators did. */
+import { repeatedName } from '../../base/json-repeats.ts';
 import { REGISTRY_WIRE, type RegistrationState } from '../../proto/wire/registry.ts';
-import { noCanary, noPolicies, noProviderSettings, type OperatorsState } from '../registry/operators.ts';
+import { type IdentityState, readIdentity } from '../identity/book.ts';
+import { noCanary, noPolicies, noProviderSettings, noQuotas, type OperatorsState } from '../registry/operators.ts';
+import { noShifts } from '../shifts/shift.ts';
 import { readRegistration } from '../registry/requests.ts';
 import type { Leading } from '../push/leading.ts';
 import type { PolicyEntry } from '../push/journal.ts';
 import type { Plane } from './plane.ts';
 import { conflict, invalid, unavailable } from './problem.ts';
+import { recordOrder } from './audited.ts';
 import { type Asked, json, type Reply, type Route } from './route.ts';
-import type { AuditAnswer } from './shapes.ts';
 
 const KIND = 'agent-reach-export';
 
@@ -21,11 +24,12 @@ export interface ExportDocument {
   readonly lastSeq: number;
   readonly registrations: readonly RegistrationState[];
   readonly operators: OperatorsState;
+  /** To whom tokens were issued and what was taken back; no token itself. */
+  readonly identities: readonly IdentityState[];
   /** Oldest first. */
   readonly history: readonly PolicyEntry[];
 }
 
-const MAX_AUDITS = 1_000;
 const MAX_SHOWN_PROBLEMS = 10;
 
 export function stateRoutes(plane: Plane): readonly Route[] {
@@ -33,6 +37,7 @@ export function stateRoutes(plane: Plane): readonly Route[] {
     {
       method: 'GET',
       path: '/v1/export',
+      action: 'state.export',
       role: 'operator',
       onLeader: false,
       summary: "The whole registry and the operators' state as one document, for the day the stream is lost.",
@@ -62,24 +67,6 @@ export function stateRoutes(plane: Plane): readonly Route[] {
       answer: { status: 200, doc: 'Goes on until the asker leaves or the replica stops leading.', contentType: 'text/event-stream' },
       handle: () => watch(plane),
     },
-    {
-      method: 'GET',
-      path: '/v1/audit',
-      role: 'viewer',
-      onLeader: false,
-      summary: 'What operators did, newest first.',
-      query: [{ name: 'limit', doc: `At most this many; 1 to ${MAX_AUDITS}, usually 100.` }],
-      answer: { status: 200, doc: 'Entries.' },
-      handle: async ({ query }) => {
-        const limit = Number(query['limit'] ?? 100);
-        if (!Number.isInteger(limit) || limit < 1 || limit > MAX_AUDITS)
-          return invalid(`limit must be a whole number from 1 to ${MAX_AUDITS}`);
-        const entries = await plane.journal.audits(limit);
-        if ('failed' in entries) return unavailable(`the audit log cannot be read: ${entries.failed}`);
-        const answer: AuditAnswer = { entries: entries.map(({ atMs, ...rest }) => ({ at_ms: atMs, ...rest })) };
-        return json(answer);
-      },
-    },
   ];
 }
 
@@ -96,6 +83,7 @@ async function exported(plane: Plane): Promise<Reply> {
     lastSeq: plane.mirror.lastSeq,
     registrations: registry.sidecarNames().map((name) => registry.registration(name)),
     operators: registry.operators(),
+    identities: plane.mirror.tails('ident.').flatMap((tail) => plane.mirror.state<IdentityState>(tail) ?? []),
     history,
   };
   return json(document);
@@ -109,6 +97,8 @@ export function readExport(text: string): ExportDocument | string {
   } catch {
     return 'this is not JSON';
   }
+  const twice = repeatedName(text);
+  if (twice !== null) return `${JSON.stringify(twice.slice(0, 80))} stands twice in one of its maps`;
   if (typeof value !== 'object' || value === null || (value as ExportDocument).kind !== KIND)
     return `this is not an export: its kind is not ${KIND}`;
   const document = value as Partial<ExportDocument>;
@@ -117,6 +107,8 @@ export function readExport(text: string): ExportDocument | string {
   if (!Array.isArray(document.registrations)) return 'registrations must be a list of what sidecars registered';
   const registrations = readRegistrations(document.registrations);
   if (typeof registrations === 'string') return registrations;
+  const identities = readIdentities(document.identities ?? []);
+  if (identities === null) return 'identities must be a list of what was issued';
   const { operators } = document;
   if (typeof operators !== 'object' || operators === null) return 'operators is missing';
   return {
@@ -131,9 +123,18 @@ export function readExport(text: string): ExportDocument | string {
       policies: { ...noPolicies(''), ...operators.policies },
       providers: { ...noProviderSettings(''), ...operators.providers },
       canary: { ...noCanary(''), ...operators.canary },
+      quotas: { ...noQuotas(''), ...operators.quotas },
+      shifts: { ...noShifts(''), ...operators.shifts },
     },
+    identities,
     history: Array.isArray(document.history) ? document.history : [],
   };
+}
+
+function readIdentities(list: unknown): readonly IdentityState[] | null {
+  if (!Array.isArray(list)) return null;
+  const read = list.map(readIdentity);
+  return read.includes(null) ? null : (read as readonly IdentityState[]);
 }
 
 /** All of them, or what is wrong: an export that somebody has spoiled is not taken in by halves. */
@@ -163,14 +164,12 @@ async function imported(plane: Plane, asked: Asked): Promise<Reply> {
   const leading = plane.leading as Leading;
   const kept = await plane.journal.versions();
   const before = { sidecars: leading.registry.sidecarNames().length, version: leading.registry.operators().policies.active?.version ?? 0 };
-  const written = await leading.inTime(leading.import(document.registrations, document.operators));
+  const written = await leading.inTime(leading.import(document.registrations, document.operators, document.identities));
   if (!written.ok) return invalid(`nothing was taken in: ${written.why}`);
   const known = new Set('failed' in kept ? [] : kept.map(({ version }) => version));
   for (const entry of document.history) if (!known.has(entry.version)) await plane.journal.policies(entry);
   const after = { sidecars: leading.registry.sidecarNames().length, version: leading.registry.operators().policies.active?.version ?? 0 };
-  await plane.journal.audit({
-    atMs: plane.clock.wallMs(),
-    who: asked.operator?.name ?? '',
+  recordOrder(plane, asked, {
     what: 'import',
     target: document.epoch,
     before,

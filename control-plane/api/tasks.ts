@@ -2,12 +2,14 @@
  * Tasks that are kept for people, and what people do with them. Every action stands in the audit log
  * with what it was done to. Only the leader answers: it alone knows pools, and two people must not release one task at once.
  */
+import { scrubbed } from '../../base/redact.ts';
 import { codeEntry, isCode } from '../../proto/wire/codes.ts';
 import type { KeptKind } from '../../proto/wire/messages.ts';
 import type { Done } from '../messages/kept-desk.ts';
 import { type Kept, KEPT_KINDS } from '../messages/kept-entry.ts';
 import type { Messages } from '../messages/messages.ts';
 import type { Leading } from '../push/leading.ts';
+import { recordOrder } from './audited.ts';
 import type { Plane } from './plane.ts';
 import { invalid, Refused } from './problem.ts';
 import { type Asked, json, type Reply, type Route } from './route.ts';
@@ -136,7 +138,7 @@ async function show(plane: Plane, task: string): Promise<Reply> {
 async function payload(plane: Plane, asked: Asked): Promise<Reply> {
   const found = await messagesOf(plane).kept.find(asked.params['task'] ?? '');
   if (!('ok' in found)) return refusalOf(found);
-  await audit(plane, asked, 'task.payload', found.ok, null, '');
+  audit(plane, asked, 'task.payload', found.ok, null, '');
   return json({ content_type: found.ok.envelope?.content_type ?? '', base64: found.ok.payload.toString('base64') });
 }
 
@@ -166,7 +168,7 @@ async function act(plane: Plane, asked: Asked, what: string, keys: readonly stri
     version: pool?.version ?? null,
     pool: pool?.id ?? null,
   };
-  await audit(plane, asked, what, kept, pool === undefined ? null : answer, reasonIn(map));
+  audit(plane, asked, what, kept, pool === undefined ? null : answer, reasonIn(map));
   return json(answer);
 }
 
@@ -194,9 +196,7 @@ async function redrive(plane: Plane, asked: Asked): Promise<Reply> {
     if (page.ok.next === null) break;
     after = page.ok.next;
   }
-  await plane.journal.audit({
-    atMs: plane.clock.wallMs(),
-    who,
+  recordOrder(plane, asked, {
     what: 'task.redrive',
     target: capability ?? '',
     before: { kind, limit },
@@ -207,10 +207,10 @@ async function redrive(plane: Plane, asked: Asked): Promise<Reply> {
   return json(answer);
 }
 
-async function audit(plane: Plane, asked: Asked, what: string, kept: Kept, after: unknown, reason: string): Promise<void> {
+function audit(plane: Plane, asked: Asked, what: string, kept: Kept, after: unknown, reason: string): void {
   const { task_id, kind, capability, source, code } = kept.entry;
   const before = { kind, capability, source, code };
-  await plane.journal.audit({ atMs: plane.clock.wallMs(), who: asked.operator?.name ?? '', what, target: task_id, before, after, reason });
+  recordOrder(plane, asked, { what, target: task_id, before, after, reason });
 }
 
 function viewOf({ seq, storedAtMs, entry, envelope, payload: bytes }: Kept): KeptView {
@@ -227,7 +227,8 @@ function viewOf({ seq, storedAtMs, entry, envelope, payload: bytes }: Kept): Kep
     code: entry.code,
     name: isCode(entry.code) ? codeEntry(entry.code).name : '',
     cause: entry.cause,
-    detail: entry.detail,
+    // A provider may repeat in its error what it was asked with; the payload is shown by an order of its own.
+    detail: scrubbed(entry.detail),
     attempts: entry.attempts.length,
     rule: entry.rule,
     since_ms: storedAtMs,

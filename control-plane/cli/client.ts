@@ -32,18 +32,22 @@ export interface Request {
 }
 
 const MAX_REDIRECTS = 4;
+const UNAUDITED = 'reach-audit-pending';
 
 export class Client {
   readonly #server: string;
   readonly #token: string | null;
   readonly #timeoutMs: number;
   readonly #clock: Clock;
+  readonly #warn: (line: string) => void;
 
-  constructor(server: string, token: string | null, timeoutMs: number, clock: Clock) {
+  /** @param warn hears what is to be known of an order that was carried out all the same */
+  constructor(server: string, token: string | null, timeoutMs: number, clock: Clock, warn: (line: string) => void = () => {}) {
     this.#server = server.replace(/\/+$/, '');
     this.#token = token;
     this.#timeoutMs = timeoutMs;
     this.#clock = clock;
+    this.#warn = warn;
   }
 
   /** The answer's JSON; throws `Failed` for everything else. */
@@ -101,6 +105,11 @@ export class Client {
         url = location;
         continue;
       }
+      const unaudited = response.headers.get(UNAUDITED);
+      if (unaudited !== null)
+        this.#warn(
+          `done, and not in the audit log yet (${printable(unaudited, 300)}): the replica keeps the entry and writes it as soon as it can`,
+        );
       if (response.ok) return response;
       throw failure(response.status, await response.text().catch(() => ''), url);
     }

@@ -5,6 +5,7 @@
 import type { Command } from 'commander';
 import type { CapabilitiesAnswer, FleetAnswer, HistoryAnswer, ProvidersAnswer } from '../api/shapes.ts';
 import type { KeptAnswer, PoolsAnswer } from '../api/task-shapes.ts';
+import type { IdentitiesAnswer } from '../api/identity-shapes.ts';
 import { CLI_SCHEMAS } from './schemas.ts';
 import type { Client } from './client.ts';
 import type { Context } from './context.ts';
@@ -101,6 +102,10 @@ async function valuesOf(name: string, context: Context): Promise<readonly string
         return ((await client.call({ path: '/v1/capabilities' })) as CapabilitiesAnswer).capabilities.map(({ capability }) => capability);
       case '--sidecar':
         return ((await client.call({ path: '/v1/sidecars' })) as FleetAnswer).sidecars.map(({ sidecar }) => sidecar);
+      case 'agent-or-jti':
+        return ((await client.call({ path: '/v1/identities', query: { kind: 'agent' } })) as IdentitiesAnswer).identities.map(
+          ({ name: each }) => each,
+        );
       case 'task':
         return ((await client.call({ path: '/v1/tasks/kept' })) as KeptAnswer).entries.map(({ task_id: task }) => task);
       case 'pool':

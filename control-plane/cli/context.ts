@@ -31,6 +31,7 @@ export class Context {
   readonly server: string;
   readonly #token: string | null;
   readonly #timeoutMs: number;
+  readonly #warn = (line: string): void => this.io.err(`reachctl: ${line}`);
 
   constructor(io: Io, command: Command) {
     const globals: Globals = command.optsWithGlobals();
@@ -44,12 +45,12 @@ export class Context {
   }
 
   get client(): Client {
-    return new Client(this.server, this.#token, this.#timeoutMs, this.io.clock);
+    return new Client(this.server, this.#token, this.#timeoutMs, this.io.clock, this.#warn);
   }
 
   /** One that gives up sooner. */
   clientWithin(timeoutMs: number): Client {
-    return new Client(this.server, this.#token, Math.min(timeoutMs, this.#timeoutMs), this.io.clock);
+    return new Client(this.server, this.#token, Math.min(timeoutMs, this.#timeoutMs), this.io.clock, this.#warn);
   }
 
   /** Shows an answer: as it is for programs, in the words of `view` for people. */

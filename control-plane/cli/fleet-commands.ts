@@ -1,8 +1,8 @@
-/** `fleet`, `watch`, `confirm`, `leader`, `export`, `import`, `audit`: how the whole is doing, and its memory. */
+/** `fleet`, `watch`, `confirm`, `leader`, `export`, `import`: how the whole is doing, and its memory. */
 import { writeFileSync } from 'node:fs';
 import type { Command } from 'commander';
 import { printable } from '../../base/log.ts';
-import type { AuditAnswer, FleetAnswer, LeaderAnswer } from '../api/shapes.ts';
+import type { FleetAnswer, LeaderAnswer } from '../api/shapes.ts';
 import { Exit, Failed } from './client.ts';
 import type { Context } from './context.ts';
 import { rolloutWords } from './policy-commands.ts';
@@ -76,27 +76,12 @@ export function fleetCommands(program: Command, act: Act): void {
         );
       }),
     );
-  program
-    .command('audit')
-    .description('what operators did, newest first')
-    .option('--limit <n>', 'at most so many', '50')
-    .action(
-      act(async (context, _args, options) => {
-        const answer = await context.client.call({ path: '/v1/audit', query: { limit: String(options['limit']) } });
-        context.show<AuditAnswer>(answer, ({ entries }) =>
-          table(
-            ['WHEN', 'WHO', 'WHAT', 'TARGET', 'REASON'],
-            entries.map((one) => [when(one.at_ms), one.who, one.what, one.target, one.reason]),
-          ),
-        );
-      }),
-    );
 }
 
 function showingFleet(command: Command, act: Act, description: string): void {
   command
     .description(description)
-    .option('--check', 'end with 1 unless everybody is current and nothing is refused or held back')
+    .option('--check', 'end with 1 unless everybody is current, has every override, and nothing is refused or held back')
     .action(act(fleet));
 }
 
@@ -106,9 +91,10 @@ async function fleet(context: Context, _args: readonly string[], options: Option
   if (options['check'] !== true) return;
   const { total, current, refusing } = answer.summary;
   const held = answer.held?.length ?? 0;
-  if (current === total && refusing === 0 && held === 0) return;
+  const lacking = answer.sidecars.filter((one) => one.lacks_overrides !== null).length;
+  if (current === total && refusing === 0 && held === 0 && lacking === 0) return;
   throw new Failed(Exit.refused, [
-    `${current} of ${total} sidecars are current, ${refusing} refuse something, ${held} losses are held back`,
+    `${current} of ${total} sidecars are current, ${refusing} refuse something, ${held} losses are held back, ${lacking} lack overrides`,
   ]);
 }
 
@@ -125,7 +111,13 @@ function fleetWords(view: FleetAnswer): string {
       one.policies === null ? null : `${one.policies.version}${one.policies.staged ? ' (staged)' : ''}`,
       one.capabilities,
       one.providers,
-      one.stale_because !== '' ? one.stale_because : one.refused.length > 0 ? `refuses ${one.refused.length}` : null,
+      one.lacks_overrides !== null
+        ? `LACKS OVERRIDES: ${one.lacks_overrides}`
+        : one.stale_because !== ''
+          ? one.stale_because
+          : one.refused.length > 0
+            ? `refuses ${one.refused.length}`
+            : null,
     ]),
   );
   const { summary } = view;
@@ -134,6 +126,11 @@ function fleetWords(view: FleetAnswer): string {
     '',
     `${summary.current} of ${summary.total} current at sequence ${view.last_seq}; behind ${summary.behind}, stale ${summary.stale}, missing ${summary.missing}, refusing ${summary.refusing}`,
   ];
+  const lacking = view.sidecars.filter((one) => one.lacks_overrides !== null).map((one) => one.sidecar);
+  if (lacking.length > 0)
+    lines.push(
+      `overrides: in force on ${summary.total - lacking.length} of ${summary.total}, missing: ${lacking.slice(0, 20).join(', ')}${lacking.length > 20 ? ', …' : ''}`,
+    );
   lines.push(`NATS ${printable(view.nats.version)}, flushes what it acknowledges: ${printable(view.nats.flush)}`);
   for (const one of view.sidecars)
     for (const { tail, seq, why } of one.refused) lines.push(`${one.sidecar} refuses ${tail} (sequence ${seq}): ${printable(why)}`);

@@ -4,14 +4,21 @@ import { CLI_SCHEMAS } from './schemas.ts';
 import { Exit, Failed } from './client.ts';
 import { complete, completionScript, SHELLS } from './completion.ts';
 import { Context, DEFAULT_SERVER, DEFAULT_TIMEOUT, type Io } from './context.ts';
+import { aclCommands } from './acl-commands.ts';
+import { auditCommands } from './audit-commands.ts';
 import { fleetCommands } from './fleet-commands.ts';
+import { identityCommands } from './identity-commands.ts';
+import { natsCommands } from './nats-commands.ts';
+import { overrideCommands } from './override-commands.ts';
 import { policyCommands } from './policy-commands.ts';
+import { quotaCommands } from './quota-commands.ts';
 import { registryCommands } from './registry-commands.ts';
 import { ruleCommands } from './rule-commands.ts';
+import { shiftCommands } from './shift-commands.ts';
 import { taskCommands } from './task-commands.ts';
 
 export type Options = Readonly<Record<string, unknown>>;
-type Action = (context: Context, args: readonly string[], options: Options) => Promise<void>;
+type Action = (context: Context, args: readonly string[], options: Options) => Promise<void> | void;
 /** Makes an action of commander's from one of ours. */
 export type Act = (action: Action) => (...given: unknown[]) => Promise<void>;
 
@@ -45,6 +52,13 @@ export function buildProgram(io: Io, version: string): Command {
   fleetCommands(program, act);
   ruleCommands(program, act);
   taskCommands(program, act);
+  identityCommands(program, act);
+  quotaCommands(program, act);
+  shiftCommands(program, act);
+  overrideCommands(program, act);
+  natsCommands(program, act);
+  auditCommands(program, act);
+  aclCommands(program, act);
   program
     .command('schema [what]')
     .description(`JSON Schema for editors: ${Object.keys(CLI_SCHEMAS).join(', ')}`)

@@ -11,6 +11,7 @@ import type { ConsumerFacts } from '../../base/consumer.ts';
 import type { Stored } from '../../base/jetstream.ts';
 import { nak } from '../../base/puller.ts';
 import { decodeEnvelope } from '../../proto/wire/envelope.ts';
+import { Consumer } from '../../proto/wire/messages.ts';
 import { CONTROL_STREAM, TASK_STREAM } from '../../proto/wire/subjects.ts';
 import { DueList } from './due-list.ts';
 import { lastWord, type Overdue } from './last-word.ts';
@@ -161,7 +162,11 @@ export class Expiry {
     }
     if (toPull > 0 && !hasWorkers) told += await this.#pulled(facts, serverMs, cause);
     this.count += told;
-    if (told > 0) logger.info({ consumer: facts.name, tasks: told }, 'tasks that nobody took in time have ended: their senders are told');
+    if (told > 0)
+      logger.info(
+        { consumer: Consumer.shown(facts.name), tasks: told },
+        'tasks that nobody took in time have ended: their senders are told',
+      );
   }
 
   /** One that was never delivered. */

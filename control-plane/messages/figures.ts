@@ -1,6 +1,7 @@
 /** What monitors are told about messages, from what the last look at the server has found: some seconds old, and costs nothing to ask. */
 import type { ConsumerFacts } from '../../base/consumer.ts';
 import { LANES } from '../../proto/wire/envelope.ts';
+import { Consumer } from '../../proto/wire/messages.ts';
 import type { PoolBook } from '../registry/pool-book.ts';
 
 export interface Figures {
@@ -28,7 +29,7 @@ export function figuresOf(book: PoolBook, facts: Iterable<ConsumerFacts>, kept: 
   let inHand = 0;
   for (const { name, pending, ackPending } of facts) {
     const cut = name.indexOf('_');
-    const rest = name.slice(cut + 1);
+    const rest = Consumer.shown(name).slice(cut + 1);
     const lane = Object.hasOwn(waiting, rest) ? rest : 'sticky';
     waiting[lane] = (waiting[lane] ?? 0) + pending;
     inHand += ackPending;

@@ -8,6 +8,7 @@
 import type { ConsumerFacts } from '../../base/consumer.ts';
 import type { Stored, StreamFacts } from '../../base/jetstream.ts';
 import type { Bus } from '../../base/nats.ts';
+import { Consumer } from '../../proto/wire/messages.ts';
 import { TASK_STREAM } from '../../proto/wire/subjects.ts';
 import type { MessageParts } from './parts.ts';
 
@@ -96,14 +97,15 @@ export class Ghosts {
         from = seq + 1;
         const deleted = await bus.deleteMessage(TASK_STREAM, seq);
         if (deleted === true) gone++;
-        else if (deleted !== null) return logger.warn({ consumer: name }, `an acknowledged message is not deleted: ${deleted.failed}`);
+        else if (deleted !== null)
+          return logger.warn({ consumer: Consumer.shown(name) }, `an acknowledged message is not deleted: ${deleted.failed}`);
       }
       if (page.length < PAGE) break;
     }
     this.count += gone;
     if (gone > 0)
       logger.warn(
-        { consumer: name, messages: gone, up_to: ackFloorSeq },
+        { consumer: Consumer.shown(name), messages: gone, up_to: ackFloorSeq },
         'messages that were acknowledged long ago had come back with a restart of NATS, and are deleted',
       );
   }

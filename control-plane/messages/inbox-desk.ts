@@ -93,7 +93,7 @@ export class InboxDesk {
     return {
       stream: INBOX_STREAM,
       name: Consumer.inbox(sidecar),
-      filter: subjects.inbox(sidecar, '*'),
+      filter: subjects.inboxesAt(sidecar),
       ackWaitMs: config.inbox.ackWaitMs,
       maxAckPending: config.inbox.ackPending,
       maxDeliver: -1,
@@ -120,19 +120,18 @@ export class InboxDesk {
     const listed = await bus.subjects(INBOX_STREAM, subjects.inboxes);
     if ('failed' in listed) return;
     for (const subject of this.#settled.keys()) if (!listed.has(subject)) this.#settled.delete(subject);
-    const start = subjects.inboxes.length - 1;
     for (const [subject, count] of listed) {
       if (this.#isClosed) return;
       const settled = this.#settled.get(subject);
       // One that came and one that went make the same number.
       if (settled?.count === count && clock.now() - settled.at < SETTLED_MS) continue;
-      const dot = subject.indexOf('.', start);
-      const home = subject.slice(start, dot);
-      const agent = subject.slice(dot + 1);
+      const place = subjects.inboxPlace(subject);
+      if (place === null) continue;
+      const { home, agent, writer } = place;
       const homes = registry().homesOf(agent);
       const to = homes[0];
       if (to === undefined || homes.includes(home)) continue;
-      const moved = await this.#move(subject, agent, to);
+      const moved = await this.#move(subject, agent, to, writer);
       if (moved === null) continue;
       this.#settled.set(subject, { count: count - moved, at: clock.now() });
       if (moved > 0)
@@ -141,7 +140,7 @@ export class InboxDesk {
   }
 
   /** How many were moved; null when it was interrupted, and is to be looked at again. */
-  async #move(subject: string, agent: string, to: string): Promise<number | null> {
+  async #move(subject: string, agent: string, to: string, writer: string | null): Promise<number | null> {
     const { bus, subjects } = this.#parts;
     const floor = await this.#floorOf(agent);
     if (floor === null) return null;
@@ -152,7 +151,7 @@ export class InboxDesk {
       const page = await bus.history(INBOX_STREAM, subject, MOVE_PAGE, from);
       if ('failed' in page) return null;
       for (const { seq, data } of page) {
-        const stored = await bus.append(subjects.inbox(to, agent), data, { stream: INBOX_STREAM, msgId: `moved:${seq}` });
+        const stored = await bus.append(subjects.inbox(to, agent, writer), data, { stream: INBOX_STREAM, msgId: `moved:${seq}` });
         if (!('seq' in stored)) return null;
         const gone = await bus.deleteMessage(INBOX_STREAM, seq);
         if (gone !== null && typeof gone === 'object') return null;

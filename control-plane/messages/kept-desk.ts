@@ -17,7 +17,7 @@ import { parseTarget } from '../../proto/language/names.ts';
 import { encode } from '../push/json.ts';
 import { claimHead, eventLine, eventOf, type Kept, KEPT_KINDS, readKept } from './kept-entry.ts';
 import { KeptOrders, type Order } from './kept-orders.ts';
-import type { MessageParts } from './parts.ts';
+import { type MessageParts, withNewStatement } from './parts.ts';
 import type { PoolDesk } from './pool-desk.ts';
 import { guessPool, poolFor } from './pool-guess.ts';
 
@@ -210,10 +210,14 @@ export class KeptDesk {
     const { bus, subjects, clock } = this.#parts;
     const { kept } = work;
     const partition = pool.sticky ? partitionOf(envelope.sticky_key ?? envelope.sequence_id ?? envelope.task_id) : 0;
-    const sent = await bus.append(subjects.task(pool.id, envelope.lane, partition, envelope.home), encodeEnvelope(envelope, kept.payload), {
-      stream: TASK_STREAM,
-      msgId: `${envelope.task_id}.kept.${kept.seq}`,
-    });
+    const sent = await bus.append(
+      subjects.task(pool.id, envelope.lane, partition, envelope.home),
+      encodeEnvelope(await withNewStatement(this.#parts, envelope), kept.payload),
+      {
+        stream: TASK_STREAM,
+        msgId: `${envelope.task_id}.kept.${kept.seq}`,
+      },
+    );
     if (!('seq' in sent)) return away('failed' in sent ? sent.failed : 'the queue refused it');
     work.isChanged = true;
     const gone = await this.#takeOut(kept);

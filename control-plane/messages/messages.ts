@@ -3,6 +3,7 @@
  * None of it is on the way of a message: while nobody leads, what has a pool goes on, and new pools wait. That the streams
  * cannot be made stops no call: it is said, and tried again.
  */
+import type { BusMessage } from '../../base/bus-message.ts';
 import type { Timer } from '../../base/clock.ts';
 import type { StreamFacts } from '../../base/jetstream.ts';
 import type { BusSubscription } from '../../base/nats-listeners.ts';
@@ -10,6 +11,7 @@ import type { PoolAnswer } from '../../proto/wire/messages.ts';
 import { REGISTRY_WIRE } from '../../proto/wire/registry.ts';
 import { KEPT_STREAM, TASK_STREAM } from '../../proto/wire/subjects.ts';
 import { encode, parse } from '../push/json.ts';
+import { speakerProblem } from '../push/speaker.ts';
 import type { Change } from '../registry/change.ts';
 import { Expiry } from './expiry.ts';
 import { type Figures, figuresOf } from './figures.ts';
@@ -57,6 +59,8 @@ export class Messages {
   #trouble = 'the streams for messages are being made';
   #warnings: readonly string[] = [];
   /** Of each stream, how full it is, 0 to 1. */
+  /** From which check on forgotten pools are looked for; one that could not be done is due again at the next. */
+  #recoverAt = 0;
   #fill: ReadonlyMap<string, number> = new Map();
   #nearlyFull: readonly string[] = [];
 
@@ -72,8 +76,10 @@ export class Messages {
     this.notices = parts.config.notices === null ? null : new Notices(parts, parts.config.notices);
     const { inbound, subjects } = parts;
     this.#subscriptions = [
-      inbound.serve(subjects.ctl('pool'), async ({ data }) => this.#answered(encode(await this.#pool(data)))),
-      inbound.serve(subjects.ctl('task'), async ({ data, reply }) => this.#answered(encode(await tasks.answer(data, reply)))),
+      ...subjects.asked('pool').map((asked) => inbound.serve(asked, async (message) => this.#answered(encode(await this.#pool(message))))),
+      ...subjects
+        .asked('task')
+        .map((asked) => inbound.serve(asked, async (message) => this.#answered(encode(await tasks.answer(message))))),
     ];
     void this.#check();
     this.#share();
@@ -126,9 +132,11 @@ export class Messages {
     return this.#isClosed ? null : answer;
   }
 
-  async #pool(data: Buffer): Promise<PoolAnswer> {
-    const read = readPoolAsk(parse(data));
+  async #pool(message: BusMessage): Promise<PoolAnswer> {
+    const read = readPoolAsk(parse(message.data));
     if ('problem' in read) return refused(read.problem);
+    const stranger = speakerProblem(this.#parts.subjects, message, read.sidecar);
+    if (stranger !== null) return refused(stranger);
     if (!this.#isReady) await this.#ready();
     return this.#isReady ? this.pools.use(read.pool) : refused(this.#trouble);
   }
@@ -186,7 +194,7 @@ export class Messages {
     this.#isReady = true;
     this.#wake();
     if (isFirst) this.inboxes.seen(registry().sidecarNames());
-    if (this.#checks % RECOVER_EVERY === 0) await this.waiting.recover();
+    if (this.#checks >= this.#recoverAt && (await this.waiting.recover())) this.#recoverAt = this.#checks + RECOVER_EVERY;
     return this.inboxes.check();
   }
 

@@ -21,6 +21,20 @@ export interface Notice {
   readonly hint: string;
 }
 
+/** That a shift of traffic went on, or was taken back, by itself. */
+export interface ShiftNotice {
+  readonly id: string;
+  readonly kind: 'shift';
+  readonly capability: string;
+  /** Version or provider. */
+  readonly target: string;
+  /** Such as `rolled_back`. */
+  readonly outcome: string;
+  readonly detail: string;
+  readonly since: string;
+  readonly hint: string;
+}
+
 export function noticeOf(epoch: string, { seq, storedAtMs, entry }: Kept): Notice {
   return {
     id: `${epoch}/${seq}`,

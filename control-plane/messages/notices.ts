@@ -12,7 +12,7 @@ import { REGISTRY_WIRE } from '../../proto/wire/registry.ts';
 import { KEPT_STREAM, Tail } from '../../proto/wire/subjects.ts';
 import type { NoticesConfig } from './config.ts';
 import { readKept } from './kept-entry.ts';
-import { type Notice, noticeOf, signature } from './notice.ts';
+import { type Notice, noticeOf, type ShiftNotice, signature } from './notice.ts';
 import type { MessageParts } from './parts.ts';
 
 const POLL_MS = 1_000;
@@ -25,6 +25,8 @@ const FIRST_PAUSE_MS = 1_000;
 const MAX_PAUSE_MS = 60_000;
 /** About five hours. */
 const TRIES = 300;
+/** Of one that is told as it happens: about two minutes. */
+const TOLD_TRIES = 8;
 
 interface NoticesState {
   readonly wire: number;
@@ -48,6 +50,16 @@ export class Notices {
     this.#config = config;
     this.#seq = parts.mirror.state<NoticesState>(Tail.notices)?.seq ?? null;
     this.#again(POLL_MS);
+  }
+
+  /** One that is kept nowhere: told with some patience, and then left to the log and the list of shifts. */
+  tell(notice: ShiftNotice, tries = TOLD_TRIES): void {
+    if (this.#isClosed) return;
+    void this.#send([notice]).then((problem) => {
+      if (problem === null || this.#isClosed) return;
+      if (tries <= 1) this.#parts.logger.error({ notice: notice.id }, `a notice to operators does not get through: ${problem}`);
+      else this.#parts.clock.after(FIRST_PAUSE_MS * 2 ** (TOLD_TRIES - tries), () => this.tell(notice, tries - 1));
+    });
   }
 
   close(): void {
@@ -108,7 +120,7 @@ export class Notices {
   }
 
   /** Null when it was taken. */
-  #send(notices: readonly Notice[]): Promise<string | null> {
+  #send(notices: readonly (Notice | ShiftNotice)[]): Promise<string | null> {
     const { clock } = this.#parts;
     const body = JSON.stringify({ notices });
     let secret: string | null;

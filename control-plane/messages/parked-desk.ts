@@ -12,7 +12,7 @@ import { encode } from '../push/json.ts';
 import { ClaimFence } from './claim-fence.ts';
 import { type Done, type KeptDesk, tellDropped } from './kept-desk.ts';
 import { eventOf } from './kept-entry.ts';
-import type { MessageParts } from './parts.ts';
+import { type MessageParts, withNewStatement } from './parts.ts';
 import type { PoolDesk } from './pool-desk.ts';
 import { takeOne } from './sifting.ts';
 
@@ -94,10 +94,14 @@ export class ParkedDesk {
       version: pool.version,
       pool: pool.id,
     };
-    const stored = await bus.append(subjects.task(pool.id, sent.lane, 0, sent.home), encodeEnvelope(sent, payload), {
-      stream: TASK_STREAM,
-      msgId: `${envelope.task_id}.parked.${seq}`,
-    });
+    const stored = await bus.append(
+      subjects.task(pool.id, sent.lane, 0, sent.home),
+      encodeEnvelope(await withNewStatement(this.#parts, sent), payload),
+      {
+        stream: TASK_STREAM,
+        msgId: `${envelope.task_id}.parked.${seq}`,
+      },
+    );
     if (!('seq' in stored)) return 'failed' in stored ? stored.failed : 'the queue refused it';
     const detail = `sent to ${poolWords(pool)} by ${who}`;
     bus.publish(subjects.note(envelope.home), encode(eventOf(sent, 'waiting', 0, 'rerouted', detail, clock.wallMs())));
@@ -157,11 +161,11 @@ export class ParkedDesk {
   #takeOut({ seq, pool, lane, partition }: ParkedTask): Promise<string | null> {
     const entry = this.#pools.book.get(pool);
     const term = entry?.partitions[partition]?.term ?? 0;
-    const laneConsumer = entry === undefined ? null : Consumer.lane(pool, lane);
+    const laneConsumer = entry === undefined ? null : Consumer.lane(pool, lane, entry.secret);
     return takeOne(
       this.#parts,
       seq,
-      entry?.pool.sticky !== true ? laneConsumer : term > 0 ? Consumer.partition(pool, partition, term) : null,
+      entry?.pool.sticky !== true ? laneConsumer : term > 0 ? Consumer.partition(pool, partition, term, entry.secret) : null,
     );
   }
 }

@@ -3,6 +3,7 @@ import type { Clock } from '../../base/clock.ts';
 import type { Logger } from '../../base/log.ts';
 import type { Bus } from '../../base/nats.ts';
 import type { Random } from '../../base/random.ts';
+import type { Envelope } from '../../proto/wire/envelope.ts';
 import type { Subjects } from '../../proto/wire/subjects.ts';
 import type { Mirror } from '../push/mirror.ts';
 import type { Change as Message, Written } from '../push/writer.ts';
@@ -29,6 +30,16 @@ export interface MessageParts {
   readonly latest: (tail: string) => string | null;
   /** A sudden loss is not believed yet: nothing is taken from anybody. */
   readonly isHeld: () => boolean;
+  /** The word that an agent is at home at a sidecar, said anew; null = it cannot be. Absent = identities are not issued here. */
+  readonly restated?: (statement: string, agent: string, sidecar: string) => Promise<string | null>;
+}
+
+/** A message that a person sends on its way again: the statement about its sender would be too old. */
+export async function withNewStatement({ restated }: Pick<MessageParts, 'restated'>, envelope: Envelope): Promise<Envelope> {
+  const { home_statement: before, source, home } = envelope;
+  if (before === undefined || restated === undefined) return envelope;
+  const now = await restated(before, source, home);
+  return now === null ? envelope : { ...envelope, home_statement: now };
 }
 
 /** Does it for each, so many at a time; false when any said so. */

@@ -12,7 +12,7 @@ import { Ghosts } from './ghosts.ts';
 import { forEachOf, type MessageParts } from './parts.ts';
 
 const AT_ONCE = 8;
-/** Made by us: `<pool>_<lane>` or `<pool>_s<index>_t<term>`. */
+/** Made by us: `<pool>_<lane>` or `<pool>_s<index>_t<term>`, with or without a secret behind it. */
 const OURS = /^p[a-z2-7]{20}_/;
 
 export class PoolConsumers {
@@ -31,28 +31,42 @@ export class PoolConsumers {
   }
 
   /** Those of an ordinary pool. A sentence when they cannot be made. */
-  async lanes(pool: Pool): Promise<string | null> {
-    const made = await Promise.all(LANES.map((lane) => this.#ensure(this.#lane(pool, lane))));
+  async lanes(pool: Pool, secret: string): Promise<string | null> {
+    const made = await Promise.all(LANES.map((lane) => this.#ensure(this.#lane(pool, lane, secret))));
     return made.find((problem) => problem !== null) ?? null;
   }
 
   /** Takes away the consumer of the term before, which fences whoever has it, and makes that of this term. A sentence when it cannot. */
-  async partition(pool: Pool, index: number, term: number): Promise<string | null> {
+  async partition({ pool, secret }: PoolEntry, index: number, term: number): Promise<string | null> {
     if (term > 1) {
-      const { bus } = this.#parts;
-      const before = Consumer.partition(pool.id, index, term - 1);
-      // To the next consumer what came back with a restart of the server would be new.
-      const facts = await bus.consumer(TASK_STREAM, before);
-      if (facts !== null && !('failed' in facts)) await this.ghosts.clear(facts);
-      const gone = await bus.deleteConsumer(TASK_STREAM, before);
-      if (typeof gone === 'object') return gone.failed;
+      const problem = await this.#takeAway(Consumer.partition(pool.id, index, term - 1, secret));
+      if (problem !== null) return problem;
     }
-    return this.#ensure(this.#part(pool, index, term));
+    return this.#ensure(this.#part(pool, index, term, secret));
+  }
+
+  /** Other names for the same: what was given out and is not acknowledged is given out anew. A sentence when it cannot. */
+  async rename(entry: PoolEntry, secret: string): Promise<string | null> {
+    for (const { name } of this.#wanted(entry.pool, entry.partitions, entry.secret)) {
+      const problem = await this.#takeAway(name);
+      if (problem !== null) return problem;
+    }
+    const made = await Promise.all(this.#wanted(entry.pool, entry.partitions, secret).map((spec) => this.#ensure(spec)));
+    return made.find((problem) => problem !== null) ?? null;
+  }
+
+  async #takeAway(name: string): Promise<string | null> {
+    const { bus } = this.#parts;
+    // To the next consumer what came back with a restart of the server would be new.
+    const facts = await bus.consumer(TASK_STREAM, name);
+    if (facts !== null && !('failed' in facts)) await this.ghosts.clear(facts);
+    const gone = await bus.deleteConsumer(TASK_STREAM, name);
+    return typeof gone === 'object' ? gone.failed : null;
   }
 
   /** Of a pool that is given up. */
-  async remove({ pool, partitions }: PoolEntry): Promise<void> {
-    for (const { name } of this.#wanted(pool, partitions)) await this.#parts.bus.deleteConsumer(TASK_STREAM, name);
+  async remove({ pool, partitions, secret }: PoolEntry): Promise<void> {
+    for (const { name } of this.#wanted(pool, partitions, secret)) await this.#parts.bus.deleteConsumer(TASK_STREAM, name);
   }
 
   /**
@@ -69,7 +83,7 @@ export class PoolConsumers {
     const wanted = new Set<string>();
     for (const entry of entries) {
       const { id } = entry.pool;
-      for (const spec of this.#wanted(entry.pool, entry.partitions)) {
+      for (const spec of this.#wanted(entry.pool, entry.partitions, entry.secret)) {
         wanted.add(spec.name);
         if (!facts.has(spec.name) && !isBusy(id)) missing.push(spec);
       }
@@ -78,7 +92,10 @@ export class PoolConsumers {
     // Somebody may have named the pool while the others were taken away.
     for (const name of strays) if (!isBusy(name.slice(0, name.indexOf('_')))) await bus.deleteConsumer(TASK_STREAM, name);
     if (strays.length + missing.length > 0)
-      logger.warn({ missing: missing.map(({ name }) => name), strays }, 'consumers of pools were not as they should be, and are put right');
+      logger.warn(
+        { missing: missing.map(({ name }) => Consumer.shown(name)), strays: strays.map(Consumer.shown) },
+        'consumers of pools were not as they should be, and are put right',
+      );
     let problem: string | null = null;
     await forEachOf(missing, AT_ONCE, async (spec) => {
       const failed = await this.#ensure(spec);
@@ -93,17 +110,17 @@ export class PoolConsumers {
     return 'failed' in ready ? ready.failed : null;
   }
 
-  #wanted(pool: Pool, partitions: PoolEntry['partitions']): ConsumerSpec[] {
-    if (!pool.sticky) return LANES.map((lane) => this.#lane(pool, lane));
-    return partitions.flatMap(({ term }, index) => (term > 0 ? [this.#part(pool, index, term)] : []));
+  #wanted(pool: Pool, partitions: PoolEntry['partitions'], secret: string): ConsumerSpec[] {
+    if (!pool.sticky) return LANES.map((lane) => this.#lane(pool, lane, secret));
+    return partitions.flatMap(({ term }, index) => (term > 0 ? [this.#part(pool, index, term, secret)] : []));
   }
 
-  #lane(pool: Pool, lane: string): ConsumerSpec {
-    return this.#spec(Consumer.lane(pool.id, lane), this.#parts.subjects.taskFilter(pool.id, lane, '*'));
+  #lane(pool: Pool, lane: string, secret: string): ConsumerSpec {
+    return this.#spec(Consumer.lane(pool.id, lane, secret), this.#parts.subjects.taskFilter(pool.id, lane, '*'));
   }
 
-  #part(pool: Pool, index: number, term: number): ConsumerSpec {
-    return this.#spec(Consumer.partition(pool.id, index, term), this.#parts.subjects.taskFilter(pool.id, '*', index));
+  #part(pool: Pool, index: number, term: number, secret: string): ConsumerSpec {
+    return this.#spec(Consumer.partition(pool.id, index, term, secret), this.#parts.subjects.taskFilter(pool.id, '*', index));
   }
 
   #spec(name: string, filter: string): ConsumerSpec {

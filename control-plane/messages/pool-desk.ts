@@ -5,7 +5,8 @@
  * partitions are stored.
  */
 import type { Timer } from '../../base/clock.ts';
-import type { Pool, PoolAnswer, PoolState, WorkPool, WorkState } from '../../proto/wire/messages.ts';
+import { unguessable } from '../../base/unguessable.ts';
+import { POOL_SECRET, type Pool, type PoolAnswer, type PoolState, type WorkPool, type WorkState } from '../../proto/wire/messages.ts';
 import { poolWords } from '../../proto/wire/pool.ts';
 import { REGISTRY_WIRE } from '../../proto/wire/registry.ts';
 import { Tail, TASK_STREAM } from '../../proto/wire/subjects.ts';
@@ -28,6 +29,8 @@ const MAX_WORK_BYTES = 786_432;
 const SETTLE_MS = 1_000;
 /** Pools that are made at a time. */
 const AT_ONCE = 16;
+/** As `POOL_SECRET` has them. */
+const SECRET_LETTERS = 26;
 /** A pool that nobody works on and nobody has named for so long may make room for another one. */
 const UNUSED_MS = 1_800_000;
 
@@ -38,7 +41,9 @@ export class PoolDesk {
   /** Pools whose consumers are known to be there. */
   readonly #ready = new Set<string>();
   readonly #making = new Map<string, Promise<PoolAnswer>>();
-  /** Entries whose partitions are being given owners. */
+  /** Of pools that are being made, so that a second attempt makes the same consumers. */
+  readonly #minted = new Map<string, string>();
+  /** Entries whose partitions are being given owners, or whose consumers get other names. */
   readonly #moving = new Set<PoolEntry>();
   #atWork = 0;
   readonly #waiting: (() => void)[] = [];
@@ -115,18 +120,28 @@ export class PoolDesk {
       return refused(
         `there are ${this.book.size} pools, which is as many as are kept (control_plane.messages.pools), and each is in use: ${poolWords(pool)} gets none`,
       );
-    const problem = pool.sticky ? null : await this.consumers.lanes(pool);
+    const secret = this.#secretOf(pool.id);
+    const problem = pool.sticky ? null : await this.consumers.lanes(pool, secret);
     if (problem !== null) return refused(`the consumers of ${poolWords(pool)} cannot be made: ${problem}`);
     if (this.#isClosed) return refused('this replica leads no longer');
     const isNew = this.book.get(pool.id) === undefined;
     // Others were made meanwhile; the consumers are taken away by the next check.
     if (isNew && this.book.size >= config.pools) return refused('there are as many pools as are kept (control_plane.messages.pools)');
-    const entry = this.book.add(pool, [], clock.now());
+    const entry = this.book.add(pool, [], clock.now(), secret);
+    this.#minted.delete(pool.id);
     if (isNew) logger.info({ pool: pool.id, agents: entry.agents.length }, `a new pool: ${poolWords(pool)}`);
     const written = await this.#store(entry);
     if (!written.ok) return refused(`not written: ${written.why}; ask again`);
     this.#ready.add(pool.id);
     return OK;
+  }
+
+  #secretOf(id: string): string {
+    const known = this.book.get(id)?.secret ?? this.#minted.get(id);
+    if (known !== undefined) return known;
+    const secret = this.#parts.registry().isEveryoneNamed() ? unguessable(SECRET_LETTERS) : '';
+    this.#minted.set(id, secret);
+    return secret;
   }
 
   /** Gives up the pool that has been unused for longest. */
@@ -177,6 +192,39 @@ export class PoolDesk {
     this.#settle();
     const sticky = [...this.book.all()].filter((entry) => entry.pool.sticky && !this.#moving.has(entry));
     await Promise.all(sticky.map((entry) => this.#shareOne(entry)));
+    await this.#renameSome();
+  }
+
+  /**
+   * A sidecar of the version before knows no names with a secret: where one works, there is none. When the last one is gone, all
+   * pools get one. What was in hand then is given out anew, which the ledger makes harmless.
+   */
+  async #renameSome(): Promise<void> {
+    const registry = this.#parts.registry();
+    const isEveryoneNamed = registry.isEveryoneNamed();
+    for (const entry of this.book.all()) {
+      if (this.#isClosed) return;
+      const isOld = (sidecar: string): boolean => registry.isUnnamed(sidecar);
+      const secret =
+        entry.secret !== '' && [...entry.workers.keys()].some(isOld)
+          ? ''
+          : entry.secret === '' && isEveryoneNamed
+            ? unguessable(SECRET_LETTERS)
+            : null;
+      if (secret === null || this.#moving.has(entry) || this.#making.has(entry.pool.id)) continue;
+      this.#moving.add(entry);
+      this.#ready.delete(entry.pool.id);
+      const problem = await this.consumers.rename(entry, secret);
+      this.#moving.delete(entry);
+      if (problem !== null) {
+        this.#parts.logger.warn({ pool: entry.pool.id }, `its consumers cannot be named anew yet: ${problem}`);
+        return;
+      }
+      this.book.rename(entry, secret);
+      this.#ready.add(entry.pool.id);
+      this.#parts.logger.info({ pool: entry.pool.id, secret: secret !== '' }, `the consumers of ${poolWords(entry.pool)} have other names`);
+      await this.#store(entry);
+    }
   }
 
   async #shareOne(entry: PoolEntry): Promise<void> {
@@ -186,7 +234,7 @@ export class PoolDesk {
     let isMoved = false;
     for (const { index, owner } of moves) {
       const term = (entry.partitions[index]?.term ?? 0) + 1;
-      const problem = await this.consumers.partition(entry.pool, index, term);
+      const problem = await this.consumers.partition(entry, index, term);
       if (this.#isClosed) return;
       if (problem !== null) {
         this.#parts.logger.warn({ pool: entry.pool.id, partition: index }, `the partition gets no owner yet: ${problem}`);
@@ -240,7 +288,8 @@ export class PoolDesk {
         logger.error({ tail }, `a stored pool cannot be read, and is left out: ${read.problem}`);
         continue;
       }
-      this.book.add(read.pool, Array.isArray(state.partitions) ? state.partitions : [], clock.now());
+      const secret = typeof state.secret === 'string' && POOL_SECRET.test(state.secret) ? state.secret : '';
+      this.book.add(read.pool, Array.isArray(state.partitions) ? state.partitions : [], clock.now(), secret);
     }
     const told = mirror.tails('work.').map((tail) => tail.slice('work.'.length));
     this.book.markDirty(told);

@@ -3,12 +3,17 @@
  * for what was acknowledged long ago. A sidecar may ask about agents that it hosts or that call through it, and the answer
  * goes to its own inbox only, which NATS permissions bind to it.
  */
+import type { BusMessage } from '../../base/bus-message.ts';
+import type { Stored } from '../../base/jetstream.ts';
+import type { Failed } from '../../base/jetstream-api.ts';
 import { isAgentId } from '../../proto/language/names.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { decodeEnvelope, MESSAGE_WIRE } from '../../proto/wire/envelope.ts';
 import type { TaskAnswer, TaskAsk, TaskCursor, TaskEvent, TaskFound, TaskState } from '../../proto/wire/messages.ts';
 import { INBOX_STREAM, TASK_STREAM } from '../../proto/wire/subjects.ts';
 import { parse } from '../push/json.ts';
+import { speakerProblem } from '../push/speaker.ts';
+import { inboxPage } from './inbox-page.ts';
 import type { KeptDesk } from './kept-desk.ts';
 import type { MessageParts } from './parts.ts';
 import type { PoolDesk } from './pool-desk.ts';
@@ -34,8 +39,8 @@ export class TaskDesk {
     this.#pools = pools;
   }
 
-  /** @param reply where the answer goes. */
-  async answer(data: Buffer, reply: string): Promise<TaskAnswer> {
+  async answer(message: BusMessage): Promise<TaskAnswer> {
+    const { data, reply } = message;
     const ask = parse(data) as TaskAsk | null;
     if (ask === null || typeof ask !== 'object' || ask.wire !== MESSAGE_WIRE)
       return refused(Code.invalid_request, 'the question cannot be read');
@@ -43,6 +48,8 @@ export class TaskDesk {
     if (typeof sidecar !== 'string' || typeof agent !== 'string' || !isAgentId(agent))
       return refused(Code.invalid_request, 'it names no sidecar or no agent');
     if (!reply.startsWith(`_INBOX.${sidecar}.`)) return refused(Code.forbidden, `the answer would not go to an inbox of ${sidecar}`);
+    const stranger = speakerProblem(this.#parts.subjects, message, sidecar);
+    if (stranger !== null) return refused(Code.forbidden, stranger);
     if (!this.#parts.registry().isHostedAt(sidecar, agent)) return refused(Code.forbidden, `${agent} is not at home with ${sidecar}`);
     if (ask.what === 'status') {
       if (typeof ask.task_id !== 'string' || !TASK.test(ask.task_id)) return refused(Code.invalid_request, 'it names no task');
@@ -65,15 +72,15 @@ export class TaskDesk {
     if (facts === null || 'failed' in facts)
       return refused(Code.delivery_unavailable, facts === null ? 'there are no inboxes yet' : facts.failed);
     // One more, to know whether that was all.
-    const page = await bus.history(INBOX_STREAM, subjects.inbox('*', agent), limit + 1, Math.max(1, from));
+    const page = await inboxPage(bus, subjects, agent, limit + 1, Math.max(1, from));
     if ('failed' in page) return refused(Code.delivery_unavailable, page.failed);
-    const start = subjects.inboxes.length - 1;
-    const entries: { seq: number; home: string; data: string }[] = [];
+    const entries: { seq: number; home: string; writer: string | null; data: string }[] = [];
     let bytes = 0;
     for (const { seq, subject, data } of page.slice(0, limit)) {
       bytes += data.length;
       if (bytes > MAX_BYTES && entries.length > 0) break;
-      entries.push({ seq, home: subject.slice(start, subject.indexOf('.', start)), data: data.toString('base64') });
+      const { home = '', writer = null } = subjects.inboxPlace(subject) ?? {};
+      entries.push({ seq, home, writer, data: data.toString('base64') });
     }
     return {
       wire: MESSAGE_WIRE,
@@ -109,7 +116,9 @@ export class TaskDesk {
   async #inInbox(agent: string, task: string, from: number, looking: Looking): Promise<Seen | string> {
     const needle = `"task_id":"${task}"`;
     let found: TaskFound | null = null;
-    const next = await this.#scan(INBOX_STREAM, this.#parts.subjects.inbox('*', agent), from, looking, (data) => {
+    const { bus, subjects } = this.#parts;
+    const read = (at: number): Promise<Stored[] | Failed> => inboxPage(bus, subjects, agent, SCAN_PAGE, at);
+    const next = await this.#scan(read, from, looking, (data) => {
       const at = data.indexOf(NEWLINE);
       const head = data.subarray(0, at < 0 ? data.length : at);
       if (!head.includes(needle)) return false;
@@ -141,11 +150,12 @@ export class TaskDesk {
 
   /** In the queue still. Only what this sidecar has sent is looked through. */
   async #waiting(sidecar: string, agent: string, task: string, from: number, looking: Looking): Promise<Seen | string> {
-    const { subjects } = this.#parts;
+    const { bus, subjects } = this.#parts;
     let found: TaskFound | null = null;
     const needle = `"task_id":"${task}"`;
     const mine = `${subjects.tasks.slice(0, -1)}*.*.*.${sidecar}`;
-    const next = await this.#scan(TASK_STREAM, mine, from, looking, (data) => {
+    const read = (at: number): Promise<Stored[] | Failed> => bus.history(TASK_STREAM, mine, SCAN_PAGE, at);
+    const next = await this.#scan(read, from, looking, (data) => {
       const at = data.indexOf(NEWLINE);
       if (at < 0 || !data.subarray(0, at).includes(needle)) return false;
       const envelope = decodeEnvelope(data)?.envelope;
@@ -166,16 +176,15 @@ export class TaskDesk {
 
   /** Looks at each until one is it. Null when that was all, or it is it; where to go on; a sentence when it cannot be looked at. */
   async #scan(
-    stream: string,
-    pattern: string,
+    read: (from: number) => Promise<Stored[] | Failed>,
     start: number,
     looking: Looking,
     look: (data: Buffer) => boolean,
   ): Promise<number | null | string> {
-    const { bus, clock } = this.#parts;
+    const { clock } = this.#parts;
     let from = Math.max(1, start);
     while (looking.left > 0 && clock.now() < looking.until) {
-      const page = await bus.history(stream, pattern, SCAN_PAGE, from);
+      const page = await read(from);
       if ('failed' in page) return page.failed;
       for (const { seq, data } of page) {
         if (look(data)) return null;

@@ -76,20 +76,27 @@ export class Waiting {
     return pools;
   }
 
-  /** Pools that hold messages and that nobody remembers, after the registry's stream was lost: worked out from their messages, and made again. */
-  async recover(): Promise<void> {
+  /**
+   * Pools that hold messages and that nobody remembers, after the registry's stream was lost: worked out from their messages, and
+   * made again. False = it could not look at all of them, or make one again.
+   */
+  async recover(): Promise<boolean> {
     const counted = await this.#counts();
-    if ('failed' in counted) return;
+    if ('failed' in counted) return false;
+    let isDone = true;
     for (const id of counted.keys()) {
       if (this.#pools.book.get(id) !== undefined) continue;
       const first = await this.#parts.bus.history(TASK_STREAM, this.#filter(id), 1);
+      if ('failed' in first) isDone = false;
       if ('failed' in first || first[0] === undefined) continue;
       const envelope = decodeEnvelope(first[0].data)?.envelope;
       const pool = envelope === undefined ? null : guessPool(envelope);
       if (pool === null || pool.id !== id) continue;
       this.#parts.logger.warn({ pool: id }, `messages of a forgotten pool wait: ${poolWords(pool)} is made again`);
-      await this.#pools.use(pool);
+      const made = await this.#pools.use(pool);
+      if (!made.ok) isDone = false;
     }
+    return isDone;
   }
 
   /** By pool, then by lane. */

@@ -26,6 +26,7 @@ export class Admission {
   readonly #clock: Clock;
   /** By the sidecar whose mesh port it is; '' = the control plane's own. */
   readonly #ownPorts = new Map<string, string>();
+  #busPorts: ReadonlySet<string> = new Set();
 
   constructor(policy: AddressPolicy, clock: Clock, resolve: Resolve = resolveBySystem) {
     this.#policy = policy;
@@ -41,9 +42,20 @@ export class Admission {
     else this.#ownPorts.set(owner, place);
   }
 
+  /** The servers of the bus, as the settings name them. */
+  bus(servers: readonly string[]): void {
+    const places = servers.map((each) => ownPort(each.includes('://') ? each : `nats://${each}`));
+    this.#busPorts = new Set(places.filter((place): place is string => place !== null));
+  }
+
   /** Those that may be registered, and a refusal for each of the others. */
   async judge(agents: readonly AgentRegistration[]): Promise<Admitted> {
-    const guard: EndpointGuard = { direct: this.#policy, hosted: this.#hosted, ownPorts: new Set(this.#ownPorts.values()) };
+    const guard: EndpointGuard = {
+      direct: this.#policy,
+      hosted: this.#hosted,
+      ownPorts: new Set(this.#ownPorts.values()),
+      busPorts: this.#busPorts,
+    };
     const problems = await Promise.all(agents.map(({ record }) => judgeEndpoint(record, guard, (name) => this.#lookUp(name))));
     const refused: Refusal[] = [];
     const admitted: AgentRegistration[] = [];

@@ -35,13 +35,13 @@ export class Beacon {
     while (this.#recent.size > MAX_RECENT) this.#forget(this.#recent.keys().next().value as string);
   }
 
-  message(epoch: string, lastSeq: number, term: number, nowMs: number): BeaconMessage {
+  message(epoch: string, lastSeq: number, term: number, nowMs: number, speech: 'named' | 'asks'): BeaconMessage {
     for (const [tail, { atMs }] of this.#recent) {
       if (nowMs - atMs <= REPEAT_MS) break;
       this.#forget(tail);
     }
     const recent = [...this.#recent].map(([tail, { seq }]) => [tail, seq] as const);
-    return { wire: REGISTRY_WIRE, epoch, lastSeq, recent, since: this.#since, term };
+    return { wire: REGISTRY_WIRE, epoch, lastSeq, recent, since: this.#since, term, speech };
   }
 
   #forget(tail: string): void {

@@ -10,6 +10,8 @@
 import type { CapabilityState, RegistrationState, ScopeState } from '../../proto/wire/registry.ts';
 import { REGISTRY_WIRE } from '../../proto/wire/registry.ts';
 import type { RulesState } from '../../proto/wire/messages.ts';
+import type { QuotasState } from '../../proto/wire/quotas.ts';
+import type { ShiftsState } from '../../proto/wire/shifts.ts';
 import { Tail } from '../../proto/wire/subjects.ts';
 import type { OperatorsPart } from '../registry/change.ts';
 import type { OperatorsState } from '../registry/operators.ts';
@@ -23,6 +25,8 @@ export interface States {
   capabilityStates(name: string): readonly CapabilityState[];
   scope(sidecar: string): ScopeState;
   rules(): RulesState;
+  quotas(): QuotasState;
+  shifts(): ShiftsState;
   capabilityNames(): readonly string[];
   sidecarNames(): readonly string[];
 }
@@ -34,7 +38,13 @@ export interface Changed {
   readonly scopes: readonly string[];
 }
 
-const OPERATORS_TAIL: Readonly<Record<OperatorsPart, string>> = { policies: Tail.policies, providers: Tail.providers, canary: Tail.canary };
+const OPERATORS_TAIL: Readonly<Record<OperatorsPart, string>> = {
+  policies: Tail.policies,
+  providers: Tail.providers,
+  canary: Tail.canary,
+  quotas: Tail.storedQuotas,
+  shifts: Tail.storedShifts,
+};
 
 /** Pushed messages of capabilities; what adds comes before the scopes, what takes away after them. */
 export interface Pushed {
@@ -73,6 +83,22 @@ export function rulesMessages(states: States, latest: Latest): Message[] {
   const before = latest(Tail.rules);
   if (before === next.text || (before === null && state.rules.length === 0 && state.staged === null)) return [];
   return [next];
+}
+
+/** Quotas, and what is to be measured while traffic is shifted, where they are other ones than those in force. */
+export function steeringMessages(states: States, latest: Latest): Message[] {
+  const quotas = states.quotas();
+  const shifts = states.shifts();
+  return [
+    ...changed(message(Tail.quotas, quotas), quotas.quotas.length === 0, latest),
+    ...changed(message(Tail.shifts, shifts), shifts.watched.length === 0, latest),
+  ];
+}
+
+/** Of a registry that never had any, nothing is written. */
+function changed(next: Message, isEmpty: boolean, latest: Latest): Message[] {
+  const before = latest(next.tail);
+  return before === next.text || (before === null && isEmpty) ? [] : [next];
 }
 
 export function capabilityMessages(states: States, names: readonly string[], latest: Latest): Pushed {

@@ -15,13 +15,15 @@ import {
   type Refusal,
   type Register,
   REGISTRY_WIRE,
+  type Report,
 } from '../../proto/wire/registry.ts';
-import type { Subjects } from '../../proto/wire/subjects.ts';
+import type { Subjects, Verb } from '../../proto/wire/subjects.ts';
 import type { Change } from '../registry/change.ts';
 import type { Registry } from '../registry/registry.ts';
 import { type Reading, readHeartbeat, readHello, readLeave, readRegister, readReport } from '../registry/requests.ts';
 import type { Admission } from './admission.ts';
 import { encode, parse } from './json.ts';
+import { speakerProblem } from './speaker.ts';
 import type { Written } from './writer.ts';
 
 /** So long requests are worked on without a pause; then timers and other connections have their turn: the lease above all. */
@@ -37,6 +39,8 @@ export interface DoorParts {
   readonly commit: (change: Change) => Promise<Written>;
   /** The same, but no longer than an asker waits. */
   readonly commitInTime: (change: Change) => Promise<Written>;
+  /** What it measured; heard after the registry has. */
+  readonly onReport?: (report: Report) => void;
   /** Sequence of the newest state of a capability; 0 = none is stored. */
   readonly stateSeq: (capability: string) => number;
   /** The newest of all. */
@@ -58,27 +62,26 @@ export class Door {
     this.#parts = parts;
     const { bus, subjects } = parts;
     const subscribed = (one: BusSubscription): void => void this.#subscriptions.push(one);
-    subscribed(
-      bus.serve(subjects.ctl('hello'), (message) =>
-        this.#serve(
-          message,
-          readHello,
-          (hello, refused) => this.#hello(hello, refused),
-          (hello) => hello.agents,
-        ),
+    const serve = (verb: Verb, answer: (message: BusMessage) => Promise<Uint8Array | null>): void => {
+      for (const asked of subjects.asked(verb)) subscribed(bus.serve(asked, answer));
+    };
+    serve('hello', (message) =>
+      this.#serve(
+        message,
+        readHello,
+        (hello, refused) => this.#hello(hello, refused),
+        (hello) => hello.agents,
       ),
     );
-    subscribed(
-      bus.serve(subjects.ctl('register'), (message) =>
-        this.#serve(
-          message,
-          readRegister,
-          (register, refused) => this.#register(register, refused),
-          (register) => [register.agent],
-        ),
+    serve('register', (message) =>
+      this.#serve(
+        message,
+        readRegister,
+        (register, refused) => this.#register(register, refused),
+        (register) => [register.agent],
       ),
     );
-    subscribed(bus.serve(subjects.ctl('leave'), (message) => this.#serve(message, readLeave, (leave) => this.#leave(leave), noAgents)));
+    serve('leave', (message) => this.#serve(message, readLeave, (leave) => this.#leave(leave), noAgents));
     subscribed(bus.subscribe(subjects.heartbeats, (message) => this.#beatOf(message)));
     subscribed(bus.subscribe(subjects.reports, (message) => this.#reportOf(message)));
   }
@@ -94,6 +97,8 @@ export class Door {
     const reading = read(parse(message.data));
     if (reading.request === null) return encode(this.#answer(reading.refused, 0));
     const { request } = reading;
+    const stranger = speakerProblem(this.#parts.subjects, message, request.sidecar);
+    if (stranger !== null) return encode(this.#answer([{ agent: '', code: Code.forbidden, problems: [stranger] }], 0));
     const change = await this.#inTurn(request.sidecar, () => act(request, reading.refused));
     if (this.#isClosed) return null;
     if (change.isStranger) return encode({ ...this.#answer(change.refused, 0), again: 'hello' } satisfies Answer);
@@ -190,6 +195,7 @@ export class Door {
     const report = readReport(parse(message.data));
     if (report === null || message.subject !== this.#parts.subjects.report(report.sidecar)) return;
     void this.#parts.commit(this.#parts.registry().report(report));
+    this.#parts.onReport?.(report);
   }
 
   /** Who has knocked already gets no answer, and knocks again where it is opened. */

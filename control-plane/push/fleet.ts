@@ -6,6 +6,7 @@
 import type { CapabilityState, Report, ScopeState } from '../../proto/wire/registry.ts';
 import { Tail } from '../../proto/wire/subjects.ts';
 import { RuleHits } from '../rules/hits.ts';
+import { InForceBook } from './in-force.ts';
 import type { Mirror } from './mirror.ts';
 
 export type SidecarStanding = 'current' | 'behind' | 'stale' | 'missing';
@@ -27,6 +28,10 @@ export interface FleetRow {
   readonly providers: number | null;
   readonly policies: { readonly version: number; readonly staged: boolean } | null;
   readonly refused: Report['refused'];
+  /** The newest list of overrides in force there; null = it knows none, or has never said. */
+  readonly overridesSeq: number | null;
+  /** Why the newest list of overrides is not in force there; null = it is. */
+  readonly lacksOverrides: string | null;
 }
 
 interface Seen {
@@ -43,6 +48,8 @@ const MAX_SIDECARS = 100_000;
 export class Fleet {
   /** How often each rule decided. */
   readonly hits = new RuleHits();
+  /** Overrides. */
+  readonly inForce = new InForceBook();
   readonly #mirror: Mirror;
   readonly #missingMs: number;
   readonly #seen = new Map<string, Seen>();
@@ -65,19 +72,54 @@ export class Fleet {
     if (before === undefined && this.#seen.size >= MAX_SIDECARS) return;
     this.#seen.set(report.sidecar, { report, atMs: nowMs });
     this.hits.take(report);
+    this.inForce.report(report);
+  }
+
+  /** The newest of every sidecar that has reported. */
+  *reports(): Iterable<Report> {
+    for (const { report } of this.#seen.values()) yield report;
+  }
+
+  report(sidecar: string): Report | null {
+    return this.#seen.get(sidecar)?.report ?? null;
   }
 
   rows(nowMs: number): FleetRow[] {
+    const wanted = new Map<string, readonly number[]>();
+    return this.#names(nowMs).map((name) => this.#row(name, nowMs, wanted));
+  }
+
+  /** Sorted. */
+  #names(nowMs: number): string[] {
     const names = new Set(this.#mirror.tails(PREFIX).map((tail) => tail.slice(PREFIX.length)));
     for (const [name, { atMs }] of this.#seen) {
       if (names.has(name)) continue;
       if (nowMs - atMs > FORGET_MS) {
         this.#seen.delete(name);
         this.hits.forget(name);
+        this.inForce.forget(name);
       } else names.add(name);
     }
-    const wanted = new Map<string, readonly number[]>();
-    return [...names].sort().map((name) => this.#row(name, nowMs, wanted));
+    return [...names].sort();
+  }
+
+  /**
+   * Of every sidecar: why it does not have the list of overrides of this sequence in force (null = it has), whether it is heard, and
+   * whether it is silent. One that has not been heard since this replica hears anybody at all is neither, until it should have spoken.
+   */
+  overridesAt(
+    seq: number,
+    nowMs: number,
+  ): { readonly sidecar: string; readonly lacks: string | null; readonly isHeard: boolean; readonly isSilent: boolean }[] {
+    return this.#names(nowMs).map((sidecar) => {
+      const seen = this.#seen.get(sidecar);
+      const isHeard = seen !== undefined && nowMs - seen.atMs <= this.#missingMs;
+      const isSilent = !isHeard && (seen !== undefined || nowMs - this.#hearsSinceMs > this.#missingMs);
+      const lacks = this.inForce.lacks(sidecar, seq);
+      const silence =
+        seen === undefined ? 'it has never been heard here' : `it has not been heard for ${Math.round((nowMs - seen.atMs) / 1_000)} s`;
+      return { sidecar, lacks: lacks !== null && isSilent ? silence : lacks, isHeard, isSilent };
+    });
   }
 
   #row(sidecar: string, nowMs: number, seqsOf: Map<string, readonly number[]>): FleetRow {
@@ -88,10 +130,11 @@ export class Fleet {
     const report = seen?.report ?? null;
     const refused = new Set(report?.refused.map(({ seq }) => seq));
     let behind = report === null ? seqs.length : seqs.filter((seq) => seq > report.appliedSeq || refused.has(seq)).length;
-    // Rules, which go to everybody, and work, which goes to one, are followed on their own, beside what is in a scope.
+    // Rules and quotas, which go to everybody, and work, which goes to one, are followed on their own, beside what is in a scope.
     for (const [tail, followed] of [
       [Tail.rules, report?.rules],
       [Tail.work(sidecar), report?.work],
+      [Tail.quotas, report?.quotas],
     ] as const) {
       const seq = this.#mirror.get(tail)?.seq ?? 0;
       if (followed === undefined || seq === 0) continue;
@@ -114,6 +157,8 @@ export class Fleet {
       providers: report?.providers ?? null,
       policies: report?.policies ?? null,
       refused: report?.refused ?? [],
+      overridesSeq: this.inForce.seqOf(sidecar),
+      lacksOverrides: this.inForce.lacks(sidecar, this.inForce.seq),
     };
   }
 

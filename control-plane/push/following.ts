@@ -4,7 +4,7 @@
  * it knows best what it has written.
  */
 import type { Clock, Timer } from '../../base/clock.ts';
-import { republished } from '../../base/bus-message.ts';
+import { type BusMessage, republished } from '../../base/bus-message.ts';
 import type { Bus } from '../../base/nats.ts';
 import type { Beacon } from '../../proto/wire/registry.ts';
 import { type Subjects, Tail } from '../../proto/wire/subjects.ts';
@@ -73,14 +73,15 @@ export class Following {
     if (this.#isListening) return;
     this.#isListening = true;
     const { bus, inbound, subjects, clock, mirror, copy, fleet, epoch, isLeading } = this.#parts;
-    bus.subscribe(subjects.push, (message) => {
+    const pushed = (message: BusMessage): void => {
       if (isLeading()) return;
       const one = republished(message);
       const tail = subjects.tailOf(message.subject);
       if (one === null || tail === null || tail === Tail.epoch) return;
       if (one.seq > mirror.lastSeq + 1) this.rereadSoon();
       mirror.apply(tail, one.seq, one.data.toString('utf8'));
-    });
+    };
+    bus.subscribe(subjects.push, pushed, { pushed: true });
     bus.subscribe(subjects.beacon, (message) => {
       const beacon = parse(message.data) as Beacon | null;
       if (beacon === null || isLeading()) return;

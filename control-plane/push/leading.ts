@@ -10,15 +10,28 @@ import type { Bus } from '../../base/nats.ts';
 import type { Random } from '../../base/random.ts';
 import type { CapabilityState, RegistrationState } from '../../proto/wire/registry.ts';
 import { type Subjects, Tail } from '../../proto/wire/subjects.ts';
+import type { Audit } from '../audit/audit.ts';
+import type { IdentityState } from '../identity/book.ts';
+import { IdentityDesk, type IdentityParts } from '../identity/desk.ts';
 import type { MessagesConfig } from '../messages/config.ts';
 import { Messages } from '../messages/messages.ts';
-import { type Change, isQuiet, type OperatorsPart, type RegistryEvent } from '../registry/change.ts';
+import { Sharing } from '../quotas/sharing.ts';
+import { type Change, isQuiet, OPERATORS_PARTS, type OperatorsPart, type RegistryEvent } from '../registry/change.ts';
 import type { OperatorsState } from '../registry/operators.ts';
 import { type Leases, Registry } from '../registry/registry.ts';
 import { tallyOf } from '../registry/shrink.ts';
+import { ShiftRunner } from '../shifts/runner.ts';
 import type { Admission } from './admission.ts';
 import { Beacon } from './beacon.ts';
-import { capabilityMessages, type Changed, everything, inputMessages, pushedMessages, rulesMessages } from './derive-writes.ts';
+import {
+  capabilityMessages,
+  type Changed,
+  everything,
+  inputMessages,
+  pushedMessages,
+  rulesMessages,
+  steeringMessages,
+} from './derive-writes.ts';
 import { Door } from './door.ts';
 import { encode } from './json.ts';
 import type { Mirror } from './mirror.ts';
@@ -42,6 +55,10 @@ export interface LeadingParts {
   readonly pendingMax: number;
   readonly random: Random;
   readonly messages: MessagesConfig;
+  /** Issued identities; absent = there are none. */
+  readonly identity?: Pick<IdentityParts, 'config' | 'keys' | 'env' | 'remembered'> | null;
+  /** Where it is kept what a shift does by itself; absent = in the log only. */
+  readonly audit?: Pick<Audit, 'record'>;
   /** Copies of every stream. */
   readonly replicas: number;
   readonly epoch: string;
@@ -81,6 +98,10 @@ export class Leading {
   registry: Registry;
   readonly writer: Writer;
   readonly messages: Messages;
+  /** Shifts of traffic, as they go on by themselves. */
+  readonly shifts: ShiftRunner;
+  /** null = no identities are issued. */
+  readonly identity: IdentityDesk | null;
   readonly epoch: string;
   readonly term: number;
   readonly sinceMs: number;
@@ -88,6 +109,7 @@ export class Leading {
   readonly #beacon: Beacon;
   readonly #shrink = new ShrinkGuard();
   readonly #door: Door;
+  readonly #sharing: Sharing;
   /** What the next write takes with it. */
   #dirty = nothingDirty();
   #gathering: Promise<Written> | null = null;
@@ -136,6 +158,23 @@ export class Leading {
     for (const { sidecar, mesh } of registry.sidecars()) parts.admission.own(sidecar, mesh);
     this.writer.resume();
     this.#takeOver();
+    this.shifts = new ShiftRunner({
+      clock: parts.clock,
+      logger: parts.logger,
+      audit: parts.audit ?? null,
+      registry: () => this.registry,
+      commit: (change) => this.commit(change),
+      onEvent: parts.onEvent,
+      notify: (notice) => this.messages.notices?.tell(notice),
+    });
+    this.#sharing = new Sharing({
+      bus: parts.bus,
+      subjects: parts.subjects,
+      clock: parts.clock,
+      epoch: parts.epoch,
+      quotas: () => this.registry.operators().quotas.quotas,
+      sidecars: () => this.registry.sidecarNames().length,
+    });
     this.#door = new Door({
       bus: parts.inbound ?? parts.bus,
       clock: parts.clock,
@@ -145,6 +184,10 @@ export class Leading {
       registry: () => this.registry,
       commit: (change) => this.commit(change),
       commitInTime: (change) => this.inTime(this.commit(change)),
+      onReport: (report) => {
+        this.shifts.report(report);
+        if (report.quotas !== undefined) this.#sharing.take(report.sidecar, report.quotas.demand);
+      },
       stateSeq: (capability) => this.#stateSeq(capability),
       lastSeq: () => parts.mirror.lastSeq,
     });
@@ -163,7 +206,22 @@ export class Leading {
       write: (messages) => this.inTime(this.writer.write(messages)),
       latest: this.#latest,
       isHeld: () => this.#shrink.held !== null,
+      restated: (statement, agent, sidecar) => this.identity?.restated(statement, agent, sidecar) ?? Promise.resolve(null),
     });
+    this.identity =
+      parts.identity == null
+        ? null
+        : new IdentityDesk({
+            ...parts.identity,
+            bus: parts.inbound ?? parts.bus,
+            subjects: parts.subjects,
+            clock: parts.clock,
+            logger: parts.logger,
+            epoch: parts.epoch,
+            mirror: parts.mirror,
+            registry: () => this.registry,
+            write: (messages) => this.inTime(this.writer.write(messages)),
+          });
     this.#sweepAgain();
     this.#beaconAgain();
   }
@@ -252,6 +310,8 @@ export class Leading {
   ): Promise<void> {
     const none: Changed = { registrations: [], operators: [], capabilities: [], scopes: [] };
     writings.push(this.writer.write(inputMessages(this.registry, { ...none, registrations, operators })));
+    if (operators.includes('quotas') || operators.includes('shifts'))
+      writings.push(this.writer.write(steeringMessages(this.registry, this.#latest)));
     if (operators.includes('policies')) writings.push(this.writer.write(rulesMessages(this.registry, this.#latest)));
     if (capabilities.length <= SLICE) {
       writings.push(this.writer.write(this.#pushable({ ...none, capabilities, scopes })));
@@ -306,7 +366,11 @@ export class Leading {
    * Takes in what an export holds: sidecars that are not registered here, and the operators' state in place of the one
    * there is. A sentence when it cannot be read; nothing is changed then.
    */
-  async import(registrations: readonly RegistrationState[], operators: OperatorsState): Promise<Written> {
+  async import(
+    registrations: readonly RegistrationState[],
+    operators: OperatorsState,
+    identities: readonly IdentityState[] = [],
+  ): Promise<Written> {
     const { clock, leases } = this.#parts;
     const present = new Set(this.registry.sidecarNames());
     const added = registrations.filter(({ hello }) => !present.has(hello.sidecar)).map((each) => ({ ...each, epoch: this.epoch }));
@@ -316,6 +380,8 @@ export class Leading {
       policies: { ...operators.policies, epoch: this.epoch, last },
       providers: { ...operators.providers, epoch: this.epoch },
       canary: { ...operators.canary, epoch: this.epoch },
+      quotas: { ...operators.quotas, epoch: this.epoch },
+      shifts: { ...operators.shifts, epoch: this.epoch },
     };
     const registry = new Registry(clock, leases);
     const troubles = registry.load(this.epoch, all, taken);
@@ -325,10 +391,11 @@ export class Leading {
     const names = registry.sidecarNames();
     const inputs = inputMessages(registry, {
       registrations: names,
-      operators: ['policies', 'providers', 'canary'],
+      operators: OPERATORS_PARTS,
       capabilities: [],
       scopes: [],
     });
+    if (identities.length > 0) void this.identity?.takeIn(identities);
     return this.writer.write([...inputs, ...this.#everything()]);
   }
 
@@ -337,6 +404,7 @@ export class Leading {
     this.#ended = true;
     this.#door.close();
     this.messages.end();
+    this.identity?.end();
     for (const timer of [this.#sweep, this.#beat, this.#soon, this.#recovery]) timer?.cancel();
     this.writer.close(why);
   }
@@ -364,7 +432,12 @@ export class Leading {
 
   #everything(): Message[] {
     const { changed, voids } = everything(this.registry, this.#parts.mirror, this.epoch);
-    return [...rulesMessages(this.registry, this.#latest), ...pushedMessages(this.registry, changed, this.#latest), ...voids];
+    return [
+      ...rulesMessages(this.registry, this.#latest),
+      ...steeringMessages(this.registry, this.#latest),
+      ...pushedMessages(this.registry, changed, this.#latest),
+      ...voids,
+    ];
   }
 
   readonly #latest = (tail: string): string | null => this.writer.latest(tail);
@@ -395,6 +468,8 @@ export class Leading {
       // Silence means nothing while nobody can be heard.
       if (this.#parts.bus.connected && this.writer.state === 'open') {
         void this.commit(this.registry.sweep());
+        this.shifts.tick();
+        this.#sharing.tick();
         if (this.#shrink.held !== null) this.#reconsider();
         for (const order of this.registry.probesDue())
           void this.#parts.prober.run(order).then((isWell) => {
@@ -420,7 +495,9 @@ export class Leading {
   #sayBeacon(): void {
     const { bus, subjects, mirror, clock } = this.#parts;
     if (this.#ended || this.writer.state !== 'open') return;
-    bus.publish(subjects.beacon, encode(this.#beacon.message(this.epoch, mirror.lastSeq, this.#serverAheadMs, clock.now())));
+    const speech = this.registry.isEveryoneNamed() ? 'named' : 'asks';
+    subjects.speech = speech;
+    bus.publish(subjects.beacon, encode(this.#beacon.message(this.epoch, mirror.lastSeq, this.#serverAheadMs, clock.now(), speech)));
   }
 
   /** @param aheadMs the server's clock less ours, measured by whoever renews the lease. */

@@ -22,6 +22,8 @@ export function loadRegistry(registry: Registry, mirror: Mirror, epoch: string):
     policies: mirror.state<OperatorsState['policies']>(Tail.policies) ?? none.policies,
     providers: mirror.state<OperatorsState['providers']>(Tail.providers) ?? none.providers,
     canary: mirror.state<OperatorsState['canary']>(Tail.canary) ?? none.canary,
+    quotas: mirror.state<OperatorsState['quotas']>(Tail.storedQuotas) ?? none.quotas,
+    shifts: mirror.state<OperatorsState['shifts']>(Tail.storedShifts) ?? none.shifts,
   };
   return troubles.length > 0
     ? troubles

@@ -16,6 +16,8 @@ export interface EndpointGuard {
   readonly hosted: AddressPolicy;
   /** `host:port` of the control plane and of the sidecars' mesh ports: never a target, or a call would run in a circle. */
   readonly ownPorts: ReadonlySet<string>;
+  /** The same of the servers of the bus: only what speaks NATS may be registered there. */
+  readonly busPorts?: ReadonlySet<string>;
 }
 
 /** Schemes that a transport understands; of one that is not named here the form is judged, whatever its scheme. */
@@ -100,6 +102,8 @@ async function judgeName(
 
 function ownPortProblem(record: ProviderRecord, host: Host, url: URL, guard: EndpointGuard): string | null {
   const place = placeOf(host, url);
+  if (record.endpoint.type !== 'nats' && guard.busPorts?.has(place) === true)
+    return `the address of ${record.agentId} (${place}) is the server of Agent-Reach’s own bus, and nothing else is spoken there`;
   return guard.ownPorts.has(place)
     ? `the address of ${record.agentId} (${place}) is a port of Agent-Reach itself: a call would come back to where it was sent`
     : null;

@@ -5,7 +5,9 @@
  */
 import type { OfflineWhy, Refusal } from '../../proto/wire/registry.ts';
 
-export type OperatorsPart = 'policies' | 'providers' | 'canary';
+export type OperatorsPart = 'policies' | 'providers' | 'canary' | 'quotas' | 'shifts';
+
+export const OPERATORS_PARTS: readonly OperatorsPart[] = ['policies', 'providers', 'canary', 'quotas', 'shifts'];
 
 export type EventKind =
   | 'registered'
@@ -20,7 +22,9 @@ export type EventKind =
   | 'twin'
   | 'held'
   | 'confirmed'
-  | 'rollout-halted';
+  | 'rollout-halted'
+  | 'quota-over'
+  | 'shift';
 
 /** For people who watch, and for the audit. */
 export interface RegistryEvent {

@@ -56,7 +56,9 @@ function onlineProviders(state: RegistryState, name: string): PushedProvider[] {
     seen.add(agentId);
     const entry = state.entryOf(agentId);
     if (entry === undefined || !entry.isOnline || !entry.record.offers.some((offer) => offer.name === name)) continue;
-    pushed.push({ record: recordSaid(state, entry.record), mesh: entry.record.via === null ? null : entry.sidecar.mesh });
+    const record = recordSaid(state, entry.record);
+    const { mesh, instance } = entry.sidecar;
+    pushed.push(record.via === null ? { record, mesh: null } : { record, mesh, instance });
   }
   return pushed.sort((a, b) => (a.record.agentId < b.record.agentId ? -1 : 1));
 }
@@ -157,7 +159,8 @@ export function registrationState(state: RegistryState, name: string): Registrat
 
 function helloOf(sidecar: SidecarEntry, agents: readonly AgentRegistration[]): RegistrationState['hello'] {
   const { instance, mesh, region, zone, callers } = sidecar;
-  return { wire: REGISTRY_WIRE, sidecar: sidecar.name, instance, mesh, region, zone, callers, agents };
+  const named = sidecar.isNamed ? ({ named: true } as const) : null;
+  return { wire: REGISTRY_WIRE, sidecar: sidecar.name, instance, mesh, region, zone, callers, ...named, agents };
 }
 
 function emptyHello(sidecar: string): RegistrationState['hello'] {

@@ -10,6 +10,8 @@ import { type DocumentReading, EMPTY_DOCUMENT, type OperatorsDocument, readOpera
 import { aborted, applied, type Concerned, keysFor, keysOf, RolloutWatch, RULES_KEY, staged, withRollout } from '../rules/rollout.ts';
 import { Touch } from './marks.ts';
 import { type AppliedDocument, noPolicies, type OperatorsState, type PoliciesState, type Rollout } from './operators.ts';
+import { QuotaDesk } from '../quotas/desk.ts';
+import { ShiftDesk } from '../shifts/desk.ts';
 import { SettingsDesk } from './settings-desk.ts';
 import type { RegistryState } from './state.ts';
 import type { RolloutView } from './views.ts';
@@ -43,6 +45,8 @@ const DEFAULT_FILE = 'policies.yaml';
 export class Desk {
   readonly #state: RegistryState;
   readonly settings: SettingsDesk;
+  readonly quotas: QuotaDesk;
+  readonly shifts: ShiftDesk;
   #policies: PoliciesState = noPolicies('');
   #watch: RolloutWatch | null = null;
   /** What the roll-out that runs changes. */
@@ -51,16 +55,26 @@ export class Desk {
   constructor(state: RegistryState) {
     this.#state = state;
     this.settings = new SettingsDesk(state);
+    this.quotas = new QuotaDesk(state);
+    this.shifts = new ShiftDesk(state, this.settings);
   }
 
   get operators(): OperatorsState {
-    return { policies: this.#policies, providers: this.settings.providers, canary: this.settings.canary };
+    return {
+      policies: this.#policies,
+      providers: this.settings.providers,
+      canary: this.settings.canary,
+      quotas: this.quotas.stored,
+      shifts: this.shifts.stored,
+    };
   }
 
   /** @returns what keeps it from being used. */
   load(operators: OperatorsState): string[] {
     this.#policies = operators.policies;
     this.settings.load(operators);
+    this.quotas.load(operators.quotas);
+    this.shifts.load(operators.shifts);
     const { active, staged: rollout } = operators.policies;
     const troubles: string[] = [];
     this.#state.active = this.#reread(active, troubles);
@@ -155,7 +169,7 @@ export class Desk {
   /** Everything that a document's change reaches. */
   #touch(keys: ReadonlySet<string>, diff: DocumentDiff): void {
     const isScoping = ({ what, fields }: DocumentDiff['entries'][number]): boolean =>
-      what.startsWith('contract ') || fields.some(({ field }) => field === 'fallback');
+      what.startsWith('contract ') || fields.some(({ field }) => field === 'fallback' || field === 'acl_mode');
     const scoping = keysOf({ entries: diff.entries.filter(isScoping), lines: [] });
     const touch = new Touch();
     const rescoped: string[] = [];

@@ -70,6 +70,8 @@ export class SidecarEntry {
   region: string | null;
   zone: string | null;
   callers: readonly string[];
+  /** It knows subjects with the names of who speaks (`Hello.named`). */
+  isNamed: boolean;
   readonly agents = new Map<string, AgentEntry>();
   /** `name@version` → when and until when: contracts that it was the last to hold. */
   readonly retired = new Map<string, { readonly sinceMs: number; readonly forgetAt: number }>();
@@ -92,6 +94,7 @@ export class SidecarEntry {
     this.region = hello.region;
     this.zone = hello.zone;
     this.callers = hello.callers;
+    this.isNamed = hello.named === true;
     this.beatAt = isHeard ? now : null;
     this.knownAt = now;
   }

@@ -1,8 +1,10 @@
 /**
- * What operators have said, as it is stored: `op.policies`, `op.providers`, `op.canary`. The document is kept as text: it
+ * What operators have said, as it is stored: `op.policies`, `op.providers`, `op.canary`, `op.quotas`, `op.shifts`. The document is kept as text: it
  * is what people wrote, with their comments, and it is read anew after a restart.
  */
+import type { QuotasState } from '../../proto/wire/quotas.ts';
 import { REGISTRY_WIRE } from '../../proto/wire/registry.ts';
+import { noShifts, type StoredShifts } from '../shifts/shift.ts';
 
 /** One version of the operators' document (policies and contracts); an entry of the history too. */
 export interface AppliedDocument {
@@ -59,6 +61,8 @@ export interface OperatorsState {
   readonly policies: PoliciesState;
   readonly providers: ProvidersState;
   readonly canary: CanaryState;
+  readonly quotas: QuotasState;
+  readonly shifts: StoredShifts;
 }
 
 export function noPolicies(epoch: string): PoliciesState {
@@ -69,11 +73,21 @@ export function noProviderSettings(epoch: string): ProvidersState {
   return { wire: REGISTRY_WIRE, epoch, providers: {} };
 }
 
+export function noQuotas(epoch: string): QuotasState {
+  return { wire: REGISTRY_WIRE, epoch, quotas: [] };
+}
+
 export function noCanary(epoch: string): CanaryState {
   return { wire: REGISTRY_WIRE, epoch, canary: {} };
 }
 
 /** The state before any operator has said anything. */
 export function noOperators(epoch: string): OperatorsState {
-  return { policies: noPolicies(epoch), providers: noProviderSettings(epoch), canary: noCanary(epoch) };
+  return {
+    policies: noPolicies(epoch),
+    providers: noProviderSettings(epoch),
+    canary: noCanary(epoch),
+    quotas: noQuotas(epoch),
+    shifts: noShifts(epoch),
+  };
 }

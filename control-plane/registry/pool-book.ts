@@ -23,6 +23,8 @@ const NONE: readonly string[] = [];
 
 export class PoolEntry {
   readonly pool: Pool;
+  /** In the names of its consumers; '' = none. */
+  secret: string;
   partitions: Partition[];
   /** Sidecar to its eligible agents, by agent id. */
   workers: ReadonlyMap<string, readonly string[]> = new Map();
@@ -31,8 +33,9 @@ export class PoolEntry {
   /** `clock.now()` since when there has been somebody to own its partitions; null = there is nobody. */
   eligibleSince: number | null = null;
 
-  constructor(pool: Pool, partitions: readonly Partition[], now: number) {
+  constructor(pool: Pool, partitions: readonly Partition[], now: number, secret: string) {
     this.pool = pool;
+    this.secret = secret;
     this.partitions = pool.sticky ? Array.from({ length: PARTITIONS }, (_, i) => partitions[i] ?? UNOWNED) : [];
     this.usedAt = now;
   }
@@ -47,7 +50,8 @@ export class PoolEntry {
   }
 
   state(wire: number, epoch: string): PoolState {
-    return { wire, epoch, pool: this.pool, partitions: this.partitions };
+    const secret = this.secret === '' ? null : { secret: this.secret };
+    return { wire, epoch, pool: this.pool, partitions: this.partitions, ...secret };
   }
 }
 
@@ -74,10 +78,10 @@ export class PoolBook {
     return this.#pools.values();
   }
 
-  add(pool: Pool, partitions: readonly Partition[], now: number): PoolEntry {
+  add(pool: Pool, partitions: readonly Partition[], now: number, secret = ''): PoolEntry {
     const known = this.#pools.get(pool.id);
     if (known !== undefined) return known;
-    const entry = new PoolEntry(pool, partitions, now);
+    const entry = new PoolEntry(pool, partitions, now, secret);
     this.#pools.set(pool.id, entry);
     const same = this.#byCapability.get(pool.capability) ?? new Set();
     this.#byCapability.set(pool.capability, same.add(entry));
@@ -117,6 +121,12 @@ export class PoolBook {
     }
   }
 
+  /** Its consumers are called otherwise from now on. */
+  rename(entry: PoolEntry, secret: string): void {
+    entry.secret = secret;
+    for (const sidecar of entry.workers.keys()) this.#dirty.add(sidecar);
+  }
+
   /** Sidecars whose work has changed since this was asked last. */
   takeDirty(): string[] {
     const dirty = [...this.#dirty].sort();
@@ -135,10 +145,11 @@ export class PoolBook {
   /** By pool id. */
   work(sidecar: string): WorkPool[] {
     const entries = [...(this.#bySidecar.get(sidecar) ?? [])].sort((a, b) => (a.pool.id < b.pool.id ? -1 : 1));
-    return entries.map(({ pool, workers, partitions }) => {
+    return entries.map(({ pool, workers, partitions, secret }) => {
       const agents = workers.get(sidecar) ?? NONE;
       return {
         pool,
+        ...(secret === '' ? null : { secret }),
         agents,
         partitions: partitions.flatMap((each, index) => (agents.includes(each.owner) ? [{ index, ...each }] : [])),
       };

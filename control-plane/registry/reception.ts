@@ -68,7 +68,8 @@ export class Reception {
     }
     const { callers } = hello;
     const callersChanged = sidecar.callers.length !== callers.length || sidecar.callers.some((caller, i) => caller !== callers[i]);
-    if (sidecar.mesh !== hello.mesh)
+    // Where it is, and that it is another process: what callers have found out about the one before counts no more.
+    if (sidecar.mesh !== hello.mesh || sidecar.instance !== hello.instance)
       for (const entry of sidecar.agents.values())
         if (entry.record.via !== null) for (const { name } of entry.record.offers) touch.capabilities.add(name);
     if (
@@ -76,6 +77,7 @@ export class Reception {
       sidecar.mesh !== hello.mesh ||
       sidecar.region !== hello.region ||
       sidecar.zone !== hello.zone ||
+      sidecar.isNamed !== (hello.named === true) ||
       callersChanged
     )
       touch.registrations.add(sidecar.name);
@@ -83,6 +85,7 @@ export class Reception {
     sidecar.mesh = hello.mesh;
     sidecar.region = hello.region;
     sidecar.zone = hello.zone;
+    sidecar.isNamed = hello.named === true;
     sidecar.callers = callers;
     sidecar.beatAt = now;
     sidecar.knownAt = now;

@@ -17,6 +17,10 @@ import type {
 } from '../../proto/wire/registry.ts';
 import type { RuleWorld } from '../../proto/language/rule-lint.ts';
 import type { RulesState } from '../../proto/wire/messages.ts';
+import type { Quota, QuotaKind, QuotasState } from '../../proto/wire/quotas.ts';
+import type { ShiftsState } from '../../proto/wire/shifts.ts';
+import type { ShiftDesk } from '../shifts/desk.ts';
+import type { Shift } from '../shifts/shift.ts';
 import { type DocumentReading, type OperatorsDocument, ruleWorldWith } from '../rules/document.ts';
 import type { Change } from './change.ts';
 import { capabilityStates, registrationState, rulesState, scopeState } from './derive.ts';
@@ -29,7 +33,7 @@ import { Reception } from './reception.ts';
 import { RegistryState } from './state.ts';
 import { capabilityViews, providerViews, sidecarViews } from './view.ts';
 import { ruleWorldOf } from './world.ts';
-import { homesOf, isHostedAt, type Presence, presenceOf, type Worker, workersOf } from './workers.ts';
+import { homeJudge, homesOf, isHostedAt, type Presence, presenceOf, type Worker, workersOf } from './workers.ts';
 import type { CapabilityView, ProviderView, RolloutView, SidecarView } from './views.ts';
 
 export interface Leases {
@@ -145,6 +149,14 @@ export class Registry {
   sweep(): Change {
     this.#leases.sweep();
     this.#desk.judge();
+    for (const { kind, target } of this.#desk.quotas.sweep())
+      this.#state.marks.event({
+        kind: 'quota-over',
+        agent: '',
+        sidecar: '',
+        why: '',
+        words: `the quota of the ${kind} ${target} is over: its time has run out`,
+      });
     this.#state.marks.release();
     return this.#state.marks.take();
   }
@@ -181,6 +193,34 @@ export class Registry {
   /** Null takes the shift back: the document's word counts again. */
   shiftCanary(capability: string, shares: Readonly<Record<string, number>> | null): OrderOutcome {
     return this.#order(this.#desk.settings.shiftCanary(capability, shares));
+  }
+
+  setQuota(quota: Quota): OrderOutcome {
+    return this.#order(this.#desk.quotas.set(quota));
+  }
+
+  removeQuota(kind: QuotaKind, target: string): OrderOutcome {
+    return this.#order(this.#desk.quotas.remove(kind, target));
+  }
+
+  /** What sidecars are told of quotas. */
+  quotas(): QuotasState {
+    return this.#desk.quotas.pushed();
+  }
+
+  /** What sidecars are told of shifts. */
+  shifts(): ShiftsState {
+    return this.#desk.shifts.pushed();
+  }
+
+  /** Newest first: all that run, and some that are over. */
+  shiftList(): readonly Shift[] {
+    return this.#desk.shifts.stored.shifts;
+  }
+
+  /** One step of a shift; what it changes is one change. */
+  shift(act: (desk: ShiftDesk) => string | null): OrderOutcome {
+    return this.#order(act(this.#desk.shifts));
   }
 
   /** Lets go of a contract before its day is over, when no agent that is online holds it. */
@@ -262,6 +302,11 @@ export class Registry {
     return homesOf(this.#state, agent);
   }
 
+  /** Of a sidecar's process that has said hello: why an agent is not at home there, null = it is. Null = it has not. */
+  homeJudge(sidecar: string, instance: string): ((agent: string) => string | null) | null {
+    return homeJudge(this.#state, sidecar, instance);
+  }
+
   /** Whether a sidecar may ask about an agent. */
   isHostedAt(sidecar: string, agent: string): boolean {
     return isHostedAt(this.#state, sidecar, agent);
@@ -299,6 +344,18 @@ export class Registry {
 
   capabilityNames(): string[] {
     return [...this.#state.names()].sort();
+  }
+
+  /** Every sidecar that is there is of a version that knows subjects with names. */
+  isEveryoneNamed(): boolean {
+    for (const { isNamed, leftAt } of this.#state.sidecars.values()) if (!isNamed && leftAt === null) return false;
+    return true;
+  }
+
+  /** It has been heard, and is of a version that does not. */
+  isUnnamed(sidecar: string): boolean {
+    const entry = this.#state.sidecars.get(sidecar);
+    return entry !== undefined && !entry.isNamed && entry.leftAt === null && entry.beatAt !== null;
   }
 
   sidecarNames(): string[] {

@@ -14,6 +14,7 @@ import { BAD, openSource, Place, type Shape } from '../../proto/language/reader.
 import type { Contract, ProviderRecord } from '../../proto/language/types.ts';
 import { writeContract, writeProvider } from '../../proto/language/written.ts';
 import { Code } from '../../proto/wire/codes.ts';
+import { refusedIn } from '../../proto/wire/overrides.ts';
 import {
   type AgentRegistration,
   type Heartbeat,
@@ -26,6 +27,8 @@ import {
   type Report,
   type RulesReport,
 } from '../../proto/wire/registry.ts';
+import { readsWire, wireProblem } from '../../proto/wire/version.ts';
+import { readQuotasReport, readShifted } from './measures.ts';
 
 /** A request that could be read; `refused` names the agents that could not. */
 export interface Read<T> {
@@ -73,7 +76,8 @@ export function readHello(json: unknown): Reading<Hello> {
       agents.push(read);
     }
   }
-  return { request: { ...from.head, mesh, region, zone, callers, agents }, refused };
+  const named = from.map['named'] === true ? ({ named: true } as const) : null;
+  return { request: { ...from.head, mesh, region, zone, callers, ...named, agents }, refused };
 }
 
 export function readRegister(json: unknown): Reading<Register> {
@@ -163,8 +167,15 @@ export function readReport(json: unknown): Report | null {
       .map((each) => ({ tail: word(each['tail']), seq: atLeastZero(each['seq']), why: word(each['why']) })),
     policies: { version: atLeastZero(policies['version']), staged: policies['staged'] === true },
     ...(isMap(map['rules']) ? { rules: readRulesReport(map['rules']) } : null),
+    ...(isMap(map['overrides']) ? { overrides: readOverridesReport(map['overrides']) } : null),
+    ...(isMap(map['quotas']) ? { quotas: readQuotasReport(map['quotas']) } : null),
+    ...(Array.isArray(map['shifted']) ? { shifted: readShifted(map['shifted']) } : null),
     ...(isMap(map['work']) ? { work: { seq: atLeastZero(map['work']['seq']) } } : null),
   };
+}
+
+function readOverridesReport(map: Readonly<Record<string, unknown>>): NonNullable<Report['overrides']> {
+  return { epoch: word(map['epoch']), seq: atLeastZero(map['seq']), ...refusedIn(map['refused']) };
 }
 
 function readRulesReport(map: Readonly<Record<string, unknown>>): RulesReport {
@@ -238,8 +249,7 @@ function readSender(json: unknown, problems: string[]): Sender | null {
     return null;
   }
   const { wire, sidecar, instance } = json;
-  if (wire !== REGISTRY_WIRE)
-    problems.push(`this control plane speaks version ${REGISTRY_WIRE} of the registry's language, not ${quote(String(wire))}`);
+  if (!readsWire(wire, REGISTRY_WIRE)) problems.push(wireProblem(wire, REGISTRY_WIRE, "the registry's wire"));
   else if (typeof sidecar !== 'string' || !SIDECAR.test(sidecar))
     problems.push(
       `${quote(String(sidecar))} cannot be the name of a sidecar in a registry: 1 to 63 of a-z, 0-9, _ and - (no dots), beginning with a letter or digit`,

@@ -16,6 +16,8 @@ export interface ScopeWorld {
   names(): Iterable<string>;
   /** The name that an alias stands for, or the name itself. */
   canonical(name: string): string;
+  /** Some version of it refuses nobody: its ACL is in audit. */
+  isOpen(name: string): boolean;
   /** Names of the sidecars that have a provider of it registered. */
   hostsOf(name: string): ReadonlySet<string>;
 }
@@ -61,7 +63,7 @@ export class Scopes {
     this.#scopes.set(sidecar.name, scope);
     for (const name of hostedBy(sidecar)) scope.direct.add(name);
     if (scope.callers.length > 0)
-      for (const name of this.#world.names()) if (admitsAny(this.#world.contractsOf(name), scope.callers)) scope.direct.add(name);
+      for (const name of this.#world.names()) if (this.#admits(name, this.#world.contractsOf(name), scope.callers)) scope.direct.add(name);
     scope.extra = this.#extraOf(scope);
     return !sameWords(before, this.of(sidecar.name));
   }
@@ -125,12 +127,17 @@ export class Scopes {
 
   /** Whether a capability is in scope for what it is itself; true when that has changed. */
   #place(scope: Scope, name: string, contracts: readonly Contract[], isHosted: boolean): boolean {
-    const isIn = isHosted || admitsAny(contracts, scope.callers);
+    const isIn = isHosted || this.#admits(name, contracts, scope.callers);
     if (isIn === scope.direct.has(name)) return false;
     if (isIn) scope.direct.add(name);
     else scope.direct.delete(name);
     if (this.#edges.size > 0 || scope.extra.size > 0) this.#follow(scope);
     return true;
+  }
+
+  /** Where a list only audits, everybody's sidecar must know the capability: else nobody would get as far as the list. */
+  #admits(name: string, contracts: readonly Contract[], callers: readonly Parts[]): boolean {
+    return admitsAny(contracts, callers) || (callers.length > 0 && contracts.length > 0 && this.#world.isOpen(name));
   }
 
   #follow(scope: Scope): boolean {

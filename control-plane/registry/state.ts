@@ -5,6 +5,7 @@
  */
 import type { Clock } from '../../base/clock.ts';
 import { hash32, unit } from '../../base/rendezvous.ts';
+import { policiesFor } from '../../proto/language/merge.ts';
 import { sameValue } from '../../proto/language/schema-compat.ts';
 import type { Contract } from '../../proto/language/types.ts';
 import type { AgentRegistration, OfflineWhy } from '../../proto/wire/registry.ts';
@@ -57,6 +58,7 @@ export class RegistryState {
       targetsOf: (name) => this.#targetsOf(name),
       names: () => this.names(),
       canonical: (name) => this.canonical(name),
+      isOpen: (name) => this.#isOpen(name),
       hostsOf: (name) => new Set([...(this.byCapability.get(name) ?? [])].map((entry) => entry.sidecar.name)),
     });
   }
@@ -87,6 +89,16 @@ export class RegistryState {
   #contractsAnywhere(name: string): Contract[] {
     const active = contractsSaid(name, this.book, this.active);
     return this.staged === null ? active : [...active, ...contractsSaid(name, this.book, this.staged)];
+  }
+
+  #isOpen(name: string): boolean {
+    for (const document of [this.active, this.staged]) {
+      if (document === null) continue;
+      const said = policiesFor(name, document.policies).findLast((policy) => policy.aclMode != null)?.aclMode;
+      if (said === 'audit') return true;
+      if (said !== 'enforce' && contractsSaid(name, this.book, document).some(({ acl }) => acl.mode === 'audit')) return true;
+    }
+    return false;
   }
 
   #targetsOf(name: string): string[] {

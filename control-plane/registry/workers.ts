@@ -67,3 +67,20 @@ function calls(callers: readonly string[], agent: string): boolean {
   }
   return set.has(agent);
 }
+
+/**
+ * Judges of agents whether they are at home at a sidecar, whose process asks: hosted there, or calling through it and hosted
+ * nowhere else. Null when this process has not said hello here.
+ * @returns of an agent, why it is not at home there; null = it is.
+ */
+export function homeJudge(state: RegistryState, sidecar: string, instance: string): ((agent: string) => string | null) | null {
+  const entry = state.sidecars.get(sidecar);
+  if (entry === undefined || entry.instance !== instance || entry.leftAt !== null) return null;
+  const callers = new Set(entry.callers);
+  return (agent) => {
+    if (entry.agents.has(agent)) return null;
+    if (!callers.has(agent)) return `it is neither hosted by ${sidecar} nor among those who call through it`;
+    const host = (state.byAgent.get(agent) ?? []).find((each) => each.isOnline && each.record.via !== null);
+    return host === undefined ? null : `it is hosted by ${host.sidecar.name}`;
+  };
+}

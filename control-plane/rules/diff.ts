@@ -129,8 +129,11 @@ function shown(key: string, at: string, value: unknown): unknown {
     if (key.endsWith('Ms')) return formatDuration(value);
     if (key.endsWith('Ratio') || at.endsWith('canary.')) return formatRatio(value);
   }
-  if (key === 'acl' && isMap(value))
-    return value['isPublic'] === true ? 'public' : (value['patterns'] as readonly { text: string }[]).map((pattern) => pattern.text);
+  if (key === 'acl' && isMap(value)) {
+    if (value['isPublic'] === true) return 'public';
+    const patterns = (value['patterns'] as readonly { text: string }[]).map((pattern) => pattern.text);
+    return value['mode'] === 'audit' ? { allow: patterns, mode: 'audit' } : patterns;
+  }
   if (key === 'streaming' && isMap(value)) return writeStreaming(value);
   if (key === 'fallback' && isMap(value)) {
     if (!('chain' in value))

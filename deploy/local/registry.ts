@@ -19,6 +19,7 @@ const START_MS = 30_000;
 const LEAD_MS = 20_000;
 export const ENVIRONMENT = 'local';
 const REPLICA = 'cp-1';
+const SECOND = 'cp-2';
 
 /** What a replica says of itself at `/v1/leader`. */
 interface LeaderAnswer {
@@ -31,7 +32,9 @@ export class LocalRegistry {
   readonly nats: LocalNats;
   readonly url: string;
   /** What an operator shows to the control plane. */
-  readonly token = secret();
+  readonly token: string;
+  /** Name of the replica. */
+  readonly name: string;
   readonly #children: Processes;
   readonly #folder: string;
   readonly #port: Port;
@@ -45,12 +48,29 @@ export class LocalRegistry {
     nats: LocalNats,
     messages: Readonly<Record<string, unknown>> = {},
   ): Promise<LocalRegistry> {
-    const registry = new LocalRegistry(children, folder, nats, await Port.reserve(), messages);
+    const registry = new LocalRegistry(children, folder, nats, await Port.reserve(), messages, REPLICA, secret());
     await registry.startPlane();
     return registry;
   }
 
-  private constructor(children: Processes, folder: string, nats: LocalNats, port: Port, messages: Readonly<Record<string, unknown>>) {
+  /** A second replica of it, with the same operators; resolves when it is ready. It has no life of its own: whoever stops the first stops it. */
+  async second(name = SECOND): Promise<LocalRegistry> {
+    const other = new LocalRegistry(this.#children, this.#folder, this.nats, await Port.reserve(), this.#messages, name, this.token);
+    await other.startReplica();
+    return other;
+  }
+
+  private constructor(
+    children: Processes,
+    folder: string,
+    nats: LocalNats,
+    port: Port,
+    messages: Readonly<Record<string, unknown>>,
+    name: string,
+    token: string,
+  ) {
+    this.name = name;
+    this.token = token;
     this.#children = children;
     this.#folder = folder;
     this.nats = nats;
@@ -67,17 +87,26 @@ export class LocalRegistry {
 
   /** Resolves when it leads. */
   async startPlane(): Promise<void> {
+    await this.#start('leads', async () => (await this.get<LeaderAnswer>('/v1/leader')).status === 'leading');
+  }
+
+  /** Resolves when it is ready, whoever leads. */
+  async startReplica(): Promise<void> {
+    await this.#start('is ready', async () => (await this.get<{ ready: boolean }>('/v1/ready')).ready);
+  }
+
+  async #start(what: string, isThere: () => Promise<boolean>): Promise<void> {
     await this.#port.release();
-    const plane = this.#children.start('control plane', '../../control-plane/main.ts', ['run', this.#settingsFile], {});
+    const name = this.name === REPLICA ? 'control plane' : `control plane ${this.name}`;
+    const plane = this.#children.start(name, '../../control-plane/main.ts', ['run', this.#settingsFile], {});
     this.#plane = plane;
     const end = performance.now() + Math.max(START_MS, LEAD_MS);
     while (performance.now() < end) {
       if (plane.ended) throw new Error(`the control plane ended at once${plane.lastWords}`);
-      const leader = await this.get<LeaderAnswer>('/v1/leader').catch(() => null);
-      if (leader?.status === 'leading') return;
+      if (await isThere().catch(() => false)) return;
       await sleep(LOOK_EVERY_MS);
     }
-    throw new Error(`the control plane does not lead${plane.lastWords}`);
+    throw new Error(`the control plane ${this.name} was not seen to be one that ${what}${plane.lastWords}`);
   }
 
   /** SIGKILL to both, at once. */
@@ -119,13 +148,13 @@ export class LocalRegistry {
   }
 
   get #settingsFile(): string {
-    return join(this.#folder, 'control-plane.yaml');
+    return join(this.#folder, this.name === REPLICA ? 'control-plane.yaml' : `control-plane-${this.name}.yaml`);
   }
 
   #settings(): string {
     return stringify({
       control_plane: {
-        name: REPLICA,
+        name: this.name,
         env: ENVIRONMENT,
         nats: { url: this.nats.url },
         api: { listen: `127.0.0.1:${this.#port.number}`, operators: [{ name: 'demo', role: 'operator', token: this.token }] },

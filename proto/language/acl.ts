@@ -4,8 +4,8 @@
  */
 import { quote } from '../../base/duration.ts';
 import { agentIdProblem, isAgentId, isAgentSegment, isAgentShortId } from './names.ts';
-import { mapped, type Shape } from './reader.ts';
-import { choice, isText, list, text } from './shapes.ts';
+import { mapped, object, optional, required, type Shape } from './reader.ts';
+import { choice, isPlainMap, isText, list, oneOf, text } from './shapes.ts';
 import type { Acl, AclPattern } from './types.ts';
 
 const FORM = 'write team.role.id with * for any part, or team:crm, role:planner, agent:crm.planner.a1';
@@ -44,6 +44,18 @@ export const agentPattern: Shape<AclPattern> = mapped(text('a pattern of agents'
   return 'problem' in pattern ? place.bad(pattern.problem) : pattern;
 });
 
+const allow = list(agentPattern, 1_000, 1);
+
+const withMode = object('map', {
+  allow: required(allow, 'who may call: a list such as ["role:planner", "crm.*.*"]'),
+  mode: optional(
+    oneOf(['enforce', 'audit']),
+    '`audit`: who is not named is let in, logged and counted, to see before it is enforced who would be refused.',
+    'enforce' as const,
+    'enforce',
+  ),
+});
+
 export const acl: Shape<Acl> = choice<Acl>('public, or a list of patterns of agents (team.role.id with *, team:crm, role:planner)', [
   {
     accepts: isText,
@@ -54,5 +66,12 @@ export const acl: Shape<Acl> = choice<Acl>('public, or a list of patterns of age
     ),
   },
   // an empty list would be a capability that nobody can call: a slip
-  { accepts: Array.isArray, shape: mapped(list(agentPattern, 1_000, 1), (patterns) => ({ isPublic: false, patterns })) },
+  { accepts: Array.isArray, shape: mapped(allow, (patterns) => ({ isPublic: false, patterns })) },
+  {
+    accepts: isPlainMap,
+    shape: mapped(
+      withMode,
+      (read): Acl => ({ isPublic: false, patterns: read.allow, ...(read.mode === 'audit' ? { mode: read.mode } : {}) }),
+    ),
+  },
 ]);

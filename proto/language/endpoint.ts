@@ -1,6 +1,14 @@
 /** How a provider is reached: the transport, its address, the mapping onto a third party's API, the secret by reference. */
 import { quote } from '../../base/duration.ts';
-import { addressProblem, headerNameProblem, headerValueProblem, pathProblem, templateProblem, tidyAddress } from './http-text.ts';
+import {
+  addressProblem,
+  headerNameProblem,
+  headerValueProblem,
+  inlineSecretProblem,
+  pathProblem,
+  templateProblem,
+  tidyAddress,
+} from './http-text.ts';
 import { capabilityNameProblem } from './names.ts';
 import {
   BAD,
@@ -61,6 +69,8 @@ const headers: Shape<Readonly<Record<string, string>>> = mapped(
     const lower = Object.create(null) as Record<string, string>;
     for (const [name, value] of Object.entries(read)) {
       if (name.toLowerCase() in lower) return place.at(name).badKey(`the header ${name.toLowerCase()} stands here twice`);
+      const secret = inlineSecretProblem(name, value);
+      if (secret !== null) return place.at(name).bad(secret);
       lower[name.toLowerCase()] = value;
     }
     return lower;
@@ -121,6 +131,10 @@ const mapping: Shape<HttpMapping> = mapped(
     const isBodyless = read.method === 'GET' || read.method === 'DELETE';
     if (read.method === 'GET' && read.body !== null && read.body !== 'none')
       return place.at('body').bad('a GET request has no body: use query, or another method');
+    for (const [name, value] of Object.entries(read.query)) {
+      const secret = inlineSecretProblem(name, value);
+      if (secret !== null) return place.at('query', name).bad(secret);
+    }
     return { ...read, body: read.body ?? (isBodyless ? 'none' : 'payload') };
   },
 );

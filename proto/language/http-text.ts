@@ -35,6 +35,18 @@ export function headerNameProblem(text: string): string | null {
   return null;
 }
 
+/** Names under which credentials go, in headers and queries: what stands beside one in a file is read by many. */
+const SECRET_NAME =
+  /^(?:authorization|cookie|(?:x-)?(?:api|access|auth|secret|private|subscription)[-_]?(?:key|token|secret)|(?:.*[-_])?(?:token|secret|password|passwd|pwd|credential|credentials|api[-_]?key|apikey|access[-_]?key))$/i;
+/** Such as look like one and are none. */
+const NO_SECRET = /^(?:idempotency[-_]?key|(?:page|next|continuation|cursor|sync|x-csrf)[-_]?token|max[-_]?token)$/i;
+
+/** Why a fixed value may not stand under this name in a mapping; null when it may. A template may: its value comes with the call. */
+export function inlineSecretProblem(name: string, value: string): string | null {
+  if (!SECRET_NAME.test(name) || NO_SECRET.test(name) || /\{[^{}]*\}/.test(value)) return null;
+  return `${quote(name)} holds a secret, and a secret does not stand in this file: name where it is kept under credential: {header: ..., secret: {env: NAME}}`;
+}
+
 /** No line ends, no control characters. */
 export function headerValueProblem(text: string): string | null {
   for (let i = 0; i < text.length; i++) {

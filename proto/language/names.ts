@@ -8,8 +8,8 @@ import { compileRange, type Refusal } from './range.ts';
 
 /** Segments of a capability: domain, object, action. */
 const NAME_SEGMENTS = 3;
-const SEGMENT_MAX = 63;
-const AGENT_ID_MAX = 64;
+export const SEGMENT_MAX = 63;
+export const AGENT_ID_MAX = 64;
 /** Longest capability name: three full segments and two dots. */
 const NAME_MAX = NAME_SEGMENTS * (SEGMENT_MAX + 1) - 1;
 const TARGET_MAX = NAME_MAX + 1 + 256;
@@ -136,7 +136,7 @@ export interface TagSelector {
 
 const TAG_KEY = /^[A-Za-z0-9][A-Za-z0-9_./-]{0,62}$/;
 const TAG_VALUE = /^[A-Za-z0-9][A-Za-z0-9_.:/@+-]{0,127}$/;
-const MAX_TAGS = 32;
+export const MAX_TAGS = 32;
 const TAG_KEY_RULE = "a tag's key is 1 to 63 of letters, digits, _ . / and -, beginning with a letter or digit";
 const TAG_VALUE_RULE = "a tag's value is 1 to 128 of letters, digits, _ . : / @ + and -, beginning with a letter or digit";
 

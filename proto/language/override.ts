@@ -4,7 +4,7 @@ import { parseAgentPattern } from './acl.ts';
 import { capabilityPattern } from './policy.ts';
 import { type Bad, mapped, object, optional, type Place, required, type Shape } from './reader.ts';
 import { target } from './settings-fields.ts';
-import { anyJson, oneOf, text } from './shapes.ts';
+import { anyJson, flag, oneOf, text } from './shapes.ts';
 import type { Override } from './types.ts';
 
 /** An instant with its zone: a time without one would mean another moment on every machine. */
@@ -37,6 +37,7 @@ export const overrideFields = {
   caller: optional(agents, "Whose calls: an agent id or a pattern such as team:crm. Absent: everybody's.", null),
   to: optional(target, 'For reroute: the capability that serves instead.', null),
   data: optional<unknown, null>(anyJson, "For degrade: the static answer. Absent: the capability's own fallback.", null),
+  cut: optional(flag, 'For block: cancel what is under way at once, instead of letting it end.', false),
   reason: required(text('text'), 'why, in words that callers and colleagues will read'),
   author: optional(text('text'), 'Who made it.', ''),
   expires: optional(instant, 'When it ends, with its zone: 2030-01-31T18:00:00Z. Absent: when it is removed.', null),
@@ -53,6 +54,7 @@ export const override: Shape<Override> = mapped(object('override', overrideField
     caller: read.caller,
     to: read.to,
     data: read.data,
+    cut: read.cut,
     reason: read.reason,
     author: read.author,
     expiresAtMs: read.expires,
@@ -66,6 +68,7 @@ interface Selectors {
   readonly caller: string | null;
   readonly to: string | null;
   readonly data: unknown;
+  readonly cut: boolean;
 }
 
 /** Parts that do not go together. */
@@ -76,6 +79,7 @@ function selectorProblem(read: Selectors, place: Place): Bad | null {
   if (read.action !== 'reroute' && read.to !== null) return place.at('to').badKey(`to belongs to reroute, and this is a ${read.action}`);
   if (read.action !== 'degrade' && read.data !== null)
     return place.at('data').badKey(`data belongs to degrade, and this is a ${read.action}`);
+  if (read.cut && read.action !== 'block') return place.at('cut').badKey(`cut belongs to block, and this is a ${read.action}`);
   if (read.provider !== null && (read.action === 'reroute' || read.action === 'degrade'))
     return place.at('provider').badKey(`provider goes with block and drain; a ${read.action} names a capability or a caller`);
   return null;

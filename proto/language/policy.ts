@@ -79,6 +79,12 @@ export const policyFields = {
   panic: setting('panic', flag),
   locality: optional(oneOf(['prefer', 'ignore']), adviceOf('locality'), null, shownDefault('locality')),
   slow_start: setting('slow_start', duration(0, 3_600_000)),
+  acl_mode: optional(
+    oneOf(['enforce', 'audit']),
+    '`audit`: a caller that the ACL does not name is let in, logged and counted (`reachctl audit list --outcome audited`), to see before it is enforced who would be refused; with `capability: "*"` for the whole fleet. It never lets in who has no known identity. Stronger than the contract.',
+    null,
+    'what the contract says',
+  ),
   ...sharedFields,
   streaming: settings(clocks, 'How long a stream may keep its reader waiting.', NO_CLOCKS),
   providers: optional(
@@ -99,6 +105,7 @@ export const policy: Shape<Policy> = mapped(object('policy', policyFields), (rea
     panic: read.panic,
     locality: read.locality,
     slowStartMs: read.slow_start,
+    ...(read.acl_mode === null ? {} : { aclMode: read.acl_mode }),
     ...sharedSettings(read),
     streaming: read.streaming,
     providers: read.providers,

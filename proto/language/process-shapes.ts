@@ -90,7 +90,30 @@ export const natsCredential = object('map', {
   password: optional(secret, 'Its password: {env: NAME}, {file: path}, or the text itself.', null),
   token: optional(secret, 'A token instead of user and password.', null),
   creds_file: optional(text('a path'), 'A `.creds` file instead, as `nsc` writes it.', null),
+  nkey: optional(
+    secret,
+    'The seed of an nkey instead (`reachctl nats`): best {file: path}, which is read anew at each connect, so that a new key needs no restart.',
+    null,
+  ),
 });
+
+/** TLS towards NATS. All parts absent = plain, unless the address or the server asks for it. */
+const natsTls = object('map', {
+  ca: optional(text('a path'), 'Whose signature the certificate of the server must bear; absent: one that the system knows.', null),
+  cert: optional(text('a path'), 'The certificate of this program, where the server asks for one.', null),
+  key: optional(text('a path'), 'Its key.', null),
+});
+
+export interface NatsTls {
+  readonly caFile: string | null;
+  readonly certFile: string | null;
+  readonly keyFile: string | null;
+}
+
+/** Read anew at each connect. */
+export const natsTlsShape: Shape<NatsTls> = mapped(natsTls, ({ ca, cert, key }, place) =>
+  (cert === null) === (key === null) ? { caFile: ca, certFile: cert, keyFile: key } : place.bad('cert and key go together'),
+);
 
 const allowList: Shape<AllowList> = mapped(list(text('an address, a network or a host name'), 1_000), (entries, place) => {
   for (const [i, entry] of entries.entries()) {

@@ -73,7 +73,7 @@ export const providerFields = {
       }),
       (read) => ({ path: read.path, intervalMs: read.interval }),
     ),
-    'A health check that the control plane runs; the standalone table keeps it for later.',
+    'A health check: asked by the sidecar that hosts the agent, of a third party by the control plane. One that fails twice is in no table until it answers again. A standalone sidecar does not ask.',
     null,
   ),
 };

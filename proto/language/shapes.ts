@@ -106,7 +106,7 @@ export function duration(minMs: number, maxMs: number = MAX_DURATION_MS): Shape<
   return {
     kind: `duration ${range}`,
     read(value, place) {
-      const ms = parseDuration(value);
+      const ms = parseDuration(value, Math.max(maxMs, MAX_DURATION_MS));
       if (typeof ms === 'string') return place.bad(`${place.name} must be a duration ${range}: ${ms}`);
       if (ms < minMs || ms > maxMs) return place.bad(`${place.name} must be ${range}, not ${quote(String(value))}`);
       return ms;

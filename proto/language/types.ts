@@ -119,7 +119,11 @@ export interface Acl {
   /** True for the explicit word `public`: every authenticated caller. */
   readonly isPublic: boolean;
   readonly patterns: readonly AclPattern[];
+  /** `audit`: who is not named is logged and counted, and let in. Absent = refused. */
+  readonly mode?: AclMode;
 }
+
+export type AclMode = 'enforce' | 'audit';
 
 export interface Contract {
   readonly name: string;
@@ -208,7 +212,7 @@ export interface ProviderRecord {
   readonly via: string | null;
   readonly limits: LimitsPolicy;
   readonly drain: boolean;
-  /** Declared health check: path and interval; probed by the control plane. */
+  /** Declared health check: path and interval; asked by the hosting sidecar, of third parties by the control plane. */
   readonly healthCheck: { readonly path: string; readonly intervalMs: number } | null;
 }
 
@@ -225,6 +229,8 @@ export interface Policy {
   readonly locality: 'prefer' | 'ignore' | null;
   /** How long a new provider takes to reach its full weight; 0 = at once. */
   readonly slowStartMs: number | null;
+  /** Stronger than what the contract says. Documents of before have none. */
+  readonly aclMode?: AclMode | null;
   readonly timeoutMs: number | null;
   readonly deadlineMs: number | null;
   readonly retry: RetryPolicy;
@@ -247,17 +253,23 @@ export interface Policy {
   >;
 }
 
-/** An operator's emergency rule (SPEC R13.2). Unset selectors match everything. */
+/**
+ * An operator's emergency rule (SPEC R13.2). Unset selectors match everything. With a provider it is about that one only: it
+ * gets nothing (block), nothing new (drain), or nothing as long as another one can serve; then what is declared (degrade) or
+ * `to` (reroute) serves.
+ */
 export interface Override {
   readonly name: string;
   readonly action: 'block' | 'drain' | 'reroute' | 'degrade';
   readonly capability: string | null;
   readonly provider: string | null;
   readonly caller: string | null;
-  /** For `reroute`: a capability with optional range. */
+  /** For `reroute`: `capability`, `capability@range`, `@range` of the same one, or `provider:team.role.id`. */
   readonly to: string | null;
   /** For `degrade`: the static answer; null = the capability's own fallback. */
   readonly data: unknown;
+  /** For `block`: what is under way is cancelled as soon as the rule is in force; else it ends in peace. */
+  readonly cut: boolean;
   readonly reason: string;
   readonly author: string;
   /** Wall clock, milliseconds; null = until removed. */

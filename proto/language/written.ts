@@ -109,7 +109,8 @@ function condition(value: unknown): unknown {
 function acl(value: unknown): unknown {
   return inMap(value, (read) => {
     if (read['isPublic'] === true) return 'public';
-    return each(read['patterns'], (pattern) => (isMap(pattern) ? pattern['text'] : pattern));
+    const allow = each(read['patterns'], (pattern) => (isMap(pattern) ? pattern['text'] : pattern));
+    return read['mode'] === undefined ? allow : { allow, mode: read['mode'] };
   });
 }
 

@@ -209,7 +209,7 @@ export const CODES: readonly CodeEntry[] = Object.freeze([
     8,
     true,
     'Too many in too little time.',
-    'Wait for the time in `Retry-After`, or have the rate raised (for messages: `messages.rates`).',
+    'Wait for the time in `Retry-After`, or have the quota raised (`reachctl quota`; of messages also `messages.rates`).',
   ),
   row(
     'retry_budget_spent',

@@ -3,6 +3,8 @@
  * gave them. Whoever moves a message reads the line only, and never the payload. What is stamped by a sidecar (`source`,
  * `home`, `capability`, `version`, `pool`, `lane`, `rule`) is never taken from what an agent wrote.
  */
+import { readsWire } from './version.ts';
+
 export const MESSAGE_WIRE = 1;
 
 /** Highest first. */
@@ -60,6 +62,12 @@ export interface Envelope {
   readonly rule: string | null;
   /** sha256 of the payload, base64url; '' when no claim needs it. */
   readonly payload_hash: string;
+  /**
+   * The control plane's word that `source` is at home at `home`, signed (proto/wire/identity.ts). It ends within a day, and the
+   * message may wait for longer: it is judged as of the time at which the server stored the message. Absent = the sender's sidecar
+   * had none, or knows of none.
+   */
+  readonly home_statement?: string;
   /** Wall clock of the sender's sidecar at acceptance, for people only. */
   readonly accepted_at_ms: number;
 }
@@ -93,7 +101,7 @@ export function decodeEnvelope(data: Buffer): { readonly envelope: Envelope; rea
   if (at < 0) return null;
   try {
     const envelope = JSON.parse(data.toString('utf8', 0, at)) as Envelope;
-    if (envelope.wire !== MESSAGE_WIRE || typeof envelope.task_id !== 'string' || typeof envelope.source !== 'string') return null;
+    if (!readsWire(envelope.wire, MESSAGE_WIRE) || typeof envelope.task_id !== 'string' || typeof envelope.source !== 'string') return null;
     return { envelope, payload: data.subarray(at + 1) };
   } catch {
     return null;

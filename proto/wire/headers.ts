@@ -10,6 +10,8 @@ export const Header = {
   tags: 'reach-tags',
   /** The range of versions, where the name alone stands in the address (forward proxy). */
   range: 'reach-range',
+  /** Of a stream: the token that came when it was cut, to go on from there. */
+  resume: 'reach-resume',
   execution: 'reach-execution',
   retry: 'reach-retry',
   mode: 'reach-mode',
@@ -36,8 +38,12 @@ export const Header = {
   powerId: 'reach-power-id',
   idempotencyKey: 'idempotency-key',
   path: 'reach-path',
+  /** What the sidecar itself wants to be shown, beside the agent's credential. */
+  apiToken: 'reach-api-token',
   /** Between sidecars only. */
   caller: 'reach-caller',
+  /** The control plane's word that the caller is at home at the sidecar that sends this. */
+  home: 'reach-home',
   provider: 'reach-provider',
   wire: 'reach-wire',
   started: 'reach-started',

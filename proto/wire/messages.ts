@@ -28,6 +28,10 @@ export interface Pool {
 
 export const PARTITIONS = 8;
 
+/** 130 bits. */
+export const POOL_SECRET = /^[a-z2-7]{26}$/;
+const SECRET_END = /_[a-z2-7]{26}$/;
+
 /** Stored as `pool.<id>` in AR_CFG, written by the leader only. */
 export interface PoolState {
   readonly wire: number;
@@ -38,6 +42,8 @@ export interface PoolState {
    * that hosts it (`host`: `<sidecar>/<instance>`), and names the consumer.
    */
   readonly partitions: readonly { readonly owner: string; readonly term: number; readonly host?: string }[];
+  /** In the names of its consumers; absent = they have none, since a sidecar of the version before works on it. */
+  readonly secret?: string;
 }
 
 /** Request `ctl.pool`: this pool is going to be used. Answered with `PoolAnswer` once its consumers exist. */
@@ -67,12 +73,21 @@ export interface WorkPool {
   readonly agents: readonly string[];
   /** Of a sticky pool: the partitions that these agents own. Another process than the named one leaves them alone. */
   readonly partitions: readonly { readonly index: number; readonly owner: string; readonly term: number; readonly host?: string }[];
+  /** As in `PoolState`. Only sidecars that work on the pool are told. */
+  readonly secret?: string;
 }
 
-/** Durable consumers of AR_TASKS, made by the control plane. */
+/**
+ * Durable consumers of AR_TASKS, made by the control plane. Several sidecars share one, and which pools there are is not known when
+ * permissions are made; so a name ends in what nobody can guess, told only to those who work on the pool: whoever does not know it
+ * can neither pull there nor acknowledge for others.
+ */
 export const Consumer = {
-  lane: (pool: string, lane: string): string => `${pool}_${lane}`,
-  partition: (pool: string, index: number, term: number): string => `${pool}_s${index}_t${term}`,
+  lane: (pool: string, lane: string, secret = ''): string => `${pool}_${lane}${secret === '' ? '' : `_${secret}`}`,
+  partition: (pool: string, index: number, term: number, secret = ''): string =>
+    `${pool}_s${index}_t${term}${secret === '' ? '' : `_${secret}`}`,
+  /** Without its secret, for logs. */
+  shown: (name: string): string => name.replace(SECRET_END, ''),
   /** Of AR_INBOX. */
   inbox: (sidecar: string): string => `inbox_${sidecar}`,
 } as const;
@@ -173,6 +188,7 @@ export interface InboxMessage
     | 'content_type'
     | 'traceparent'
     | 'accepted_at_ms'
+    | 'home_statement'
   > {
   readonly wire: number;
   readonly kind: 'message';
@@ -256,8 +272,8 @@ export type TaskAnswer =
       readonly wire: number;
       readonly ok: true;
       readonly what: 'inbox';
-      /** In the order of `seq`; `data` is the whole message (head line, newline, bytes) in base64. */
-      readonly entries: readonly { readonly seq: number; readonly home: string; readonly data: string }[];
+      /** In the order of `seq`; `writer`: as `InboxPlace` has it; `data` is the whole message (head line, newline, bytes) in base64. */
+      readonly entries: readonly { readonly seq: number; readonly home: string; readonly writer?: string | null; readonly data: string }[];
       /** There is more after the last entry. */
       readonly more: boolean;
       /** First sequence that the stream still has, and its last one: what is before is gone, what is after is ahead. */

@@ -4,6 +4,8 @@
  * `proto/language/types.ts`: they were validated where a person wrote them, and are validated again by the leader.
  */
 import type { Contract, Policy, ProviderRecord } from '../language/types.ts';
+import type { QuotasReport } from './quotas.ts';
+import type { ShiftCount } from './shifts.ts';
 
 export const REGISTRY_WIRE = 1;
 
@@ -25,6 +27,8 @@ export interface Hello {
   readonly zone: string | null;
   /** Agents that call through it: what they may call is its scope. */
   readonly callers: readonly string[];
+  /** It reads inboxes and callings off that carry the writer's name in their subject; absent = it is of the version before. */
+  readonly named?: true;
   /** Everything it hosts at present: the whole list, so that a lost goodbye heals. */
   readonly agents: readonly AgentRegistration[];
 }
@@ -136,6 +140,8 @@ export interface PushedProvider {
   readonly record: ProviderRecord;
   /** Mesh address of its `via`; null without one. */
   readonly mesh: string | null;
+  /** Which process its `via` is, that tells one that was started anew; absent without one, and from older control planes. */
+  readonly instance?: string;
 }
 
 /** Stored as `scope.<sidecar>`. */
@@ -158,6 +164,8 @@ export interface Beacon {
   readonly since?: number;
   /** The server's clock less the writer's, for what runs on the server's time. */
   readonly term: number;
+  /** How sidecars are to speak (`Speech` of subjects.ts); absent = a control plane of the version before leads: without names. */
+  readonly speech?: 'named' | 'asks';
 }
 
 /** `report.<sidecar>` */
@@ -185,6 +193,18 @@ export interface Report {
     /** Sequence of the newest message about it that it has looked at; 0 = none. */
     readonly seq: number;
   };
+  /** Which list of overrides is in force there; absent = it is of a version that knows none. */
+  readonly overrides?: {
+    readonly epoch: string;
+    /** 0 = it has heard of none. */
+    readonly seq: number;
+    /** A newer one that it cannot use, and why. */
+    readonly refused?: { readonly seq: number; readonly why: string };
+  };
+  /** What it knows of quotas, and what was asked of those that are shared out; absent = it heeds none. */
+  readonly quotas?: QuotasReport;
+  /** What became of attempts while traffic is shifted, since the report before; absent = nothing is watched, or nothing came. */
+  readonly shifted?: readonly ShiftCount[];
 }
 
 /** Counts of one sidecar since its process began, or since these rules came into force there. */
@@ -214,5 +234,7 @@ export type Ask =
       readonly as: string | null;
       readonly headers: Readonly<Record<string, string>>;
     }
+  /** Whether the sidecar that hosts it lets an agent in to a version ('' = any): `{allowed, words}`. */
+  | { readonly wire: number; readonly what: 'acl'; readonly capability: string; readonly caller: string; readonly version: string }
   /** The last messages that it accepted, as rules see them: `RecordedAnswer`. */
   | { readonly wire: number; readonly what: 'messages'; readonly limit: number };

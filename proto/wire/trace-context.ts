@@ -77,7 +77,7 @@ function wordHex(word: number): string {
   );
 }
 
-function isTraceparent(text: string): boolean {
+export function isTraceparent(text: string): boolean {
   if (text.length < TRACEPARENT_CHARS) return false;
   if (text.charCodeAt(2) !== DASH || text.charCodeAt(35) !== DASH || text.charCodeAt(52) !== DASH) return false;
   if (!isHex(text, 0, 2) || !isHex(text, 3, 35) || !isHex(text, 36, 52) || !isHex(text, 53, 55)) return false;

@@ -81,16 +81,18 @@ export class Exchange {
   readonly #onAbort = (): void => this.#stop(Code.cancelled, 'the caller gave it up');
 
   constructor(settings: Settings, agent: Agent, ask: Ask) {
-    const { clock, token, host, port } = settings;
+    const { clock, token, apiToken, host, port, socketPath } = settings;
     this.#settings = settings;
     this.#signals = ask.signals;
     this.#startedAt = clock.now();
     const headers: Record<string, string> = {};
     for (const [name, value] of Object.entries(ask.headers)) headers[name] = wireText(value);
     if (token !== '' && headers['authorization'] === undefined) headers['authorization'] = `Bearer ${token}`;
+    if (apiToken !== '' && headers['reach-api-token'] === undefined) headers['reach-api-token'] = apiToken;
     this.isAnonymous = headers['authorization'] === undefined;
     if (ask.body !== null) headers['content-length'] = String(ask.body.length);
-    const request = httpRequest({ host, port, agent, method: ask.method, path: ask.path, headers });
+    const at = socketPath === null ? { host, port } : { host, socketPath };
+    const request = httpRequest({ ...at, agent, method: ask.method, path: ask.path, headers });
     this.#request = request;
     request.on('socket', (socket) => {
       if (socket.connecting) socket.once('connect', () => (this.#connected = true));

@@ -11,6 +11,7 @@ import { judgeHost, NOTHING_ALLOWED, parseHost } from '../../base/address-guard.
 import { type Registration, readRegistration } from '../../proto/language/registration.ts';
 import type { Problem } from '../../proto/language/types.ts';
 import { Code } from '../../proto/wire/codes.ts';
+import type { Principal } from '../call/principal.ts';
 import { plainProblem } from '../call/result.ts';
 import { isDialIn, type OwnAgent } from '../table/own-agents.ts';
 import type { RegistryClient } from '../table/registry.ts';
@@ -41,7 +42,7 @@ export async function register(front: Front, request: IncomingMessage, response:
     return;
   }
   const { agent } = outcome;
-  const offer = isDialIn(agent) ? front.channels?.offer(agent.agentId, request) : undefined;
+  const offer = isDialIn(agent) ? front.channels?.offer(agent.agentId, request, who === 'operator' ? null : who) : undefined;
   const view = offer === undefined ? outcome.view : { ...outcome.view, channel: offer };
   json(response, agent.state === 'pending' ? 202 : 201, view, agent.state === 'pending' ? PENDING_RETRY_SEC : 0);
 }
@@ -108,6 +109,19 @@ export function heartbeat(front: Front, request: IncomingMessage, response: Serv
   json(response, 200, viewOf(found.registry, found.agent));
 }
 
+/** 204: the agent has made its last call; a sidecar that stops waits for it no more. It needs no registration: whoever calls here can say so. */
+export function finished(front: Front, request: IncomingMessage, response: ServerResponse, agentId: string): void {
+  const who = whoIs(front, request, response);
+  if (who === null) return;
+  if (who !== 'operator' && who.agent !== agentId) {
+    refuse(response, Code.forbidden, 403, `this credential is ${who.agent}'s, not ${agentId}'s`, 'keep');
+    return;
+  }
+  front.finishing?.said(agentId);
+  response.writeHead(204);
+  response.end();
+}
+
 /** The agents of this sidecar; an agent sees itself, the operator all. */
 export function agents(front: Front, request: IncomingMessage, response: ServerResponse): void {
   const registry = registryOf(front, response);
@@ -154,7 +168,7 @@ function registryOf(front: Front, response: ServerResponse): RegistryClient | nu
   return front.registry?.client ?? null;
 }
 
-function whoIs(front: Front, request: IncomingMessage, response: ServerResponse): Who | null {
+function whoIs(front: Front, request: IncomingMessage, response: ServerResponse): Principal | 'operator' | null {
   const { authorization } = request.headers;
   if (authorization !== undefined && front.registry?.isOperator(authorization) === true) return 'operator';
   const principal = front.engine.identities.caller(authorization);

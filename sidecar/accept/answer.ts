@@ -9,6 +9,7 @@ import type { Call } from '../call/call.ts';
 import type { Reply, ReplyHeaders } from '../call/reply.ts';
 import { envelope, failureStatus, type JsonBytes, plainProblem, problem, type Result, resultOf } from '../call/result.ts';
 import { hasForbiddenCharacter, isHeaderName, responseHeaders } from '../transports/hygiene.ts';
+import { pushQuota } from './rate-headers.ts';
 
 export const JSON_TYPE = 'application/json';
 export const PROBLEM_TYPE = 'application/problem+json';
@@ -24,6 +25,7 @@ export function answerEnveloped(response: ServerResponse, call: Call): void {
     const body = envelope(result, withDecision);
     const head = ['content-type', JSON_TYPE, 'content-length', String(body.length)];
     if (call.replay !== null) head.push(Header.replay, 'true');
+    if (call.quota !== null) pushQuota(head, call);
     response.writeHead(200, head);
     response.end(body, 'latin1');
   } else answerProblem(response, result, null, withDecision);
@@ -79,7 +81,10 @@ function answerProblem(response: ServerResponse, result: Result, own: string[] |
   const body = problem(result, withDecision);
   const head = ['content-type', PROBLEM_TYPE, 'content-length', String(body.length)];
   if (own !== null) for (const text of own) head.push(text);
-  else if (result.noRetry) head.push(Header.retry, 'none');
+  else {
+    if (result.noRetry) head.push(Header.retry, 'none');
+    pushQuota(head, result.call);
+  }
   if (result.retryAfterMs > 0) head.push('retry-after', retryAfterSeconds(result.retryAfterMs));
   if (result.entry.code === Code.unauthenticated) head.push('www-authenticate', 'Bearer');
   response.writeHead(failureStatus(result), head);
@@ -178,6 +183,7 @@ export function pushOwn(head: string[], result: Result): void {
   if (call.degraded) head.push(Header.degraded, 'true');
   if (call.replay !== null) head.push(Header.replay, 'true');
   if (call.definitelySuccess) head.push(Header.definitelySuccess, 'true');
+  if (call.quota !== null) pushQuota(head, call);
   if (result.entry.code === Code.ok) return;
   head.push(Header.ambiguous, String(result.ambiguous));
   if (result.noRetry) head.push(Header.retry, 'none');

@@ -28,11 +28,17 @@ export async function submitted(front: Front, read: Submission | string): Promis
   if (typeof read === 'string') came = refusedText(Code.invalid_request, read);
   else if (front.send === null) came = refusedText(Code.delivery_unavailable, NO_MESSAGES);
   else {
+    front.submitting++;
     try {
+      // The first word of an agent that is new here: what it may send to is on its way.
+      const arriving = front.engine.identities.arriving?.get(read.principal.agent);
+      if (arriving !== undefined) await arriving;
       came = await front.send.submit(read);
     } catch (error) {
       front.observation.fault(error);
       came = refusedText(Code.internal, 'a fault in Agent-Reach');
+    } finally {
+      front.submitting--;
     }
   }
   front.observation.metrics.messageSubmitted(came.ok ? came.durable : codeEntry(came.code).name);

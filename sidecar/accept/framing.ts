@@ -18,6 +18,10 @@ export interface Framing {
   readonly tellsResult: boolean;
   /** null = there is no way to tell a cut: the connection must break. */
   cut(result: string): Buffer | string | null;
+  /** The same, when it is cut because a sidecar on the way stops: where to go on is in it. */
+  goAway(result: string): Buffer | string | null;
+  /** What the caller has had, for whoever goes on: the provider's last event id, or how many events; '' = not known. */
+  position(): string;
   /** Says that the stream lives; null = it cannot be said (now). */
   keepAlive(): Buffer | string | null;
 }
@@ -37,6 +41,12 @@ export class PlainFraming implements Framing {
   }
   cut(): null {
     return null;
+  }
+  goAway(): null {
+    return null;
+  }
+  position(): string {
+    return '';
   }
   keepAlive(): null {
     return null;
@@ -73,6 +83,14 @@ export class BinaryFraming implements Framing {
 
   cut(result: string): Buffer {
     return withHead(Frame.error, result);
+  }
+
+  goAway(result: string): Buffer {
+    return withHead(Frame.error, result);
+  }
+
+  position(): string {
+    return '';
   }
 
   keepAlive(): Buffer {

@@ -4,9 +4,13 @@
  */
 import type { IncomingMessage } from 'node:http';
 import type { Call } from '../call/call.ts';
+import type { ApiToken } from './api-token.ts';
+import type { Principal } from '../call/principal.ts';
 import type { Engine } from '../engine.ts';
 import type { WorkDoor } from '../deliver/door.ts';
+import { isTraceparent } from '../../proto/wire/trace-context.ts';
 import type { InboxDoor } from '../inbox/door.ts';
+import type { Finishing } from './finishing.ts';
 import type { Observation } from '../observe/observer.ts';
 import type { SendDoor } from '../send/door.ts';
 import type { Problem } from '../../proto/language/types.ts';
@@ -51,8 +55,33 @@ export interface ChannelDoor {
   readonly serving: number;
   /** Bytes that wait for agents which do not read, over all channels. */
   readonly waitingBytes: number;
+  /** The sidecar has begun to stop: its agents hear of it, and finish. */
+  tellGoodbye(graceMs: number): void;
   /** A ticket with which this agent can dial in, at the address by which the request has come. */
-  offer(agentId: string, request: IncomingMessage): { readonly url: string; readonly ticket: string; readonly expires_in_ms: number };
+  offer(
+    agentId: string,
+    request: IncomingMessage,
+    by: Principal | null,
+  ): { readonly url: string; readonly ticket: string; readonly expires_in_ms: number };
+}
+
+/** What health and metrics say of identities. */
+export interface SecurityView {
+  readonly identity: {
+    readonly mode: 'enforce' | 'audit';
+    readonly trustedKeys: number;
+    readonly counts: {
+      readonly verified: number;
+      readonly refused: number;
+      readonly homesRefused: number;
+      readonly audited: number;
+    };
+  } | null;
+  readonly certificate: {
+    /** Seconds since 1970. */
+    readonly endsAtSec: number;
+    readonly trouble: string;
+  } | null;
 }
 
 export class Front {
@@ -72,9 +101,27 @@ export class Front {
   inbox: InboxDoor | null = null;
   /** Tasks in the hands of agents here; null = standalone: none are handed out. */
   work: WorkDoor | null = null;
+  /** Issued identities and mutual TLS, to be seen; null = there are none. Set by the composition root. */
+  security: SecurityView | null = null;
+  /** Calls and streams that operators' blocks have cut. Set by the composition root. */
+  cutter: { readonly cut: number } | null = null;
+  /** What everything on the port for agents has to show; null = nothing beside the agent's credential. Set before the ports are made. */
+  apiToken: ApiToken | null = null;
+  /**
+   * Told of an agent whose credentials have been taken back, or have run out: whatever is open for it ends. `by`: only what was opened
+   * with this very credential, since the agent has others; null = all of it.
+   */
+  readonly onTakenBack = new Set<(agent: string, by: Principal | null) => void>();
   /** Requests that only wait for something to happen: they are answered as it stands when the process is about to stop. */
   readonly waiting = new Set<{ cancel(): void }>();
+  /** Whose calls are taken while it stops; null = nobody's. Set by the composition root before the ports are made. */
+  finishing: Finishing | null = null;
+  /** Messages of agents here that are being made durable. */
+  submitting = 0;
+  /** Streams that were told that the sidecar goes away, with where to go on. */
+  streamsTold = 0;
   #draining = false;
+  #isClosed = false;
 
   constructor(engine: Engine, table: TableView, observation: Observation, pipeline: Pipeline, registry: RegistryDoor | null = null) {
     this.engine = engine;
@@ -84,14 +131,35 @@ export class Front {
     this.registry = registry;
   }
 
-  /** No new calls are taken: the process is about to stop. */
+  takenBack(agent: string, by: Principal | null): void {
+    for (const hears of this.onTakenBack) hears(agent, by);
+  }
+
+  /** Inbound is closed, the process is about to stop: nothing is taken from other sidecars, and of agents here what they finish. */
   get draining(): boolean {
     return this.#draining;
   }
 
   set draining(draining: boolean) {
     this.#draining = draining;
-    if (draining) for (const each of this.waiting) each.cancel();
+  }
+
+  /** Everything is closed: nothing is taken from anybody. */
+  get closed(): boolean {
+    return this.#isClosed;
+  }
+
+  close(): void {
+    this.#draining = true;
+    this.#isClosed = true;
+    for (const each of this.waiting) each.cancel();
+  }
+
+  /** Asked of an agent's call while it is not `ready`: true = it is taken all the same, since the agent finishes its work with it. */
+  takesLast(principal: Principal | null, traceparent: string | string[] | undefined): boolean {
+    if (!this.#draining || this.#isClosed || !this.table.ready || principal === null || this.finishing === null) return false;
+    const traceId = typeof traceparent === 'string' && isTraceparent(traceparent) ? traceparent.slice(3, 35) : '';
+    return this.finishing.admits(principal.agent, traceId);
   }
 
   /** A call can succeed. */

@@ -65,6 +65,14 @@ export class Backlog {
     this.#open.push(exchange);
   }
 
+  /** The sidecar stops, and the time for what is under way is over. */
+  goAway(): void {
+    for (const { work } of this.#open.slice()) {
+      if (work?.goAway === undefined) work?.cancel();
+      else work.goAway();
+    }
+  }
+
   changed(byBytes: number): void {
     this.#bytes += byBytes;
   }

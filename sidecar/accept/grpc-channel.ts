@@ -75,6 +75,11 @@ export class GrpcChannel implements Taker, Stoppable {
     this.#connection?.closed(ABNORMAL, '');
   }
 
+  /** All channels are ended in an order of their own. */
+  goAway(): void {
+    this.#connection?.goAway();
+  }
+
   /** The port closes: what is under way may end within the grace. */
   leave(graceMs: number): void {
     this.#connection?.leave(graceMs);

@@ -155,8 +155,9 @@ export class Exchange {
   }
 
   /** The last message, and the good end. */
-  finish(message: Uint8Array | null): void {
+  finish(message: Uint8Array | null, trailers: Trailers = OK): void {
     if (this.#isGone) return;
+    this.#trailers = trailers;
     const bytes = message === null ? 0 : PREFIX_BYTES + message.length;
     this.#openHead();
     this.#over();

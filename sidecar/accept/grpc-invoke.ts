@@ -8,7 +8,7 @@ import { MAX_DETAIL_CHARS, type Result, resultOf } from '../call/result.ts';
 import type { TraceLine } from '../call/trace.ts';
 import type { Exchange } from './grpc-exchange.ts';
 import { type Form, grpcCall, headerChars, readInvokeRequest } from './grpc-request.ts';
-import { attemptOf, failureTrailers, rounded } from './grpc-status.ts';
+import { attemptOf, failureTrailers, rounded, successTrailers } from './grpc-status.ts';
 import { valueOfJson } from './grpc-value.ts';
 import { explained } from './pages.ts';
 
@@ -73,8 +73,10 @@ export function askedBy(exchange: Exchange, message: Buffer, stream: boolean): A
 
 /** True when the exchange was answered, because no call can be taken now. */
 export function notNow(exchange: Exchange): boolean {
-  const { front } = exchange;
+  const { front, metadata } = exchange;
   if (front.ready) return false;
+  const { view } = metadata;
+  if (front.draining && front.takesLast(front.engine.identities.caller(view['authorization']), view['traceparent'])) return false;
   front.observation.metrics.requestRefused(front.draining ? 'draining' : 'starting');
   if (front.draining) exchange.refuse(Code.blocked_by_operator, 'this sidecar is stopping and takes no new calls', STARTING_MS);
   else exchange.refuse(Code.none_healthy, 'starting: no route table is loaded yet', STARTING_MS);
@@ -102,7 +104,10 @@ export function answer(exchange: Exchange, call: Call, form: Form): void {
     return;
   }
   if (exchange.givesUp(bytesOf(call).length)) return;
-  exchange.finish(InvokeReply.write({ ...resultFields(result, contentTypeOf(call)), output: outputOf(result, form) }));
+  exchange.finish(
+    InvokeReply.write({ ...resultFields(result, contentTypeOf(call)), output: outputOf(result, form) }),
+    successTrailers(call),
+  );
 }
 
 function outputOf(result: Result, form: Form): InvokeReply['output'] {

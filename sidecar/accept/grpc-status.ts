@@ -9,7 +9,9 @@ import { Header } from '../../proto/wire/headers.ts';
 import { Attempt, ErrorInfo, Failure, RetryInfo, RpcStatus } from '../../proto/wire/reach-messages.ts';
 import type { Attempt as AttemptRecord } from '../call/attempt-record.ts';
 import { cut, failureStatus, type Result } from '../call/result.ts';
+import type { Call } from '../call/call.ts';
 import { headerText, pushOwn } from './answer.ts';
+import { pushQuota } from './rate-headers.ts';
 
 export const Status = {
   ok: 0,
@@ -51,6 +53,16 @@ const NONE: readonly string[] = Object.freeze([]);
 
 export const OK: Trailers = Object.freeze({ [STATUS]: '0' });
 
+/** Of a call that went well: more than `ok` only for a caller that has a quota. */
+export function successTrailers(call: Call): Trailers {
+  if (call.quota === null) return OK;
+  const more: string[] = [];
+  pushQuota(more, call);
+  const trailers: Record<string, string> = { [STATUS]: '0' };
+  for (let i = 0; i < more.length; i += 2) trailers[more[i] as string] = more[i + 1] as string;
+  return trailers;
+}
+
 /** For what never became a call. `status` is the code's own unless another fits better. @param more further trailers, flat */
 export function refusalTrailers(
   code: Code,
@@ -83,7 +95,9 @@ export function refusalTrailers(
 export function failureTrailers(result: Result): Trailers {
   const { entry, retryAfterMs, call } = result;
   const status = entry.code === Code.provider_error ? statusOfHttp(failureStatus(result)) : entry.grpc;
-  const trailers = begin(status, entry, result.detail, retryAfterMs, result.retryable && !result.noRetry);
+  // Over a quota the time to wait is the very answer; of other refusals a client that repeats by itself only makes more.
+  const mayRetry = result.retryable && (!result.noRetry || (entry.code === Code.rate_limited && retryAfterMs > 0 && !call.noRetry));
+  const trailers = begin(status, entry, result.detail, retryAfterMs, mayRetry);
   const own: string[] = [];
   pushOwn(own, result);
   for (let i = 0; i < own.length; i += 2) trailers[own[i] as string] = own[i + 1] as string;

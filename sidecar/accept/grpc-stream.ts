@@ -7,13 +7,13 @@ import { StringDecoder } from 'node:string_decoder';
 import { Code } from '../../proto/wire/codes.ts';
 import { StreamReply } from '../../proto/wire/reach-messages.ts';
 import { bodyKind } from '../call/answer-body.ts';
-import type { Call } from '../call/call.ts';
+import { type Call, GOING_AWAY } from '../call/call.ts';
 import type { BodySink, BodySource, Reply } from '../call/reply.ts';
 import { resultOf } from '../call/result.ts';
 import type { Exchange } from './grpc-exchange.ts';
 import { askedBy, contentTypeOf, fault, resultFields } from './grpc-invoke.ts';
 import type { Form } from './grpc-request.ts';
-import { failureTrailers } from './grpc-status.ts';
+import { failureTrailers, successTrailers } from './grpc-status.ts';
 import type { Stoppable } from './line.ts';
 
 /** Usual clients take messages of 4 MiB, and none wants to wait for one. */
@@ -95,7 +95,7 @@ class Pieces {
   end(exchange: Exchange): void {
     this.rest(exchange);
     const result = resultOf(this.#call, false);
-    exchange.finish(StreamReply.write({ end: resultFields(result, contentTypeOf(this.#call)) }));
+    exchange.finish(StreamReply.write({ end: resultFields(result, contentTypeOf(this.#call)) }), successTrailers(this.#call));
   }
 
   /** What is left of a character that never came whole. */
@@ -150,6 +150,13 @@ class StreamedReply implements BodySink, Stoppable {
     // The pipeline has set the code by now; a source of another make may not have.
     if (this.#call.code === Code.ok) this.#call.code = code;
     this.#exchange.fail(failureTrailers(resultOf(this.#call, false)));
+  }
+
+  /** The sidecar stops, and the time for what is under way is over. */
+  goAway(): void {
+    if (this.#isOver) return;
+    this.#exchange.front.streamsTold++;
+    this.#source.cancel(Code.blocked_by_operator, GOING_AWAY);
   }
 
   // From the caller's stream.

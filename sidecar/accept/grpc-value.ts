@@ -7,7 +7,7 @@ import { type Value, ValueSchema } from '@bufbuild/protobuf/wkt';
 import { isDeeper } from '../../base/depth.ts';
 
 /** As deep as the usual readers of Protocol Buffers go: each level of JSON is two or three messages there. */
-const MAX_DEPTH = 30;
+export const MAX_DEPTH = 30;
 /** Every decimal of so many digits survives the way through a double. */
 const EXACT_DIGITS = 15;
 

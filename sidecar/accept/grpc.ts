@@ -32,7 +32,7 @@ import { explain, invoke } from './grpc-invoke.ts';
 import { reflect } from './grpc-reflection.ts';
 import { refusalTrailers, Status } from './grpc-status.ts';
 import { invokeStream } from './grpc-stream.ts';
-import { LocalGuard } from './guard.ts';
+import { codeOfRefusal, LocalGuard } from './guard.ts';
 import { whyNotBound } from './server.ts';
 
 /** A client that has not said that it speaks HTTP/2 by then holds the connection without using it. */
@@ -56,6 +56,8 @@ const RETRY_MS = 1_000;
 
 const SERVICE = 'agentreach.v1.Reach';
 const SERVICES: ReadonlySet<string> = new Set([SERVICE]);
+/** Open to whoever only looks whether the process lives. */
+const HEALTH = '/grpc.health.v1.Health/';
 const BROWSER = refusal(403, 'origin', 'this port is for gRPC clients; requests of web pages are refused');
 const ONE_MESSAGE = 'this method takes exactly one message';
 const CHANNEL = `/${SERVICE}/Channel`;
@@ -182,6 +184,11 @@ export class GrpcPort {
     return this.#sockets.size;
   }
 
+  /** The time for what is under way is over: it ends with words. */
+  goAway(): void {
+    for (const { backlog } of this.#sessions.values()) backlog.goAway();
+  }
+
   /**
    * Tells every client to send nothing new (GOAWAY) and lets what is under way end; after `graceMs` the connections are cut.
    * Resolves when none is left.
@@ -272,7 +279,7 @@ export class GrpcPort {
       const trailers =
         refused === null
           ? refusalTrailers(Code.invalid_request, `there is no method ${path.slice(0, 200)} here`, 0, Status.unimplemented)
-          : refusalTrailers(refused.status === 403 ? Code.forbidden : Code.invalid_request, refused.detail, 0);
+          : refusalTrailers(codeOfRefusal(refused), refused.detail, 0);
       new Exchange(this.#front, stream, rawHeaders, NOBODY, { slow: true, backlog }).fail(trailers);
       return;
     }
@@ -296,7 +303,9 @@ export class GrpcPort {
 
   #problem(headers: IncomingHttpHeaders): Refusal | null {
     if (headers['origin'] !== undefined || headers['sec-fetch-site'] !== undefined) return BROWSER;
-    return this.#guard.hostProblem(headers[':authority'] ?? headers.host);
+    const host = this.#guard.hostProblem(headers[':authority'] ?? headers.host);
+    if (host !== null || headers[':path']?.startsWith(HEALTH) === true) return host;
+    return this.#front.apiToken?.problem(headers) ?? null;
   }
 }
 

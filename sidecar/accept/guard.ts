@@ -16,6 +16,7 @@ import {
   withoutPort,
 } from '../../base/host-guard.ts';
 import type { SidecarAddress } from '../../proto/language/types.ts';
+import { Code } from '../../proto/wire/codes.ts';
 
 const BAD_PEER_HOST = refusal(
   403,
@@ -23,6 +24,11 @@ const BAD_PEER_HOST = refusal(
   'the Host header names no host of this sidecar (an IP address, localhost, an address under `sidecars` in the table, or one of sidecar.allowed_hosts)',
 );
 const BROWSER = refusal(403, 'origin', 'this port is for sidecars; requests of browsers are refused');
+
+/** The code of a refusal before routing. */
+export function codeOfRefusal({ status }: Refusal): Code {
+  return status === 400 ? Code.invalid_request : status === 401 ? Code.unauthenticated : Code.forbidden;
+}
 
 /** Guards the port for agents. */
 export class LocalGuard extends HostGuard {
@@ -46,12 +52,17 @@ export interface MeshNames {
 export class MeshGuard {
   readonly #names: ReadonlySet<string>;
   readonly #table: MeshNames;
+  readonly #isProved: boolean;
   #listed: { readonly of: readonly SidecarAddress[]; readonly names: ReadonlySet<string> } = { of: [], names: new Set() };
 
-  /** @param extraNames further host names, lower case, without port. */
-  constructor(extraNames: readonly string[], table: MeshNames) {
+  /**
+   * @param extraNames further host names, lower case, without port.
+   * @param isProved TLS has proved who is there, and there is no other credential.
+   */
+  constructor(extraNames: readonly string[], table: MeshNames, isProved = false) {
     this.#names = new Set(['localhost', ...extraNames]);
     this.#table = table;
+    this.#isProved = isProved;
   }
 
   /** Null = it may go on to routing. */
@@ -62,7 +73,7 @@ export class MeshGuard {
     if ((request.url as string).charCodeAt(0) !== 0x2f) return BAD_TARGET;
     if (headers.origin !== undefined || headers['sec-fetch-site'] !== undefined) return BROWSER;
     if (!this.#isOurs(headers.host)) return BAD_PEER_HOST;
-    if (headers.authorization === undefined && isSimplePost(request)) return SIMPLE_POST;
+    if (!this.#isProved && headers.authorization === undefined && isSimplePost(request)) return SIMPLE_POST;
     return null;
   }
 

@@ -2,7 +2,7 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { CHANNEL_PATH } from '../../proto/wire/channel.ts';
 import { Code } from '../../proto/wire/codes.ts';
-import { agents, deregister, heartbeat, register } from './agents.ts';
+import { agents, deregister, finished, heartbeat, register } from './agents.ts';
 import { refuse } from './answer.ts';
 import { cast, messages } from './cast.ts';
 import type { AllChannels } from './channel/all-channels.ts';
@@ -10,7 +10,7 @@ import { offerChannel, Upgrades } from './channel/upgrade.ts';
 import type { Front } from './front.ts';
 import { LocalGuard } from './guard.ts';
 import { acknowledge, inbox } from './inbox.ts';
-import { invoke, notNow } from './invoke.ts';
+import { invoke, notNow, refuseNow } from './invoke.ts';
 import { rpc, RPC_PATH } from './json-rpc.ts';
 import { openApi } from './openapi.ts';
 import { capabilities, explain, health, json, metrics, ready } from './pages.ts';
@@ -34,11 +34,14 @@ const RATE = '/v1/rates/:agent';
 type Handler = (request: FastifyRequest, reply: FastifyReply) => void;
 
 export function httpPort(front: Front, channels: AllChannels | null = null): Port {
-  const guard = new LocalGuard(front.engine.config.allowedHosts);
-  const proxyGuard = new ProxyGuard(front.engine.config.allowedHosts);
+  const { allowedHosts, listen, socket } = front.engine.config;
+  const guard = new LocalGuard(allowedHosts);
+  const proxyGuard = new ProxyGuard(allowedHosts);
+  const { apiToken } = front;
   const port = new Port(front, {
-    listen: front.engine.config.listen,
-    guard: (request) => (isProxied(request) ? proxyGuard.check(request) : guard.check(request)),
+    listen,
+    ...(socket === null ? {} : { socket }),
+    guard: (request) => (isProxied(request) ? proxyGuard : guard).check(request) ?? (apiToken === null ? null : apiToken.check(request)),
     proxy: {
       isMeant: isProxied,
       serve: (request, response) => intercept(front, request, response),
@@ -106,14 +109,14 @@ export function httpPort(front: Front, channels: AllChannels | null = null): Por
     '/v1/capabilities',
     page((request, reply) => {
       // While the table is not there an empty list would be a lie.
-      if (!front.table.ready) notNow(front, reply.raw);
+      if (!front.table.ready) refuseNow(front, reply.raw);
       else capabilities(front, request.raw, reply.raw);
     }),
   );
   app.post(
     CHANNEL_PATH,
     page((request, reply) => {
-      if (front.draining) notNow(front, reply.raw);
+      if (front.draining) refuseNow(front, reply.raw);
       else if (channels === null) refuse(reply.raw, Code.invalid_request, 404, 'no agent can dial in here', 'keep');
       else offerChannel(channels, request.raw, reply.raw);
     }),
@@ -148,6 +151,10 @@ export function httpPort(front: Front, channels: AllChannels | null = null): Por
   app.post(
     `${AGENTS}/:agent/heartbeat`,
     page((request, reply) => heartbeat(front, request.raw, reply.raw, agentIn(request))),
+  );
+  app.post(
+    `${AGENTS}/:agent/finished`,
+    page((request, reply) => finished(front, request.raw, reply.raw, agentIn(request))),
   );
   app.route({ method: ['GET', 'HEAD'], url: '/v1/health', handler: page((_request, reply) => health(front, reply.raw)) });
   app.route({ method: ['GET', 'HEAD'], url: '/v1/ready', handler: page((_request, reply) => ready(front, reply.raw)) });

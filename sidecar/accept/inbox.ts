@@ -4,6 +4,7 @@ import type { Timer } from '../../base/clock.ts';
 import { parseDuration, quote } from '../../base/duration.ts';
 import { valuesOf } from '../../base/json-values.ts';
 import { Code } from '../../proto/wire/codes.ts';
+import type { Principal } from '../call/principal.ts';
 import { NO_BODY } from '../call/reply.ts';
 import type { InboxDoor, InboxEntry, InboxFollowing, InboxReader, InboxRefusal } from '../inbox/door.ts';
 import { JSON_TYPE, PROBLEM_TYPE, refuse } from './answer.ts';
@@ -25,6 +26,7 @@ const RETRY_MS = 5_000;
 interface Asked {
   readonly inbox: InboxDoor;
   readonly agent: string;
+  readonly principal: Principal;
 }
 
 export async function inbox(front: Front, request: IncomingMessage, response: ServerResponse): Promise<void> {
@@ -71,7 +73,7 @@ export async function acknowledge(front: Front, request: IncomingMessage, respon
 function askedOf(front: Front, request: IncomingMessage, response: ServerResponse): Asked | null {
   const principal = callerOf(front, request, response);
   if (principal === null) return null;
-  if (front.inbox !== null) return { inbox: front.inbox, agent: principal.agent };
+  if (front.inbox !== null) return { inbox: front.inbox, agent: principal.agent, principal };
   refuse(response, Code.delivery_unavailable, 404, NO_INBOX, 'keep');
   return null;
 }
@@ -115,6 +117,15 @@ class Events implements InboxReader, Stoppable {
   /** `clock.now()` since when nothing is taken; 0 = it is. */
   #blockedAt = 0;
   #isOver = false;
+  #agent = '';
+  #principal: Principal | null = null;
+
+  /** Its credential counts no more: what comes for it from now on is not for whoever reads here. */
+  readonly #takenBack = (agent: string, by: Principal | null): void => {
+    if (agent !== this.#agent || (by !== null && by !== this.#principal) || this.#isOver) return;
+    if (this.#response.headersSent) this.#response.write('event: end\ndata: {"why":"unauthenticated"}\n\n');
+    this.#over();
+  };
 
   constructor(front: Front, request: IncomingMessage, response: ServerResponse) {
     this.#front = front;
@@ -122,13 +133,17 @@ class Events implements InboxReader, Stoppable {
     this.#response = response;
   }
 
-  async open({ inbox, agent }: Asked, from: number | null): Promise<void> {
+  async open({ inbox, agent, principal }: Asked, from: number | null): Promise<void> {
     const line = lineOf(this.#request.socket);
     line.add(this);
+    this.#agent = agent;
+    this.#principal = principal;
+    this.#front.onTakenBack.add(this.#takenBack);
     const response = this.#response;
     const came = await inbox.follow(agent, from, this);
     if (this.#isOver || !came.ok || response.destroyed) {
       line.remove(this);
+      this.#front.onTakenBack.delete(this.#takenBack);
       if (came.ok) came.close();
       else if (!response.destroyed) refuseInbox(response, came);
       return;
@@ -167,6 +182,7 @@ class Events implements InboxReader, Stoppable {
 
   #over(): void {
     this.#isOver = true;
+    this.#front.onTakenBack.delete(this.#takenBack);
     this.#timer?.cancel();
     this.#following?.close();
     lineOf(this.#request.socket).remove(this);

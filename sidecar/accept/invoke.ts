@@ -4,6 +4,7 @@ import { endOfTurn, hasEndOfTurn } from '../../base/turn.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { Header } from '../../proto/wire/headers.ts';
 import { answerEnveloped, answerRaw, refuse } from './answer.ts';
+import type { Principal } from '../call/principal.ts';
 import type { Front } from './front.ts';
 import { lineOf } from './line.ts';
 import { callFrom, queryParameter } from './request.ts';
@@ -45,6 +46,19 @@ export async function invoke(
 /** True when the request was answered, because no call can be taken now. */
 export function notNow(front: Front, response: ServerResponse): boolean {
   if (front.ready) return false;
+  const { authorization } = response.req.headers;
+  return notNowOf(front, response, front.draining ? front.engine.identities.caller(authorization) : null);
+}
+
+/** The same, when it is known who asks. */
+export function notNowOf(front: Front, response: ServerResponse, principal: Principal | null): boolean {
+  if (front.ready || front.takesLast(principal, response.req.headers['traceparent'])) return false;
+  refuseNow(front, response);
+  return true;
+}
+
+/** No call can be taken now: says why. */
+export function refuseNow(front: Front, response: ServerResponse): void {
   if (front.draining) {
     front.observation.metrics.requestRefused('draining');
     refuse(response, Code.blocked_by_operator, 503, 'this sidecar is stopping and takes no new calls', 'hear_out', STARTING_MS);
@@ -52,7 +66,6 @@ export function notNow(front: Front, response: ServerResponse): boolean {
     front.observation.metrics.requestRefused('starting');
     refuse(response, Code.none_healthy, 503, 'starting: no route table is loaded yet', 'keep', STARTING_MS);
   }
-  return true;
 }
 
 /** Whether the caller wants the provider's own answer; or the words of a refusal. */

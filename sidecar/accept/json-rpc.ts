@@ -33,7 +33,7 @@ export const RPC_PATH = '/rpc';
 const STARTING_MS = 1_000;
 
 export async function rpc(front: Front, request: IncomingMessage, response: ServerResponse, body: unknown): Promise<void> {
-  if (!front.ready) {
+  if (!front.ready && !isLast(front, request)) {
     notNow(front, response);
     return;
   }
@@ -78,6 +78,11 @@ function wantsOnlyEvents(request: IncomingMessage): boolean {
   if (request.headers[Header.stream] === '1') return true;
   const accept = request.headers.accept;
   return accept !== undefined && accept.includes('text/event-stream') && !accept.includes('json') && !accept.includes('*/*');
+}
+
+/** An agent finishes its work with it. */
+function isLast(front: Front, { headers }: IncomingMessage): boolean {
+  return front.draining && front.takesLast(front.engine.identities.caller(headers.authorization), headers['traceparent']);
 }
 
 function notNow(front: Front, response: ServerResponse): void {

@@ -4,16 +4,19 @@
  * that was read to its end. One listener a connection, none a call.
  */
 import type { Socket } from 'node:net';
+import type { PeerCertificate } from '../call/peer.ts';
 
 /** A call, or a streamed answer. */
 export interface Stoppable {
   /** The caller is gone; harmless when it is too late. */
   cancel(): void;
+  /** The sidecar stops, and its time is over: ends it with words, as far as it has any. Absent = `cancel`. */
+  goAway?(): void;
 }
 
 const LINE = Symbol('line');
 /** Clients that pipeline at all have a handful of requests under way on a connection. */
-const MAX_PIPELINED = 64;
+export const MAX_PIPELINED = 64;
 
 export class Line {
   #one: Stoppable | null = null;
@@ -23,6 +26,8 @@ export class Line {
   #open = 0;
   /** A request on this connection was refused for its framing: what follows on it is not to be believed. */
   doomed = false;
+  /** Who is at the other end, as TLS has proved; null = it has not. */
+  peer: PeerCertificate | null = null;
 
   get isIdle(): boolean {
     return this.#one === null && (this.#more === null || this.#more.size === 0);
@@ -48,6 +53,12 @@ export class Line {
     else this.#more?.delete(work);
   }
 
+  /** The connection lives, and what is under way on it has to end. */
+  goAway(): void {
+    if (this.#one !== null) letGo(this.#one);
+    if (this.#more !== null) for (const work of this.#more) letGo(work);
+  }
+
   closed(): void {
     const one = this.#one;
     const more = this.#more;
@@ -56,6 +67,11 @@ export class Line {
     one?.cancel();
     if (more !== null) for (const work of more) work.cancel();
   }
+}
+
+function letGo(work: Stoppable): void {
+  if (work.goAway === undefined) work.cancel();
+  else work.goAway();
 }
 
 type Lined = Socket & { [LINE]?: Line };

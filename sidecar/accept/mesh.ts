@@ -9,6 +9,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { SidecarAddress } from '../../proto/language/types.ts';
 import { Code, codeEntry } from '../../proto/wire/codes.ts';
 import { Header } from '../../proto/wire/headers.ts';
+import { readsWire, wireProblem } from '../../proto/wire/version.ts';
 import { type Call, HttpAsk } from '../call/call.ts';
 import type { BodySource, Reply } from '../call/reply.ts';
 import { cut, detailOf } from '../call/result.ts';
@@ -22,16 +23,17 @@ import { type Line, lineOf } from './line.ts';
 import { json } from './pages.ts';
 import { climbs } from './proxy-guard.ts';
 import { callFrom, targetAfter } from './request.ts';
-import { Port } from './server.ts';
+import { Port, type SecureDoor } from './server.ts';
 import { pour } from './stream.ts';
 
 const STARTING_MS = 1_000;
 
-export function meshPort(front: Front, listen: Listen): Port {
+/** @param tls null = in clear text. */
+export function meshPort(front: Front, listen: Listen, tls: SecureDoor | null = null): Port {
   const { allowedHosts, mesh } = front.engine.config;
   const advertised = mesh?.advertise == null ? [] : [new URL(mesh.advertise).hostname];
-  const guard = new MeshGuard([...allowedHosts, ...advertised], new NamesInForce(front));
-  const port = new Port(front, { listen, guard: (request) => guard.check(request) });
+  const guard = new MeshGuard([...allowedHosts, ...advertised], new NamesInForce(front), tls !== null);
+  const port = new Port(front, { listen, guard: (request) => guard.check(request), ...(tls === null ? {} : { tls }) });
   port.app.post(`${MESH_PATH}*`, (request: FastifyRequest, reply: FastifyReply) => {
     reply.hijack();
     void receive(front, request.raw, reply.raw, targetAfter(request.raw.url as string, MESH_PATH) ?? '', request.body);
@@ -64,13 +66,9 @@ async function receive(front: Front, request: IncomingMessage, response: ServerR
   const wire = headers[Header.wire];
   const provider = headers[Header.provider];
   const version = headers[Header.version];
-  if (wire !== WIRE_VERSION) {
-    notStarted(
-      response,
-      Code.invalid_request,
-      `the peer speaks mesh version ${wire === undefined ? 'unknown' : String(wire).slice(0, 20)}, this sidecar ${WIRE_VERSION}`,
-      0,
-    );
+  if (!readsWire(versionIn(wire), Number(WIRE_VERSION))) {
+    // Nobody's mistake: another provider's sidecar may understand it.
+    notStarted(response, Code.none_healthy, wireProblem(versionIn(wire), Number(WIRE_VERSION), 'the mesh'), 0);
     return;
   }
   if (typeof provider !== 'string' || typeof version !== 'string') {
@@ -78,10 +76,21 @@ async function receive(front: Front, request: IncomingMessage, response: ServerR
     return;
   }
   if (!front.ready) {
+    front.observation.metrics.requestRefused(front.draining ? 'draining' : 'starting');
     notStarted(
       response,
       front.draining ? Code.blocked_by_operator : Code.none_healthy,
       front.draining ? "the provider's sidecar is stopping" : "the provider's sidecar is starting",
+      STARTING_MS,
+    );
+    return;
+  }
+  const identity = front.security?.identity ?? null;
+  if (identity !== null && identity.mode === 'enforce' && identity.trustedKeys === 0) {
+    notStarted(
+      response,
+      Code.none_healthy,
+      "the provider's sidecar has not been given the keys yet by which it knows who calls",
       STARTING_MS,
     );
     return;
@@ -92,20 +101,22 @@ async function receive(front: Front, request: IncomingMessage, response: ServerR
     notStarted(response, Code.invalid_request, http, 0);
     return;
   }
-  call.http = http;
-  call.lateMs = lateMsIn(headers[Header.lateMs]);
   const line = lineOf(request.socket);
+  call.http = http;
+  call.peer = line.peer;
+  call.lateMs = lateMsIn(headers[Header.lateMs]);
   line.add(call);
   try {
     await front.pipeline.inbound(front.engine, call, provider, version);
     line.remove(call);
+    if (front.draining) response.shouldKeepAlive = false;
     const reply = call.reply;
     if (reply !== null && reply.stream !== null && call.code === Code.ok) {
       if (response.destroyed) reply.stream.cancel(Code.cancelled, 'the peer went away');
       else flow(front, line, call, reply, reply.stream, response, headers[Header.frames] === '1');
       return;
     }
-    if (response.destroyed || call.cancelled) return;
+    if (response.destroyed || (call.cancelled && call.cutBy === null)) return;
     if (call.late !== null) {
       await finishLate(call, call.late, response);
       return;
@@ -121,6 +132,11 @@ async function receive(front: Front, request: IncomingMessage, response: ServerR
     if (response.headersSent) response.destroy();
     else tell(response, Code.internal, 'started', 'a fault in Agent-Reach', 0);
   }
+}
+
+/** What is no number is told as it stands there. */
+function versionIn(said: string | string[] | undefined): unknown {
+  return typeof said === 'string' && /^[0-9]{1,6}$/.test(said) ? Number(said) : said;
 }
 
 /** The time is over, and the caller's end waits on for its key: it gets the answer when it comes. */

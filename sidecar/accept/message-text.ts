@@ -4,6 +4,7 @@
  */
 import { formatDuration, quote } from '../../base/duration.ts';
 import { membersOf, startOf, stringAt } from '../../base/json-members.ts';
+import { repeatedName } from '../../base/json-repeats.ts';
 import { nearest } from '../../base/suggest.ts';
 import { Header } from '../../proto/wire/headers.ts';
 import type { HeaderView } from '../call/call.ts';
@@ -42,6 +43,8 @@ const OTHERS: readonly string[] = [
   'headers',
 ];
 const KNOWN: readonly string[] = [...TEXTS.keys(), ...FLAGS.keys(), ...OTHERS];
+/** Maps of which each member decides something. */
+const DECIDING: ReadonlySet<string> = new Set(['target', 'tags', 'custom_tags', 'headers']);
 /** Ours to say, or the sidecar's alone. */
 const STAMPED: ReadonlySet<string> = new Set(['task_id', 'source', 'home', 'pool', 'lane', 'rule', 'version', 'accepted_at_ms', 'keyed']);
 
@@ -83,6 +86,10 @@ class Fields {
   take(name: string, value: Buffer): string | null {
     if (this.#seen.has(name)) return `${quote(name)} stands in the message twice`;
     this.#seen.add(name);
+    if (DECIDING.has(name)) {
+      const twice = repeatedName(value.toString('utf8'));
+      if (twice !== null) return `${quote(twice)} stands in ${name} twice`;
+    }
     // A payload of null is one.
     if (name === 'payload') this.payload = value;
     else if (isNull(value)) return KNOWN.includes(name) ? null : field(name, value, this.headers);

@@ -31,7 +31,7 @@ function document(): Json {
       license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
     },
     servers: [{ url: '/', description: 'This sidecar' }],
-    security: [{ bearer: [] }],
+    security: [{ bearer: [] }, { bearer: [], apiToken: [] }],
     tags: [
       { name: 'calls', description: 'Reaching other agents' },
       { name: 'messages', description: 'Durable messages: casts, tasks and what becomes of them' },
@@ -45,6 +45,12 @@ function document(): Json {
           type: 'http',
           scheme: 'bearer',
           description: "The token that the sidecar's configuration gives to this agent. Not needed where `anonymous` is set.",
+        },
+        apiToken: {
+          type: 'apiKey',
+          in: 'header',
+          name: 'Reach-Api-Token',
+          description: "The sidecar's own token, beside the agent's, where `sidecar.api_token` is set. Health and readiness do without.",
         },
       },
       parameters: parameters(),
@@ -104,11 +110,12 @@ function paths(): Json {
       'Chunks as the provider sends them, unless `Accept` asks for another form. ' +
       "`text/event-stream`: a provider's own events pass through; each line of an `application/x-ndjson` body (message-oriented providers: gRPC, NATS) becomes one event; chunks of other text become `data:` lines, other bytes `event: base64`. " +
       'A whole stream of made events ends with `event: end`, a cut one of either kind with `event: error`; their data have the fields of the Result but `data`. A comment every 15 s says that an idle stream lives. ' +
+      'One that is cut because a sidecar stops ends with `event: going_away` instead (frames: a cut with `"going_away": true`), whose `resume` is a token: the same request with it in `Reach-Resume` goes to the same provider, which is told in `Last-Event-ID` what the caller has had. ' +
       'One event or line above `limits.event` (1 MiB) ends the stream with 1005. ' +
       `\`${FRAMES_TYPE}\`: binary frames, for heavy streams. Each has a head of six bytes (version 1, type, length of the payload as four bytes, big endian): 1 data, 2 the proper end (payload: the Result but \`data\`, as JSON), 3 a cut (the same, with its \`error\`), 4 a sign of life. The body's own type stands in \`Reach-Content-Type\`. ` +
       'A cut stream of plain chunks breaks off without its last chunk: an HTTP client reports an incomplete answer. ' +
       'Three clocks end a stream that does not go on: `streaming.first_chunk` (1003), `streaming.idle` (1006), the total deadline (5001). A stream whose contract declares `streaming.done`, or that only the end of its connection delimits, ends with 1006 (ambiguous) unless its last word came. Nothing is repeated once the head was sent.',
-    parameters: callParameters('Accept'),
+    parameters: callParameters('Accept', 'Resume'),
     ...(body === null ? {} : { requestBody: body }),
     responses: {
       200: {
@@ -246,6 +253,17 @@ function paths(): Json {
         summary: 'A sign of life. 404: register again.',
         parameters: [ref('parameters/Agent')],
         responses: { 200: jsonAnswer('How it stands.', ref('schemas/Agent')), default: ref('responses/Problem') },
+      },
+    },
+    '/v1/agents/{agent}/finished': {
+      post: {
+        tags: ['agents'],
+        operationId: 'finished',
+        summary: 'The agent has made its last call: a sidecar that stops waits for it no more.',
+        description:
+          'While a sidecar stops it takes the calls with which the agents beside it finish their work, until they have been quiet for `shutdown.quiet`. An agent that says so is not waited for. Harmless at any other time.',
+        parameters: [ref('parameters/Agent')],
+        responses: { 204: { description: 'Heard.' }, default: ref('responses/Problem') },
       },
     },
     '/v1/channel': {
@@ -417,7 +435,8 @@ function messagePaths(payload: Json): Json {
       put: {
         tags: ['messages'],
         operationId: 'setRate',
-        summary: 'By the operator: another rate of messages for one agent, until this sidecar stops.',
+        summary:
+          'By the operator, in an emergency: another rate of messages for one agent, at this sidecar alone and until it stops. Stronger than a quota, which `reachctl quota` sets for all of them.',
         parameters: [ref('parameters/Agent')],
         requestBody: {
           required: true,
@@ -590,6 +609,7 @@ function parameters(): Json {
     Affinity: header(Header.affinity, 'The conversation key: calls with the same key meet the same agent.', text),
     SequenceId: header(Header.sequenceId, "The sender's conversation; the key when no other is given.", text),
     Pin: header(Header.pin, 'The provider that is wanted, by agent id.', text, 'crm.order.a'),
+    Resume: header(Header.resume, 'The token that came with the `going_away` of a stream: goes on from there.', text),
     Tags: header(Header.tags, 'Only providers with these tags.', text, 'lang=en, tier=gold'),
     Task: {
       name: 'task',
@@ -664,7 +684,7 @@ function rawHeaders(): Json {
 function responseHeaders(): Json {
   const raw = Object.entries(RAW_HEADERS).map(([key, [, description]]) => [key, { description, schema: { type: 'string' } }] as const);
   const rate = {
-    'ratelimit-limit': { description: 'Messages at once.', schema: { type: 'integer' } },
+    'ratelimit-limit': { description: 'Messages (of calls: calls) at once.', schema: { type: 'integer' } },
     'ratelimit-remaining': { description: 'What is left of them.', schema: { type: 'integer' } },
     'ratelimit-reset': { description: 'Seconds until all are there again.', schema: { type: 'integer' } },
   };
@@ -716,6 +736,11 @@ function schemas(): Json {
     trace_id: text,
   };
   const sometimes = {
+    rate_limit: {
+      ...object({ limit: count, remaining: count, reset_ms: ms }),
+      description:
+        'Of a caller that operators have given a quota of calls: at once, what is left, until all are there again. The same stands in RateLimit headers.',
+    },
     cause: { type: 'string', description: 'With a fallback: the failure that led to it.' },
     capability: { ...textOrNull, description: 'With reach-explain: the canonical name.' },
     decision: { ...list(traceLine), description: 'With reach-explain: what every stage decided.' },
@@ -986,7 +1011,12 @@ function schemas(): Json {
       allOf: [ref('schemas/Problem'), object({ problems: list(text) })],
       description: 'With everything that is wrong.',
     },
-    Ready: object({ ready: flag, status: { enum: ['ok', 'stale', 'starting', 'draining'] } }),
+    Ready: object({
+      ready: flag,
+      status: { enum: ['ok', 'stale', 'starting', 'draining'] },
+      why: { type: ['string', 'null'], description: 'Why it is not ready; null = it is.' },
+      lacks: { type: 'array', items: { type: 'string' }, description: 'What does not work although calls do.' },
+    }),
   };
 }
 

@@ -1,12 +1,14 @@
 /** What can be read of a sidecar without calling anybody: who would serve, what may be called, how it is doing. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Code, codeEntry } from '../../proto/wire/codes.ts';
-import type { ProviderRecord } from '../../proto/language/types.ts';
+import { isInForce } from '../../proto/language/override-words.ts';
+import type { Override, ProviderRecord } from '../../proto/language/types.ts';
 import type { Call } from '../call/call.ts';
 import type { Principal } from '../call/principal.ts';
-import { admittedBy, type Capability, type Version } from '../table/snapshot.ts';
+import { isOpenTo, type Capability, type Version } from '../table/snapshot.ts';
 import { JSON_TYPE, refuse } from './answer.ts';
 import type { Front, Pipeline } from './front.ts';
+import { readinessOf, statusOf } from './readiness.ts';
 import { callFrom } from './request.ts';
 
 const MAX_SHOWN_PROBLEMS = 20;
@@ -70,7 +72,7 @@ function servesOf(record: ProviderRecord | undefined): object | null {
 }
 
 function mayCall(version: Version, principal: Principal): boolean {
-  return admittedBy(version.contract.acl, principal.team, principal.role, principal.id) !== null;
+  return isOpenTo(version, principal.team, principal.role, principal.id);
 }
 
 function aliasesOf(capability: Capability): string[] {
@@ -120,19 +122,42 @@ export function healthOf(front: Front): object {
     // The one flag for machines: whether a change could be missing here.
     config_stale: table.staleBecause !== '' || !table.ready,
     registry: front.registry?.client.status() ?? null,
+    ...securityOf(front),
     calls: { started: observation.started(), ended: observation.ended(), in_flight: observation.inFlight() },
   };
 }
 
-function statusOf(front: Front): string {
-  if (front.draining) return 'draining';
-  if (!front.table.ready) return 'starting';
-  return front.table.staleBecause === '' ? 'ok' : 'stale';
+function securityOf({ security }: Front): object {
+  if (security === null) return {};
+  const { identity, certificate } = security;
+  return {
+    security: {
+      identity:
+        identity === null
+          ? null
+          : {
+              mode: identity.mode,
+              trusted_keys: identity.trustedKeys,
+              verified: identity.counts.verified,
+              refused: identity.counts.refused,
+              homes_refused: identity.counts.homesRefused,
+              audited: identity.counts.audited,
+            },
+      mesh_certificate:
+        certificate === null
+          ? null
+          : {
+              ends_at: new Date(certificate.endsAtSec * 1_000).toISOString(),
+              trouble: certificate.trouble === '' ? null : certificate.trouble,
+            },
+    },
+  };
 }
 
 /** 200 exactly when a call can succeed. */
 export function ready(front: Front, response: ServerResponse): void {
-  json(response, front.ready ? 200 : 503, { ready: front.ready, status: statusOf(front) }, front.ready ? 0 : 1);
+  const readiness = readinessOf(front);
+  json(response, readiness.ready ? 200 : 503, readiness, readiness.ready ? 0 : 1);
 }
 
 export async function metrics(front: Front, response: ServerResponse): Promise<void> {
@@ -150,7 +175,11 @@ export async function metrics(front: Front, response: ServerResponse): Promise<v
       work: front.work,
       outbox: front.outbox,
       rules: front.registry?.client.ruling ?? null,
+      quotas: front.engine.quotas.tallies,
       registry: front.registry?.client.status() ?? null,
+      security: front.security,
+      overrides: overridesOf(front),
+      policy: front.observation.refusals.counts,
       breakers: view.cells(),
       providers: view.providers(),
       isKnown: (agentId) => view.known(agentId) !== null,
@@ -160,6 +189,11 @@ export async function metrics(front: Front, response: ServerResponse): Promise<v
     front.observation.fault(error);
     refuse(response, Code.internal, 500, 'the metrics could not be written', 'close');
   }
+}
+
+function overridesOf({ table, engine, cutter }: Front): { inForce: readonly Override[]; cut: number } {
+  const wallMs = engine.clock.wallMs();
+  return { inForce: table.current().overrides.filter((rule) => isInForce(rule, wallMs)), cut: cutter?.cut ?? 0 };
 }
 
 /** Since the table was last known to be the newest, as far as its source can tell. */

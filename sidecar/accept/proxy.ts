@@ -19,6 +19,7 @@ import type { Socket } from 'node:net';
 import { nearest } from '../../base/suggest.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { Header } from '../../proto/wire/headers.ts';
+import { isReachToken } from '../../proto/wire/token.ts';
 import { readTraceContext } from '../../proto/wire/trace-context.ts';
 import { Call, HttpAsk } from '../call/call.ts';
 import type { Principal } from '../call/principal.ts';
@@ -30,7 +31,7 @@ import { type After, answerRaw, flat, PROBLEM_TYPE, pushOwn, refuse } from './an
 import { readBody } from './body.ts';
 import { PlainFraming } from './framing.ts';
 import type { Front } from './front.ts';
-import { notNow } from './invoke.ts';
+import { notNowOf } from './invoke.ts';
 import { lineOf } from './line.ts';
 import { type Proxied, readProxied } from './proxy-guard.ts';
 import { pour } from './stream.ts';
@@ -40,9 +41,9 @@ const FLUSH_MS = 1_000;
 
 /** A request whose target the guard has found to be in order. */
 export function intercept(front: Front, request: IncomingMessage, response: ServerResponse): void {
-  if (notNow(front, response)) return;
-  const proxied = readProxied(request.url as string) as Proxied;
   const caller = callerOf(front, request.headers);
+  if (notNowOf(front, response, caller)) return;
+  const proxied = readProxied(request.url as string) as Proxied;
   const { metrics } = front.observation;
   if (caller === null) {
     metrics.requestRefused('credential');
@@ -210,7 +211,8 @@ function isOurs(front: Front, authorization: string): boolean {
 function opens(front: Front, token: string): boolean {
   const bearer = BEARER + token;
   const { identities } = front.engine;
-  return identities.caller(bearer) !== null || identities.peer(bearer) !== null || front.registry?.isOperator(bearer) === true;
+  if (isReachToken(token) || identities.caller(bearer) !== null) return true;
+  return identities.peer(null, bearer) !== null || front.registry?.isOperator(bearer) === true;
 }
 
 /** No stage and no adapter gets to see a credential. */

@@ -1,8 +1,10 @@
 /**
- * `/v1/rates/{agent}`: the operator gives one agent another rate of messages while the sidecar runs, such as an importer at
- * night. It holds until the sidecar stops; what is to stay stands in the settings (`messages.rates`).
+ * `/v1/rates/{agent}`: in an emergency the operator gives one agent another rate of messages at this sidecar alone, with
+ * NATS and control plane away too. It is stronger than a quota and holds until the sidecar stops; what is to hold everywhere is
+ * a quota (`reachctl quota`), what is to stay stands in the settings (`messages.rates`).
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { repeatedName } from '../../base/json-repeats.ts';
 import { agentIdProblem } from '../../proto/language/names.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import type { Rate, SendDoor } from '../send/door.ts';
@@ -61,7 +63,7 @@ function readRate(body: Buffer): { readonly perSec: number; readonly burst: numb
   } catch {
     return form;
   }
-  if (typeof value !== 'object' || value === null) return form;
+  if (typeof value !== 'object' || value === null || repeatedName(body.toString('utf8')) !== null) return form;
   const { per_sec: perSec, burst = null } = value as { per_sec?: unknown; burst?: unknown };
   if (typeof perSec !== 'number' || !(perSec > 0) || perSec > MAX_RATE) return form;
   if (burst === null) return { perSec, burst: Math.max(1, Math.ceil(perSec)) };

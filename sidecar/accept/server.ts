@@ -3,32 +3,42 @@
  * every path; bodies come as Buffers; errors of the protocol become problem documents; connections know what is under way
  * on them; closing lets what is under way finish. Which routes there are is decided in `http.ts` and `mesh.ts`.
  */
-import { createServer, type IncomingMessage, type RequestListener, type Server, type ServerResponse } from 'node:http';
-import type { AddressInfo, Socket } from 'node:net';
+import { createServer, type IncomingMessage, type RequestListener, type Server, type ServerOptions, type ServerResponse } from 'node:http';
+import { type AddressInfo, Server as NetServer, type Socket } from 'node:net';
 import { type FastifyError, type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from 'fastify';
-import type { Timer } from '../../base/clock.ts';
+import { atTurnEnd, type Timer } from '../../base/clock.ts';
 import { Code, codeEntry } from '../../proto/wire/codes.ts';
+import type { PeerCertificate } from '../call/peer.ts';
 import { plainProblem } from '../call/result.ts';
 import type { Listen } from '../../proto/language/process-shapes.ts';
 import { PROBLEM_TYPE, refuse } from './answer.ts';
 import { type BodyDone, readBody } from './body.ts';
 import type { Front } from './front.ts';
+import { codeOfRefusal } from './guard.ts';
 import type { Refusal } from '../../base/host-guard.ts';
 import { type Line, lineOf, openLine } from './line.ts';
+import type { SocketPlace } from '../config.ts';
+import { UnixSocket } from './unix-socket.ts';
 import { isForWebSocket, readAgainWithout, refuseUpgrade, whenAnswered } from './offer.ts';
 
 /** Longer than the pools of usual HTTP clients keep a connection, so that the client is the one who closes it. */
 const KEEP_ALIVE_MS = 75_000;
 /** A head of a few kilobytes takes a millisecond; who needs ten seconds for it is holding the connection, not using it. */
-const HEAD_MS = 10_000;
+export const HEAD_MS = 10_000;
 /** Head and body of a request together. */
-const REQUEST_MS = 60_000;
+export const REQUEST_MS = 60_000;
 /** How often Node looks for heads and requests that take too long. */
 const CHECK_EVERY_MS = 1_000;
 /** While closing: how often to look for connections that have fallen idle. */
 const LOOK_EVERY_MS = 20;
+/**
+ * While closing: looks at which a connection has to be idle, with nothing come in between, before it is closed. A client that uses it
+ * still sends its next request meanwhile, and learns from the answer that it was the last one; closed at once, that request would be
+ * cut, and nobody could say whether it was taken.
+ */
+const QUIET_LOOKS = 3;
 /** A target is at most three segments of 63 and a range; the router's own limit must lie above the name stage's. */
-const MAX_TARGET_CHARS = 8_192;
+export const MAX_TARGET_CHARS = 8_192;
 
 /** The parser's word for a connection that begins as HTTP/2 does. */
 const HTTP2_PREFACE = 'HPE_PAUSED_H2_UPGRADE';
@@ -41,8 +51,20 @@ export interface PortOptions {
   readonly guard: (request: IncomingMessage) => Refusal | null;
   /** Takes connections that become WebSockets; absent = none do, and the offer of another protocol is passed over. */
   readonly upgrades?: UpgradeDoor;
+  /** Encrypts the port, and says who is at the other end; absent = clear text. */
+  readonly tls?: SecureDoor;
   /** Takes requests to a proxy, which the guard has let pass; absent = there are none. */
   readonly proxy?: ProxyDoor;
+  /** Listens here instead of at `listen`. */
+  readonly socket?: SocketPlace;
+}
+
+export interface SecureDoor {
+  server(options: ServerOptions, handler: RequestListener): Server;
+  /** Null = nobody who has any business here. */
+  peerOf(socket: Socket): PeerCertificate | null;
+  /** What is under way on this connection is the last. */
+  isOutdated(socket: Socket): boolean;
 }
 
 export interface ProxyDoor {
@@ -66,9 +88,14 @@ export class Port {
   readonly routes: string[] = [];
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
+  /** Of an encrypted port: connections that have not proved yet who they are, by where they come from. */
+  readonly #shaking = new Map<string, Socket>();
+  #isClosing = false;
   readonly #front: Front;
   readonly #listen: Listen;
   readonly #upgrades: UpgradeDoor | null;
+  readonly #tls: SecureDoor | null;
+  readonly #socket: UnixSocket | null;
   #address: { readonly host: string; readonly port: number };
   #whenEmpty: (() => void) | null = null;
   #hasToldOfHttp2 = false;
@@ -90,13 +117,18 @@ export class Port {
       clientErrorHandler: (error: NodeJS.ErrnoException, socket: Socket) => this.#garbled(error, socket),
       frameworkErrors: (error: FastifyError, _request: FastifyRequest, reply: FastifyReply) => this.#failed(error, reply),
       serverFactory: (handler: RequestListener) => {
-        made = serverFor(handler, options, limits.headerBytes, front);
+        made = serverFor(handler, options, limits.headerBytes, front, () => this.#isClosing);
         return made;
       },
     } as Parameters<typeof fastify>[0]) as unknown as FastifyInstance;
     this.#server = made as unknown as Server;
     this.#server.maxConnections = limits.connections;
-    this.#server.on('connection', (socket: Socket) => this.#opened(socket));
+    this.#tls = options.tls ?? null;
+    this.#socket = options.socket === undefined ? null : new UnixSocket(options.socket);
+    if (options.socket !== undefined) this.#address = { host: `unix:${options.socket.path}`, port: 0 };
+    // Of an encrypted port, a connection is one whose other end has proved who it is.
+    this.#server.on(options.tls === undefined ? 'connection' : 'secureConnection', (socket: Socket) => this.#opened(socket));
+    if (options.tls !== undefined) this.#server.on('connection', (socket: Socket) => this.#knocked(socket));
     this.app.addHook('onRoute', (route) => {
       for (const method of [route.method].flat()) this.routes.push(`${method} ${route.url}`);
     });
@@ -115,6 +147,7 @@ export class Port {
   /** Binds; rejects with one sentence when the port cannot be had. */
   async open(): Promise<void> {
     const { host, port } = this.#listen;
+    if (this.#socket !== null) return this.#socket.open((path) => this.app.listen({ path, backlog: 1_024, listenTextResolver: () => '' }));
     try {
       await this.app.listen({ host, port, backlog: 1_024, listenTextResolver: () => '' });
       const bound = this.#server.address() as AddressInfo;
@@ -124,7 +157,7 @@ export class Port {
     }
   }
 
-  /** Where it listens; the configured place until it is open. */
+  /** Where it listens; the configured place until it is open. Of a socket, `unix:` and its path, and port 0. */
   get address(): { readonly host: string; readonly port: number } {
     return this.#address;
   }
@@ -133,35 +166,68 @@ export class Port {
     return this.#sockets.size;
   }
 
+  /** The time for what is under way is over: it ends with words, where its form has any. */
+  goAway(): void {
+    for (const socket of this.#sockets) lineOf(socket).goAway();
+  }
+
   /**
    * Stops taking connections and closes idle ones; what is under way has `graceMs` to end, then its connections are cut.
    * Resolves when none is left.
    */
   async close(graceMs: number): Promise<void> {
     const { clock } = this.#front.engine;
-    const closed = new Promise<void>((done) => this.#server.close(() => done()));
-    // A kept connection falls idle when its last answer has been written; nobody tells, so one looks.
+    this.#isClosing = true;
+    // Node's own way of closing an HTTP server destroys idle connections at once, also those on which a request has just come in.
+    const closed = new Promise<void>((done) => void NetServer.prototype.close.call(this.#server, () => done()));
+    // A kept connection falls idle when its last answer has been written; nobody tells, so one looks: at the end of a turn, when what
+    // has come in has been read.
+    const quiet = new Map<Socket, Quiet>();
     let looking: Timer | null = null;
+    let isOver = false;
     const look = (): void => {
-      for (const socket of this.#sockets) if (lineOf(socket).isIdle) socket.destroySoon();
-      looking = clock.after(LOOK_EVERY_MS, look);
+      if (isOver) return;
+      for (const socket of this.#sockets) if (isQuiet(socket, quiet)) socket.destroySoon();
+      looking = clock.after(LOOK_EVERY_MS, () => atTurnEnd(look));
     };
     look();
+    for (const socket of this.#shaking.values()) socket.destroy();
     const grace = clock.after(graceMs, () => {
       for (const socket of this.#sockets) socket.destroy();
     });
     await Promise.all([closed, this.#upgrades?.close(graceMs)]);
     // The server is closed a moment before its last socket says that it is.
     if (this.#sockets.size > 0) await new Promise<void>((done) => (this.#whenEmpty = done));
+    isOver = true;
     (looking as Timer | null)?.cancel();
     grace.cancel();
+    // It has no connections any more; what it looks at now and then ends with it.
+    this.#server.close();
+    this.#socket?.close();
     await this.app.close();
   }
 
+  /** Its handshake begins; when it is done, `#opened` is told of another socket, that of what is encrypted. */
+  #knocked(socket: Socket): void {
+    const from = placeOf(socket);
+    this.#shaking.set(from, socket);
+    socket.once('close', () => {
+      if (this.#shaking.get(from) === socket) this.#shaking.delete(from);
+    });
+  }
+
   #opened(socket: Socket): void {
+    if (this.#tls !== null) this.#shaking.delete(placeOf(socket));
     // Given back to be read again, see `upgrade.ts`.
     if (this.#sockets.has(socket)) return;
+    const peer = this.#tls?.peerOf(socket) ?? null;
+    if (this.#tls !== null && peer === null) {
+      this.#front.observation.metrics.requestRefused('tls');
+      socket.destroy();
+      return;
+    }
     openLine(socket);
+    lineOf(socket).peer = peer;
     this.#sockets.add(socket);
     socket.once('close', () => {
       this.#sockets.delete(socket);
@@ -210,6 +276,12 @@ export class Port {
 
   /** The parser gave up: nothing on this connection can be believed any more. */
   #garbled(error: NodeJS.ErrnoException, socket: Socket): void {
+    if (this.#tls !== null && !this.#sockets.has(socket)) {
+      // It has not proved who it is; there is nobody to say so to.
+      this.#front.observation.metrics.requestRefused('tls');
+      socket.destroy();
+      return;
+    }
     const line = lineOf(socket);
     if (error.code === 'ECONNRESET' || !socket.writable || line.doomed || !line.isIdle) {
       socket.destroy();
@@ -289,7 +361,33 @@ function methodsAt(routes: readonly string[], path: string): string[] {
 const TOO_FAR_AHEAD = 'too many requests were sent on this connection ahead of their answers: wait for some';
 const REASONS: Readonly<Record<number, string>> = { 400: 'Bad Request', 408: 'Request Timeout', 431: 'Request Header Fields Too Large' };
 
-function serverFor(handler: RequestListener, { guard, proxy, upgrades }: PortOptions, headerBytes: number, front: Front): Server {
+interface Quiet {
+  looks: number;
+  bytes: number;
+}
+
+/** Idle since some looks ago. */
+function isQuiet(socket: Socket, seen: Map<Socket, Quiet>): boolean {
+  const { bytesRead: bytes } = socket;
+  const before = seen.get(socket);
+  if (before === undefined || before.bytes !== bytes || !lineOf(socket).isIdle) {
+    seen.set(socket, { looks: 0, bytes });
+    return false;
+  }
+  return ++before.looks >= QUIET_LOOKS;
+}
+
+function placeOf({ remoteAddress, remotePort }: Socket): string {
+  return `${remoteAddress} ${remotePort}`;
+}
+
+function serverFor(
+  handler: RequestListener,
+  { guard, proxy, upgrades, tls }: PortOptions,
+  headerBytes: number,
+  front: Front,
+  isClosing: () => boolean,
+): Server {
   const options = {
     maxHeaderSize: headerBytes,
     keepAliveTimeout: KEEP_ALIVE_MS,
@@ -300,10 +398,14 @@ function serverFor(handler: RequestListener, { guard, proxy, upgrades }: PortOpt
     // Two `Host` or `Authorization` headers become one value that is nobody's, instead of the first one winning.
     joinDuplicateHeaders: true,
   };
-  const server = createServer(options, (request: IncomingMessage, response: ServerResponse) => {
+  const make = tls === undefined ? createServer : tls.server.bind(tls);
+  const server = make(options, (request: IncomingMessage, response: ServerResponse) => {
     const line = lineOf(request.socket);
     if (line.doomed) return;
     response.on('close', answered);
+    // About to stop: nobody is to keep a connection for a request that would find it closed.
+    if (front.draining) response.shouldKeepAlive = false;
+    if (isClosing() || tls?.isOutdated(request.socket) === true) response.shouldKeepAlive = false;
     if (!line.opens()) {
       line.doomed = true;
       front.observation.metrics.requestRefused('pipelined');
@@ -372,7 +474,7 @@ function takeUpgrade(
     return;
   }
   front.observation.metrics.requestRefused(refusal.reason);
-  refuseUpgrade(socket, refusal.status === 403 ? Code.forbidden : Code.invalid_request, refusal.status, refusal.detail);
+  refuseUpgrade(socket, codeOfRefusal(refusal), refusal.status, refusal.detail);
 }
 
 function ignore(): void {
@@ -382,13 +484,7 @@ function ignore(): void {
 function turnAway(front: Front, line: Line, response: ServerResponse, refusal: Refusal): void {
   line.doomed = true;
   front.observation.metrics.requestRefused(refusal.reason);
-  refuse(
-    response,
-    refusal.status === 403 ? Code.forbidden : Code.invalid_request,
-    refusal.status,
-    refusal.detail,
-    refusal.reason === 'framing' ? 'close' : 'hear_out',
-  );
+  refuse(response, codeOfRefusal(refusal), refusal.status, refusal.detail, refusal.reason === 'framing' ? 'close' : 'hear_out');
 }
 
 /** One sentence for whoever wrote the address. */

@@ -55,6 +55,18 @@ abstract class Events implements Framing {
     return `${this.rest()}event: error\ndata: ${result}\n\n`;
   }
 
+  goAway(result: string): string {
+    return `${this.rest()}event: going_away\ndata: ${result}\n\n`;
+  }
+
+  /** Of events that are made here. */
+  position(): string {
+    return String(this.passed);
+  }
+
+  /** Events that the caller was given. */
+  protected passed = 0;
+
   keepAlive(): string {
     return COMMENT;
   }
@@ -72,6 +84,7 @@ export class EventMaker extends Events {
   }
 
   chunk(data: Buffer): string {
+    if (this.#decoder === null) this.passed++;
     if (this.#decoder === null) return `event: base64\ndata: ${data.toString('base64')}\n\n`;
     return this.#event(this.#decoder.write(data));
   }
@@ -86,7 +99,9 @@ export class EventMaker extends Events {
       this.#isFirst = false;
       if (text.charCodeAt(0) === 0xfeff) text = text.slice(1);
     }
-    return text === EMPTY ? EMPTY : `data: ${lines(text).join('\ndata: ')}\n\n`;
+    if (text === EMPTY) return EMPTY;
+    this.passed++;
+    return `data: ${lines(text).join('\ndata: ')}\n\n`;
   }
 }
 
@@ -157,7 +172,9 @@ export class LineEvents extends Events {
       this.#isFirst = false;
       if (text.charCodeAt(0) === 0xfeff) text = text.slice(1);
     }
-    return text === EMPTY ? EMPTY : `data: ${lines(text).join('\ndata: ')}\n\n`;
+    if (text === EMPTY) return EMPTY;
+    this.passed++;
+    return `data: ${lines(text).join('\ndata: ')}\n\n`;
   }
 
   #tooLong(out: string): string {
@@ -181,6 +198,8 @@ export class EventRelay extends Events {
   /** The line under way has no character yet. */
   #atLineStart = true;
   #afterCr = false;
+  /** What was passed on last. */
+  #last: Buffer = NOTHING;
 
   constructor(maxBytes: number) {
     super();
@@ -205,7 +224,20 @@ export class EventRelay extends Events {
       out = this.#held.take();
     } else if (end < bytes.length) out = bytes.subarray(0, end);
     if (this.problem === EMPTY && end < bytes.length) this.#hold(bytes.subarray(end));
+    this.#last = out;
     return out;
+  }
+
+  /** The id in the last events that were passed on; whoever gives ids gives one to each. */
+  override position(): string {
+    const text = this.#last.toString('utf8');
+    const ids = text.match(LAST_ID);
+    return (
+      ids
+        ?.at(-1)
+        ?.replace(/^id: ?/, '')
+        .trim() ?? EMPTY
+    );
   }
 
   /** An event without its empty line is left to the receiver, who knows what to do with it. */
@@ -278,5 +310,6 @@ export class EventRelay extends Events {
   }
 }
 
+const LAST_ID = /^id:.*$/gm;
 const MARK = Buffer.from([0xef, 0xbb, 0xbf]);
 const NOTHING = Buffer.alloc(0);

@@ -10,7 +10,7 @@ import type { Timer } from '../../base/clock.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { FRAMES_TYPE } from '../../proto/wire/frames.ts';
 import { Header } from '../../proto/wire/headers.ts';
-import type { Call } from '../call/call.ts';
+import { type Call, GOING_AWAY } from '../call/call.ts';
 import type { BodySink, BodySource, Reply, ReplyHeaders } from '../call/reply.ts';
 import { resultOf, streamEnd } from '../call/result.ts';
 import { answerEnveloped, answerRaw, flat, pushOwn, refuse } from './answer.ts';
@@ -18,6 +18,7 @@ import { BinaryFraming, type Framing, PlainFraming } from './framing.ts';
 import type { Front } from './front.ts';
 import { type Line, lineOf, type Stoppable } from './line.ts';
 import { callFrom } from './request.ts';
+import { readResume, resumeToken } from './resume.ts';
 import { eventFraming, isEventStream } from './sse.ts';
 
 /** An idle stream says that it lives, before any middlebox thinks it dead. */
@@ -40,6 +41,11 @@ export async function stream(
   asked: string,
   body: unknown,
 ): Promise<void> {
+  const problem = readResume(request.headers);
+  if (problem !== null) {
+    refuse(response, Code.invalid_request, 400, problem, 'keep');
+    return;
+  }
   const call = callFrom(front, request, 'http', asked, body, true);
   const line = lineOf(request.socket);
   line.add(call);
@@ -156,6 +162,7 @@ class StreamedAnswer implements BodySink, Stoppable {
   readonly #framing: Framing;
   readonly #endWords: EndWords;
   #isOver = false;
+  #goesAway = false;
   #wroteAt = 0;
   #timer: Timer | null = null;
 
@@ -209,14 +216,34 @@ class StreamedAnswer implements BodySink, Stoppable {
   }
 
   /** The words are in the call's record already. */
-  cut(code: Code): void {
+  cut(code: Code, _detail: string, goesAway = false): void {
     if (!this.#close()) return;
     if (this.#response.destroyed) return;
     // The pipeline has set the code by now; a source of another make may not have.
     if (this.#call.code === Code.ok) this.#call.code = code;
-    const last = this.#framing.cut(this.#endWords(this.#call));
+    const words = this.#endWords(this.#call);
+    const last = this.#goesAway || goesAway ? this.#framing.goAway(this.#withToken(words)) : this.#framing.cut(words);
     if (last === null) this.#break();
-    else this.#tell(last);
+    else {
+      if (this.#goesAway) this.#front.streamsTold++;
+      this.#tell(last);
+    }
+  }
+
+  /** The same words, which are JSON, and where to go on. */
+  #withToken(words: string): string {
+    const { chosen } = this.#call;
+    const token = resumeToken(chosen === null ? null : chosen.provider.agentId, this.#framing.position());
+    return `${words.slice(0, -1)},"going_away":true,"resume":${JSON.stringify(token)}}`;
+  }
+
+  // From the port.
+
+  /** The sidecar stops, and the time for what is under way is over. */
+  goAway(): void {
+    if (this.#isOver) return;
+    this.#goesAway = true;
+    this.#source.cancel(Code.blocked_by_operator, GOING_AWAY);
   }
 
   // From the caller's connection.

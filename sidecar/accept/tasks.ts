@@ -159,7 +159,7 @@ async function ended(
   const line = lineOf(request.socket);
   line.add(waiting);
   front.waiting.add(waiting);
-  const timer = front.engine.clock.after(front.draining ? 0 : waitMs, () => waiting.over());
+  const timer = front.engine.clock.after(front.closed ? 0 : waitMs, () => waiting.over());
   const watching = await send.watch(principal, taskId, (view) => {
     waiting.last = view;
     if (FINAL_STATES.has(view.state)) waiting.over();
@@ -230,7 +230,7 @@ async function events(
     return;
   }
   // The port closes: the caller asks again, elsewhere or later.
-  if (front.draining) waiting.over();
+  if (front.closed) waiting.over();
   let timer: Timer;
   const alive = (): void => {
     response.write(': keep-alive\n\n');

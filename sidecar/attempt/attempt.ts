@@ -8,15 +8,16 @@ import type { Random } from '../../base/random.ts';
 import { Code, codeEntry } from '../../proto/wire/codes.ts';
 import { Header } from '../../proto/wire/headers.ts';
 import { newSpanId } from '../../proto/wire/trace-context.ts';
-import { bodyKind, isWholeJson } from '../call/answer-body.ts';
+import { bodyKind, jsonProblem } from '../call/answer-body.ts';
 import { Attempt } from '../call/attempt-record.ts';
 import { type Call, note } from '../call/call.ts';
 import { failed, type Reply } from '../call/reply.ts';
 import { giveUp, type Underway } from '../call/underway.ts';
 import { passing, type Reason, refusing, Verdict } from '../call/verdict.ts';
-import { type Candidate, offlineWords } from '../table/snapshot.ts';
+import { type Candidate, offlineWords, type Table } from '../table/snapshot.ts';
 import type { Exchange } from '../transports/transport.ts';
 import type { Transports } from '../transports/index.ts';
+import { blockSince } from './block-since.ts';
 import { MeteredBody } from './body.ts';
 import { markerFor } from './end-marker.ts';
 import { exchangeFor } from './exchange-for.ts';
@@ -30,6 +31,13 @@ export interface AttemptTools {
   readonly transports: Transports;
   readonly observer: { attemptEnded(call: Call, attempt: Attempt): void };
   readonly underway: Underway;
+  /** The newest: a call keeps the one that it began with. */
+  readonly table: Table;
+  /** Of providers that this sidecar reaches itself. */
+  readonly quotas: {
+    readonly isOn: boolean;
+    provider(call: Call, candidate: Candidate): { readonly words: string; readonly retryAfterMs: number } | null;
+  };
   readonly config: { readonly claims: { readonly lateMs: number } };
 }
 
@@ -57,9 +65,18 @@ export async function attempt(tools: AttemptTools, call: Call, pathHeader: strin
   const now = clock.now();
   const made = new Attempt(candidate, now - call.startedAt);
   call.attempts.push(made);
-  if (call.cancelled) return notSent(tools, call, made, Code.cancelled, 'the caller went away before the provider was contacted');
+  if (call.cancelled)
+    return call.cutBy === null
+      ? notSent(tools, call, made, Code.cancelled, 'the caller went away before the provider was contacted')
+      : notSent(tools, call, made, Code.blocked_by_operator, call.cutBy);
+  const blocked = blockSince(tools.table, call, candidate);
+  if (blocked !== null) return notSent(tools, call, made, Code.blocked_by_operator, blocked);
   const left = call.stepEndsAt - now;
   if (left <= 0) return notSent(tools, call, made, Code.deadline_exceeded, 'the time was over before the provider was contacted');
+  if (tools.quotas.isOn && candidate.provider.reach !== 'mesh') {
+    const short = tools.quotas.provider(call, candidate);
+    if (short !== null) return notSent(tools, call, made, Code.rate_limited, short.words, short.retryAfterMs);
+  }
   const permit = call.panicked ? candidate.health.force(now) : candidate.health.admit(now);
   if (permit === 0) {
     const why = candidate.health.usable(now);
@@ -196,6 +213,7 @@ function judge(
     return new Judgement(Code.deadline_exceeded, 'failure', false, `no answer within the ${Math.round(allowedMs)} ms that were left`);
   if (stopped === 'attempt_time')
     return new Judgement(Code.response_timeout, 'failure', false, `no answer within ${Math.round(allowedMs)} ms`);
+  if (stopped === 'caller_gone' && call.cutBy !== null) return new Judgement(Code.blocked_by_operator, 'ignored', false, call.cutBy);
   if (stopped === 'caller_gone')
     return new Judgement(
       Code.cancelled,
@@ -238,8 +256,10 @@ function hasNoContent(call: Call, reply: Reply): boolean {
 /** An answer that says it is JSON must be: said here once, so that breaker, metrics and Result agree. The hosting sidecar has looked already. */
 function checkForm(call: Call, candidate: Candidate, reply: Reply, good: Judgement): Judgement {
   if (reply.body.length === 0 || bodyKind(reply.headers['content-type']) !== 'json') return good;
-  if (candidate.provider.reach !== 'mesh' && !reply.isJson && !isWholeJson(reply.body))
-    return new Judgement(Code.bad_response, 'failure', false, 'the answer says it is JSON and is not well formed');
+  if (candidate.provider.reach !== 'mesh' && !reply.isJson) {
+    const problem = jsonProblem(reply.body);
+    if (problem !== null) return new Judgement(Code.bad_response, 'failure', false, problem);
+  }
   call.outputChecked = true;
   return good;
 }
@@ -297,7 +317,8 @@ function follow(
     },
   });
   call.bodyOpen = true;
-  call.onCancel = () => body.cancel(Code.cancelled, 'the caller went away');
+  call.onCancel = () =>
+    call.cutBy === null ? body.cancel(Code.cancelled, 'the caller went away') : body.cancel(Code.blocked_by_operator, call.cutBy);
   call.reply = reply.withStream(body);
   call.code = Code.ok;
   call.refusal = null;
@@ -305,8 +326,9 @@ function follow(
   return new Verdict(streams, candidate.provider.agentId, reply.status, headMs);
 }
 
-/** A cut counts against the provider, unless the caller left; one that left when its time was as good as over waited for nothing. */
+/** A cut counts against the provider, unless an operator made it or the caller left; one that left when its time was as good as over waited for nothing. */
 function outcomeOf(code: Code, elapsedMs: number, totalMs: number): Outcome {
+  if (code === Code.blocked_by_operator) return 'ignored';
   return code === Code.cancelled && elapsedMs < AS_GOOD_AS_TIMED_OUT * totalMs ? 'ignored' : 'failure';
 }
 
@@ -326,6 +348,8 @@ function close(
   made.elapsedMs = elapsedMs;
   made.code = judgement.code;
   made.detail = judgement.detail;
+  made.isTelling = judgement.outcome !== 'ignored';
+  made.isFault = judgement.outcome === 'failure';
   tools.underway.remove(run);
   candidate.provider.health.inFlight--;
   candidate.health.end(permit, judgement.outcome, judgedMs, now);
@@ -333,8 +357,9 @@ function close(
   else if (isTimeout(judgement, candidate)) candidate.health.timedOut(now);
   else if (made.started === 'done') candidate.health.connected(now);
   if (judgement.code === Code.breaker_open && call.retryAfterMs > 0) candidate.health.ejectUntil(now + call.retryAfterMs);
-  // Marked "do not repeat", it is a limit further on that speaks, not this provider's.
-  if (judgement.code === Code.rate_limited && !call.noRetry) candidate.health.pause(call.retryAfterMs, now);
+  // Marked "do not repeat", it is a limit further on that speaks, not this provider's. Not begun: its quota, which has room for other callers.
+  if (judgement.code === Code.rate_limited && !call.noRetry && made.started !== 'not_started')
+    candidate.health.pause(call.retryAfterMs, now);
   tools.observer.attemptEnded(call, made);
 }
 
@@ -345,12 +370,12 @@ function isTimeout(judgement: Judgement, candidate: Candidate): boolean {
   return judgement.code === Code.deadline_exceeded || (judgement.code === Code.cancelled && !candidate.settings.breaker.enabled);
 }
 
-function notSent(tools: AttemptTools, call: Call, made: Attempt, code: Code, detail: string): Verdict {
+function notSent(tools: AttemptTools, call: Call, made: Attempt, code: Code, detail: string, retryAfterMs = 0): Verdict {
   made.code = code;
   made.detail = detail;
   call.reply = failed(code, 'not_started', detail);
   // The way back tells the callers how long to leave the provider alone.
-  call.retryAfterMs = code === Code.breaker_open ? made.candidate.health.retryAfterMs(tools.clock.now()) : 0;
+  call.retryAfterMs = code === Code.breaker_open ? made.candidate.health.retryAfterMs(tools.clock.now()) : retryAfterMs;
   call.status = 0;
   tools.observer.attemptEnded(call, made);
   return failure(made);

@@ -95,10 +95,10 @@ export class MeteredBody implements BodySource, BodySink {
     else this.#broken(Code.stream_interrupted, unmarked(marker, this.endsByClose));
   }
 
-  cut(code: Code, detail: string): void {
+  cut(code: Code, detail: string, goesAway = false): void {
     // What came after its own last word, or did not, makes an answer no less whole.
     if (code === Code.stream_interrupted && this.#marker !== null && this.#marker.isDone()) this.#whole();
-    else this.#broken(code, detail);
+    else this.#broken(code, detail, goesAway);
   }
 
   #whole(): void {
@@ -106,9 +106,9 @@ export class MeteredBody implements BodySource, BodySink {
     this.#sink?.end();
   }
 
-  #broken(code: Code, detail: string): void {
+  #broken(code: Code, detail: string, goesAway = false): void {
     this.#close(code, detail);
-    this.#sink?.cut(code, detail);
+    this.#sink?.cut(code, detail, goesAway);
   }
 
   /** From here on the time of silence counts, which may be over long before that of the first piece would have been. */

@@ -10,6 +10,7 @@ export type Stopped = 'no' | 'attempt_time' | 'task_time' | 'caller_gone';
 export class Run implements Work {
   stopped: Stopped = 'no';
   exchange: Exchange;
+  readonly call: Call;
   readonly traceId: string;
   readonly agentId: string;
   readonly spanId: string;
@@ -24,6 +25,7 @@ export class Run implements Work {
   patience: ((why: Stopped) => boolean) | null = null;
   constructor(exchange: Exchange, call: Call, spanId: string, endsAt: number) {
     this.exchange = exchange;
+    this.call = call;
     this.traceId = call.traceId;
     this.agentId = exchange.candidate.provider.agentId;
     this.spanId = spanId;

@@ -4,7 +4,7 @@
  * string, anything else base64. A body that says it is JSON and is not is a bad answer, never passed on as a good one.
  */
 import { isUtf8 } from 'node:buffer';
-import { isJson } from '../../base/json-scan.ts';
+import { isJson, isShallowJson, MAX_DEPTH } from '../../base/json-scan.ts';
 import type { ReplyHeaders } from './reply.ts';
 
 export type BodyKind = 'json' | 'text' | 'binary' | 'unknown';
@@ -46,6 +46,13 @@ export function isWholeJson(body: Buffer): boolean {
   return isJson(withoutBom(body));
 }
 
+/** What is wrong with an answer that says it is JSON; null = nothing. It goes into a Result, which its caller parses. */
+export function jsonProblem(body: Buffer): string | null {
+  const verdict = isShallowJson(withoutBom(body));
+  if (verdict === 'deep') return `the answer is nested more than ${MAX_DEPTH} levels deep`;
+  return verdict ? null : 'the answer says it is JSON and is not well formed';
+}
+
 /** `data` of a Result: bytes of JSON; or the words of what is wrong with the answer. `null` stands for `no data`. */
 export function dataOf(headers: ReplyHeaders, body: Buffer, checked: boolean): Buffer | string | null {
   if (body.length === 0) return null;
@@ -56,11 +63,11 @@ export function dataOf(headers: ReplyHeaders, body: Buffer, checked: boolean): B
   const contentType = headers['content-type'];
   switch (bodyKind(contentType)) {
     case 'json':
-      return isWholeJson(body) ? withoutBom(body) : 'the answer says it is JSON and is not well formed';
+      return jsonProblem(body) ?? withoutBom(body);
     case 'text':
       return quoted(textOf(body, contentType as string), body, contentType as string);
     case 'unknown':
-      if (isWholeJson(body)) return withoutBom(body);
+      if (isShallowJson(withoutBom(body)) === true) return withoutBom(body);
       return quoted(isUtf8(body) ? body.toString('utf8') : null, body, '');
     default:
       return asBase64(body, typeof contentType === 'string' ? contentType : '');

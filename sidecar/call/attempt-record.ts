@@ -15,6 +15,10 @@ export class Attempt {
   status = 0;
   started: Started = 'not_started';
   detail = '';
+  /** It says something of the provider: it was begun there, and neither the caller nor a limit ended it. */
+  isTelling = false;
+  /** It counts against the provider. */
+  isFault = false;
   /** Span id of the attempt, 16 hex digits. */
   spanId = '';
 

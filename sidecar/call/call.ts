@@ -3,11 +3,14 @@
  * ways in fill the upper part, stages the lower. `record` is the only way for a stage's verdict to take effect, and it
  * always leaves a mark in the trace.
  */
+import { isUtf8 } from 'node:buffer';
 import type { Clock } from '../../base/clock.ts';
 import type { Code } from '../../proto/wire/codes.ts';
 import type { Execution, FallbackStep, Override } from '../../proto/language/types.ts';
 import type { Candidate, Capability, Snapshot, Version } from '../table/snapshot.ts';
 import type { Attempt } from './attempt-record.ts';
+import type { CallQuota } from './call-quota.ts';
+import type { PeerCertificate } from './peer.ts';
 import type { Principal } from './principal.ts';
 import { Trace } from './trace.ts';
 import type { Verdict } from './verdict.ts';
@@ -60,6 +63,8 @@ export class Failure {
 
 const NOTHING: readonly string[] = Object.freeze([]);
 
+export const GOING_AWAY = 'the sidecar stopped, and its time for what was under way was over';
+
 export class Call {
   // What the way in knows.
   readonly way: WayIn;
@@ -75,6 +80,11 @@ export class Call {
   readonly clock: Clock;
   /** Set by ways in that intercept HTTP; null for all others. */
   http: HttpAsk | null = null;
+  /** Who is at the other end of a mesh connection with TLS; null = the way in does not know. */
+  peer: PeerCertificate | null = null;
+  /** Of a message: the word that its sender is at home where it came from, and when the server stored it. */
+  statement: string | null = null;
+  storedAtMs = 0;
   /** 32 hex digits. */
   traceId = '';
   /** 16 hex digits: the caller's span, '' when the trace starts here. */
@@ -125,6 +135,8 @@ export class Call {
   reply: Reply | null = null;
   /** The verdict that refused the call (the latest one), or null. */
   refusal: Verdict | null = null;
+  /** An ACL that is in audit would have refused it; null = none would. */
+  letIn: Verdict | null = null;
   /** How far the fallback chain has been walked; 0 = the capability asked for. */
   fallbackIndex = 0;
   fallbackFrom: Capability | null = null;
@@ -152,6 +164,8 @@ export class Call {
   /** Set by the way in's socket, or by a parent call: the caller is gone. */
   cancelled = false;
   cancelledAt = 0;
+  /** It was not the caller: an operator's block cuts what is under way; in words. null = none does. */
+  cutBy: string | null = null;
   /** The answer's JSON was parsed and found well formed already (to validate it). */
   outputChecked = false;
   /** The body of a static fallback, as JSON; null when a provider answers. */
@@ -174,6 +188,10 @@ export class Call {
   onExtend: ((ms: number) => void) | null = null;
   /** Slot of caller × capability, given back when the body has ended. */
   callerSlot: { release(): void } | null = null;
+  /** The quota of its caller; null = it has none. */
+  quota: CallQuota | null = null;
+  /** It counts there as a call in flight. */
+  quotaHeld = false;
   /** Runs the last accounting when a streamed body has ended; set by the pipeline. */
   onBodyEnd: (() => void) | null = null;
   /** A streamed body is still on its way; `onBodyEnd` will be called. */
@@ -201,6 +219,18 @@ export class Call {
     const stop = this.onCancel;
     this.onCancel = null;
     if (stop !== null) stop();
+  }
+
+  /** An operator cuts it: it ends at once as blocked (2006), not as cancelled. */
+  cut(words: string): void {
+    if (this.cancelled || this.settled) return;
+    this.cutBy = words;
+    this.cancel();
+  }
+
+  /** This sidecar stops, and the time for what is under way is over: told like a cut by an operator, since it is nobody's failure. */
+  goAway(): void {
+    this.cut(GOING_AWAY);
   }
 
   /** The agent takes longer: the attempt under way has so long from now on. False = none that can be extended is under way. */
@@ -235,11 +265,14 @@ export function headerOf(call: Call, name: string): string | null {
 
 const NOT_JSON = Symbol('not JSON');
 
-/** The payload, parsed at most once; undefined when it is not JSON. */
+/**
+ * The payload, parsed at most once; undefined when it is not JSON. Bytes that are no UTF-8 are none: what is put in their place
+ * while they are read is not what the agent would read.
+ */
 export function payloadOf(call: Call): unknown {
   if (call.json === undefined) {
     try {
-      call.json = call.body.length === 0 ? null : JSON.parse(call.body.toString('utf8'));
+      call.json = call.body.length === 0 ? null : isUtf8(call.body) ? JSON.parse(call.body.toString('utf8')) : NOT_JSON;
     } catch {
       call.json = NOT_JSON;
     }

@@ -9,7 +9,8 @@ export interface BodySink {
   /** The body came to its proper end. */
   end(): void;
   /** The body was cut; `code` says how (1006, 1002, 5001 …). */
-  cut(code: Code, detail: string): void;
+  /** @param goesAway a sidecar on the way stops: nothing is wrong with the provider. */
+  cut(code: Code, detail: string, goesAway?: boolean): void;
 }
 
 /** A body that is still coming. Exactly one of `end` and `cut` of the sink is called, once, also after `cancel`. */

@@ -7,6 +7,7 @@
 import { Code, type CodeEntry, codeEntry } from '../../proto/wire/codes.ts';
 import { dataOf } from './answer-body.ts';
 import type { Attempt } from './attempt-record.ts';
+import type { RateView } from './call-quota.ts';
 import type { Call } from './call.ts';
 import { wordsOf } from './verdict.ts';
 
@@ -105,6 +106,7 @@ const PROTECTIVE: ReadonlySet<number> = new Set([
   Code.breaker_open,
   Code.caller_busy,
   Code.provider_busy,
+  Code.rate_limited,
   Code.retry_budget_spent,
 ]);
 
@@ -189,11 +191,18 @@ function commonFields(result: Result, withDecision: boolean): string {
   for (let i = 0; i < call.attempts.length; i++) text += (i === 0 ? '' : ',') + attemptJson(call.attempts[i] as Attempt, withCapability);
   text += `],"trace_id":"${call.traceId}"`;
   if (call.replay !== null) text += ',"replay":true';
+  if (call.quota !== null) text += rateJson(call.quota.view(call.clock.now()));
   const cause = call.cause ?? (result.entry.code === 0 ? null : causeOf(call));
   if (cause !== null) text += `,"cause":${JSON.stringify(cut(cause))}`;
   if (withDecision)
     text += `,"capability":${quote(call.capability === null ? null : call.capability.name)},"decision":${JSON.stringify(call.trace.lines())}`;
   return `${text}}`;
+}
+
+/** What the caller may still ask for by its quota. */
+function rateJson(rate: RateView | null): string {
+  if (rate === null) return '';
+  return `,"rate_limit":{"limit":${rate.limit},"remaining":${rate.remaining},"reset_ms":${Math.ceil(rate.resetMs)}}`;
 }
 
 /** What went wrong before the time was over, or retries were stopped: without it the end would hide the reason. */

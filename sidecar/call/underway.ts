@@ -10,6 +10,8 @@ import type { Call } from './call.ts';
 
 /** One attempt under way. */
 export interface Work {
+  /** That it is an attempt of. */
+  readonly call: Call;
   readonly traceId: string;
   readonly agentId: string;
   readonly spanId: string;
@@ -57,6 +59,21 @@ export class Underway {
     }
     work.next = null;
     this.#size--;
+  }
+
+  /** Every attempt under way; some may end while they are walked through. */
+  all(): readonly Work[] {
+    const works: Work[] = [];
+    if (this.#size === 0) return works;
+    for (const first of this.#buckets) for (let work = first; work !== null; work = work.next) works.push(work);
+    return works;
+  }
+
+  /** An attempt of this trace is under way. */
+  has(traceId: string): boolean {
+    for (let work = this.#buckets[bucketOf(traceId)] as Work | null; work !== null; work = work.next)
+      if (work.traceId === traceId) return true;
+    return false;
   }
 
   /** Makes an agent's call part of the work that it is made for, if there is any. Its principal must be known. */

@@ -10,6 +10,7 @@ export type Stage =
   | 'acl'
   | 'overrides'
   | 'limits'
+  | 'quotas'
   | 'resolve'
   | 'contract'
   | 'deadline'

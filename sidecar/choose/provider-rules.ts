@@ -1,6 +1,6 @@
 /**
- * The operator's emergency rules that name a provider: blocked (nothing goes there) or draining (nothing new begins
- * there). Rules without a provider are the `overrides` stage's business. Which rules can concern a candidate is worked
+ * The operator's emergency rules that name a provider: blocked, degraded or rerouted (nothing goes there) or draining
+ * (nothing new begins there). What serves when nobody else is left, the pipeline finds out. Rules without a provider are the `overrides` stage's business. Which rules can concern a candidate is worked
  * out once per table; whether one is in force is asked with the wall clock, since an expired rule counts as absent.
  */
 import { coversAgent, coversName } from '../../proto/language/covers.ts';
@@ -14,15 +14,15 @@ export type ProviderRules = readonly Override[];
 /** By candidate of the version, in its order; null when no rule concerns any of them (the usual case). */
 export function rulesFor(table: Snapshot, version: Version): readonly ProviderRules[] | null {
   const relevant = table.overrides
-    .filter(
-      (rule) =>
-        rule.provider !== null &&
-        (rule.action === 'block' || rule.action === 'drain') &&
-        coversName(rule.capability, version.capability.name),
-    )
-    .sort((a, b) => (a.action === b.action ? 0 : a.action === 'block' ? -1 : 1));
+    .filter((rule) => rule.provider !== null && coversName(rule.capability, version.capability.name))
+    .sort((a, b) => strength(a) - strength(b));
   if (relevant.length === 0) return null;
   return version.candidates.map(({ provider }) => relevant.filter((rule) => coversAgent(rule.provider as string, provider.agentId)));
+}
+
+/** A drain lets what goes on there go on; all others let nothing through. */
+function strength({ action }: Override): number {
+  return action === 'block' ? 0 : action === 'drain' ? 2 : 1;
 }
 
 /** The rule in force for this candidate and caller, or null. */

@@ -3,6 +3,7 @@
  * a refusal and `explain` all ask here, so that they cannot disagree. Operator's wish first, then what the call itself
  * rules out, then health, then load.
  */
+import { signatureOf } from '../../proto/language/override-words.ts';
 import type { Override } from '../../proto/language/types.ts';
 import type { Call } from '../call/call.ts';
 import { type Candidate, offlineWords, type Provider } from '../table/snapshot.ts';
@@ -39,7 +40,7 @@ export function standingOf(candidate: Candidate, call: Call, rules: ProviderRule
 function wishOf(candidate: Candidate, rules: ProviderRules | null, call: Call, held: boolean): Standing | null {
   if (rules !== null && rules.length > 0) {
     const rule = ruleInForce(rules, call.clock.wallMs(), call.principal);
-    if (rule?.action === 'block') return 'blocked';
+    if (rule !== null && rule.action !== 'drain') return 'blocked';
     if (rule !== null && !held) return 'drained_by_override';
   }
   return candidate.drain && !held ? 'draining' : null;
@@ -107,7 +108,7 @@ export function wordsFor(standing: Standing, candidate: Candidate, call: Call, r
 
 function overrideWords(standing: 'blocked' | 'drained_by_override', rule: Override | null): string {
   const verb = standing === 'blocked' ? 'blocked' : 'draining';
-  return rule === null ? verb : `${verb} by override ${rule.name} (${rule.reason})`;
+  return rule === null ? verb : `${verb} by override ${rule.name}: ${rule.reason} (by ${signatureOf(rule)})`;
 }
 
 function seconds(ms: number): string {

@@ -2,6 +2,7 @@
  * The request against the contract of the version that will serve it: size, form, input schema, conversation key, and how
  * often the work may run. The payload is only looked at; its bytes go on as they came.
  */
+import { type Bounds, boundsProblem } from '../../base/depth.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { Header } from '../../proto/wire/headers.ts';
 import { type Call, headerOf, payloadOf } from '../call/call.ts';
@@ -11,6 +12,7 @@ import type { Version } from '../table/snapshot.ts';
 const kept = passing('contract', 'kept', 'the request fits {a}@{b} ({c})');
 const tooLarge = refusing('contract', 'too_large', Code.payload_too_large, 'the body has {a} bytes, {b} are allowed');
 const notJson = refusing('contract', 'not_json', Code.invalid_request, 'the body is not well-formed JSON');
+const outOfBounds = refusing('contract', 'bounds', Code.invalid_request, 'the payload {a}');
 const misfit = refusing('contract', 'input', Code.invalid_request, 'the payload breaks the input schema: {a}');
 const noKey = refusing(
   'contract',
@@ -26,7 +28,13 @@ const unkeyed = refusing(
   'Idempotency-Key and Reach-Power-Id differ, or are longer than {a} characters, or hold control characters',
 );
 
-const LONGEST_KEY = 256;
+/**
+ * What recurses over a payload, here, in an agent or in what the agent calls, must not be run out of stack by it: the usual
+ * readers of JSON give up somewhere above a thousand levels, some of them by taking their process along.
+ */
+export const PAYLOAD_BOUNDS: Bounds = Object.freeze({ levels: 100, members: 100_000, nameChars: 4_096 });
+
+export const LONGEST_KEY = 256;
 const KEY_FORM = /^[\x21-\x7e]+$/;
 
 export function contract(call: Call, version: Version): Verdict {
@@ -48,6 +56,8 @@ export function contract(call: Call, version: Version): Verdict {
   if ((version.input !== null && !isBare(call)) || isJson(call.contentType)) {
     const payload = payloadOf(call);
     if (payload === undefined) return new Verdict(notJson);
+    const exceeded = boundsProblem(payload, PAYLOAD_BOUNDS);
+    if (exceeded !== null) return new Verdict(outOfBounds, exceeded);
     const problems = version.input === null || isBare(call) ? null : version.input.validate(payload);
     if (problems !== null) return new Verdict(misfit, problems);
   }

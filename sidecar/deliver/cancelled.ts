@@ -4,18 +4,26 @@
  */
 const KEEP = 50_000;
 
-export class Cancelled {
-  /** Task → the agent that may call it off. */
-  readonly #by = new Map<string, string>();
+interface Said {
+  /** The agent that may call it off. */
+  readonly source: string;
+  /** The sidecar that says so; null = it was said without a name, by the version before. */
+  readonly speaker: string | null;
+}
 
-  add(taskId: string, source: string): void {
+export class Cancelled {
+  readonly #by = new Map<string, Said>();
+
+  add(taskId: string, source: string, speaker: string | null): void {
     if (this.#by.size >= KEEP && !this.#by.has(taskId)) this.#by.delete(this.#by.keys().next().value as string);
-    this.#by.set(taskId, source);
+    this.#by.set(taskId, { source, speaker });
   }
 
-  /** Called off by the one who sent it: a stranger's word does not count. */
-  has(taskId: string, source: string): boolean {
-    return this.#by.size !== 0 && this.#by.get(taskId) === source;
+  /** Called off by the one who sent it, and by where it is at home: a stranger's word does not count. */
+  has(taskId: string, source: string, home: string): boolean {
+    if (this.#by.size === 0) return false;
+    const said = this.#by.get(taskId);
+    return said !== undefined && said.source === source && (said.speaker === null || said.speaker === home);
   }
 
   forget(taskId: string): void {

@@ -76,9 +76,12 @@ export class Deliver implements WorkDoor {
   readonly #standstill: Standstill;
   readonly #cancelled = new Cancelled();
   #following: { close(): void } | null = null;
-  #hearing: { close(): void } | null = null;
+  #hearing: readonly { close(): void }[] = [];
   #timer: Timer | null = null;
   #isStopped = false;
+  #stopping: Promise<number> | null = null;
+  /** `clock.now()` when what is at work is given back. */
+  #givesBackAt = Number.POSITIVE_INFINITY;
 
   constructor(parts: DeliverParts) {
     this.#parts = parts;
@@ -115,6 +118,25 @@ export class Deliver implements WorkDoor {
     return this.#tasks.watch.size + this.#dispatcher.held + this.#sticky.held;
   }
 
+  holds(agent: string): boolean {
+    return this.#tasks.watch.holds(agent);
+  }
+
+  /** Calls under way that are messages. */
+  get calls(): number {
+    return this.#tasks.watch.calls;
+  }
+
+  /** Messages at which agents go on (202), remembered over a restart. */
+  get kept(): number {
+    return this.#tasks.watch.kept;
+  }
+
+  /** Messages that agents are at. */
+  get atWork(): number {
+    return this.#tasks.watch.size;
+  }
+
   outcomes(): Readonly<Record<string, number>> {
     return this.#tasks.ends.counts.outcomes();
   }
@@ -123,31 +145,37 @@ export class Deliver implements WorkDoor {
     if (this.#isStopped) return;
     const { work, bus, subjects } = this.#parts;
     this.#following = work.onChange((state) => this.#assign(state));
-    this.#hearing = bus.subscribe(subjects.cancel, (message) => this.#callOff(message));
+    this.#hearing = subjects.cancels.map((pattern) => bus.subscribe(pattern, (message) => this.#callOff(message)));
     this.#assign(work.current());
     this.#tick();
   }
 
   /**
    * Pulls no more, lets what was handed over end within that time, gives the rest back for others. Answers how many had not
-   * ended by then: those that may be started again are given back, `once` work is in doubt.
+   * ended by then: those that may be started again are given back, `once` work is in doubt. Said again, the time may become shorter.
    */
-  async stop(graceMs: number): Promise<number> {
-    if (this.#isStopped) return 0;
+  stop(graceMs: number): Promise<number> {
+    this.#givesBackAt = Math.min(this.#givesBackAt, this.#parts.clock.now() + graceMs);
+    this.#stopping ??= this.#stop();
+    return this.#stopping;
+  }
+
+  async #stop(): Promise<number> {
     this.#isStopped = true;
     const { clock, log } = this.#parts;
     this.#following?.close();
     this.#dispatcher.stop();
     this.#sticky.stop();
-    await this.#until(clock.now() + graceMs);
+    await this.#until(() => this.#givesBackAt);
     const left = this.#tasks.watch.size;
     this.#parts.longWork?.stop();
     if (left > 0) {
-      log.warn({ unfinished: left, graceMs }, 'messages were still at work when the time to stop was over');
+      log.warn({ unfinished: left }, 'messages were still at work when the time to stop was over');
       this.#tasks.watch.stopAll();
-      await this.#until(clock.now() + SETTLE_MS);
+      const settledAt = clock.now() + SETTLE_MS;
+      await this.#until(() => settledAt);
     }
-    this.#hearing?.close();
+    for (const each of this.#hearing) each.close();
     this.#timer?.cancel();
     this.#timer = null;
     await this.#parts.longWork?.close();
@@ -165,9 +193,9 @@ export class Deliver implements WorkDoor {
     return this.#tasks.watch.extendWork(agent, taskId) ?? this.#parts.longWork?.extend(agent, taskId) ?? null;
   }
 
-  async #until(at: number): Promise<void> {
+  async #until(at: () => number): Promise<void> {
     const { clock } = this.#parts;
-    while (this.#tasks.watch.size > 0 && clock.now() < at) await new Promise<void>((done) => void clock.after(LOOK_MS, done));
+    while (this.#tasks.watch.size > 0 && clock.now() < at()) await new Promise<void>((done) => void clock.after(LOOK_MS, done));
   }
 
   #assign({ pools }: WorkState): void {
@@ -194,13 +222,14 @@ export class Deliver implements WorkDoor {
     });
   }
 
-  #callOff({ data, reply }: BusMessage): void {
+  #callOff({ subject, data, reply }: BusMessage): void {
     const note = parseJson(data);
     if (note === null) return;
     const { task_id: taskId, source } = note as Partial<CancelNote>;
     if (typeof taskId !== 'string' || typeof source !== 'string') return;
-    this.#cancelled.add(taskId, source);
-    const outcome = this.#tasks.watch.callOff(taskId, source);
+    const speaker = this.#parts.subjects.speakerOf(subject);
+    this.#cancelled.add(taskId, source, speaker);
+    const outcome = this.#tasks.watch.callOff(taskId, source, speaker);
     if (outcome === null || !reply.startsWith('_INBOX')) return;
     const answer: CancelAnswer = { wire: MESSAGE_WIRE, task_id: taskId, outcome };
     this.#parts.bus.publish(reply, Buffer.from(JSON.stringify(answer), 'utf8'));

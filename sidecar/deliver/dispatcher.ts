@@ -70,8 +70,13 @@ export class Dispatcher {
     for (const work of works) {
       seen.add(work.pool.id);
       const known = this.#pools.get(work.pool.id);
-      if (known !== undefined) known.update(work);
-      else this.#open(work);
+      if (known !== undefined && known.work.secret === work.secret) {
+        known.update(work);
+        continue;
+      }
+      // Its consumers are others now; what those before had given out is given out anew.
+      if (known !== undefined) this.#close(known);
+      this.#open(work);
     }
     for (const [id, pool] of this.#pools) {
       if (seen.has(id)) continue;
@@ -126,7 +131,7 @@ export class Dispatcher {
   }
 
   #open(work: WorkPool): void {
-    const pool = new PoolPulls(work, (lane) => Consumer.lane(work.pool.id, LANES[lane] as string));
+    const pool = new PoolPulls(work, (lane) => Consumer.lane(work.pool.id, LANES[lane] as string, work.secret));
     this.#pools.set(work.pool.id, pool);
     for (const lane of pool.lanes) {
       lane.pull = this.#parts.queue.pull(lane.consumer, {
@@ -136,7 +141,7 @@ export class Dispatcher {
           lane.backlog = 0;
           this.due();
         },
-        trouble: (why) => this.#parts.log.warn({ consumer: lane.consumer, why }, 'no messages can be pulled'),
+        trouble: (why) => this.#parts.log.warn({ consumer: Consumer.shown(lane.consumer), why }, 'no messages can be pulled'),
       });
     }
   }

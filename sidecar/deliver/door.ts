@@ -21,6 +21,8 @@ export type Reported = 'stored' | 'unknown' | 'fenced' | 'unreachable';
 export interface WorkDoor {
   /** Messages at work here, and such as wait here for a slot or for an earlier one of their key. */
   readonly inHand: number;
+  /** The agent has a message in hand, also one that it has taken with 202. */
+  holds(agent: string): boolean;
   /** What became of messages since the start: words for metrics. */
   outcomes(): Readonly<Record<string, number>>;
   done(agent: string, taskId: string, report: WorkReport): Promise<Reported>;

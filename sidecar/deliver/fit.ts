@@ -1,6 +1,7 @@
 /** Whether an envelope is one that can be dealt with: what comes out of a queue may have been written by anybody who may write there. */
 import { isAgentId } from '../../proto/language/names.ts';
 import { type Envelope, LANES } from '../../proto/wire/envelope.ts';
+import { MAX_TOKEN_CHARS } from '../../proto/wire/token.ts';
 
 const MOST_CHARS = 256;
 
@@ -14,6 +15,8 @@ export function envelopeProblem(envelope: Envelope, capability: string): string 
   if (envelope.reply_to !== null && !(isText(envelope.reply_to) && isAgentId(envelope.reply_to))) return 'its reply_to is no agent';
   if (!isPositive(envelope.expires_ms) || !isPositive(envelope.timeout_ms)) return 'its times cannot be read';
   if (envelope.deadline_ms !== null && !isPositive(envelope.deadline_ms)) return 'its deadline cannot be read';
+  if (envelope.home_statement !== undefined && !(isText(envelope.home_statement) && envelope.home_statement.length <= MAX_TOKEN_CHARS))
+    return 'the statement about its home cannot be read';
   if (envelope.sequence_id !== null && !isText(envelope.sequence_id)) return 'its sequence cannot be read';
   if (typeof envelope.headers !== 'object' || envelope.headers === null || !Array.isArray(envelope.path))
     return 'its headers or path cannot be read';

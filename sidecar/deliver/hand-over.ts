@@ -22,13 +22,23 @@ import type { WorkReport } from './door.ts';
 const SLACK_MS = 1_000;
 
 /** @param via sidecar that stamped it: the last token of the subject, which the bus binds to its owner. @param leftMs of the task's working time, null = not limited */
-export function callFor(envelope: Envelope, payload: Buffer, via: string, leftMs: number | null, clock: Clock, random: Random): Call {
+export function callFor(
+  envelope: Envelope,
+  payload: Buffer,
+  via: string,
+  leftMs: number | null,
+  storedAtMs: number,
+  clock: Clock,
+  random: Random,
+): Call {
   const headers: Record<string, string> = { ...envelope.headers };
   headers[Header.powerId] = envelope.power_id;
   if (envelope.sequence_id !== null) headers[Header.sequenceId] = envelope.sequence_id;
   if (envelope.path.length !== 0) headers[Header.path] = envelope.path.join(', ');
   const call = new Call('message', envelope.capability, headers, payload, envelope.content_type, false, clock);
   call.principal = new Principal(envelope.source, via);
+  call.statement = envelope.home_statement ?? null;
+  call.storedAtMs = storedAtMs;
   call.about = aboutOf(envelope);
   call.attemptMs = envelope.timeout_ms;
   call.totalMs = leftMs ?? envelope.timeout_ms + SLACK_MS;

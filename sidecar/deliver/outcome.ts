@@ -72,6 +72,8 @@ export function outcomeOf(ended: Ended): Outcome {
     return again(ended);
   }
   if (execution === 'once') return 'in_doubt';
+  // Cut off by an operator: it is no failed try, and begins again when the block is lifted.
+  if (code === Code.blocked_by_operator) return stoppedBy === 'draining' ? 'give_back' : 'wait';
   if (stoppedBy === 'draining') return 'give_back';
   return mayPass(code) ? again(ended) : 'failed';
 }

@@ -2,6 +2,7 @@
 import type { Clock } from '../../base/clock.ts';
 import type { Logger } from '../../base/log.ts';
 import type { Random } from '../../base/random.ts';
+import type { Subjects } from '../../proto/wire/subjects.ts';
 import type { Call } from '../call/call.ts';
 import type { Engine } from '../engine.ts';
 import type { TaskLedger } from '../ledger/ledger.ts';
@@ -24,6 +25,8 @@ export interface TaskParts {
   /** The server has stamped something with this time. */
   noteServerTime(ms: number): void;
   readonly cancelled: Cancelled;
+  /** The name of who sent a task stands in its subject. */
+  readonly subjects: Pick<Subjects, 'senderOf'>;
   readonly clock: Clock;
   readonly random: Random;
   readonly log: Logger;

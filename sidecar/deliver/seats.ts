@@ -112,12 +112,13 @@ export function roomAt(seat: Seat, table: Snapshot, now: number, wallMs: number,
 }
 
 /**
- * The operator's rule that blocks or drains it, null = none. Without a sender, only rules for everybody count; the others are
+ * The operator's rule that keeps messages from it (block, drain, degrade), null = none. Without a sender, only rules for everybody count; the others are
  * looked at for each message.
  */
 export function heldBy(candidate: Candidate, sender: string | null, table: Snapshot, wallMs: number): Override | null {
   for (const rule of table.overrides) {
-    if (rule.action !== 'block' && rule.action !== 'drain') continue;
+    // What is queued for one that is rerouted was accepted before: it is still this one's to do, unless the rule is about a provider.
+    if (rule.action === 'reroute' && rule.provider === null) continue;
     if (rule.expiresAtMs !== null && rule.expiresAtMs <= wallMs) continue;
     if (rule.caller !== null && (sender === null || !coversAgent(rule.caller, sender))) continue;
     if (!coversName(rule.capability, candidate.version.capability.name)) continue;

@@ -104,7 +104,7 @@ export class Sticky {
       for (const { index, owner, term, host } of work.partitions) {
         // What the process before this one had: it has to be given to us anew, so that it comes again in its order.
         if (!work.agents.includes(owner) || (host !== undefined && host !== this.#parts.self)) continue;
-        const consumer = Consumer.partition(work.pool.id, index, term);
+        const consumer = Consumer.partition(work.pool.id, index, term, work.secret);
         seen.add(consumer);
         const known = this.#partitions.get(consumer);
         if (known !== undefined) known.work = work;
@@ -170,7 +170,7 @@ export class Sticky {
         this.#go(partition);
       },
       returned: () => this.#go(partition),
-      trouble: (why) => log.warn({ consumer: partition.consumer, why }, 'no messages can be pulled'),
+      trouble: (why) => log.warn({ consumer: Consumer.shown(partition.consumer), why }, 'no messages can be pulled'),
     });
   }
 

@@ -50,6 +50,8 @@ export class Tasks {
     const problem = decoded === null ? 'it has no envelope that can be read' : envelopeProblem(decoded.envelope, pool.capability);
     if (decoded === null || problem !== null) return await this.ends.unreadable(delivery, problem ?? '');
     const { envelope, payload } = decoded;
+    const sender = this.#parts.subjects.senderOf(delivery.subject);
+    if (sender !== envelope.home) return await this.ends.unreadable(delivery, `it was sent by ${sender} in the name of ${envelope.home}`);
     const twin = this.watch.of(envelope.task_id);
     if (twin !== null) {
       if (twin.delivery.streamSeq === delivery.streamSeq) {
@@ -226,7 +228,7 @@ export class Tasks {
     const { envelope, seat } = task;
     const { candidate } = seat;
     const via = task.delivery.subject.slice(task.delivery.subject.lastIndexOf('.') + 1);
-    const call = callFor(envelope, task.payload, via, leftMs, clock, random);
+    const call = callFor(envelope, task.payload, via, leftMs, task.delivery.storedAtMs, clock, random);
     if (failpoint !== null) failpoint.pass('before_hand_over');
     task.call = call;
     task.handedAt = clock.now();
@@ -333,8 +335,7 @@ export class Tasks {
         if (!(await release(task, false))) return this.ends.dropped(task);
         return pauseWhenBusy(report.retryAfterMs, random.next(), settings);
       case 'give_back':
-        if (!(await release(task, report.started !== 'not_started'))) return this.ends.dropped(task);
-        return 0;
+        return (await this.#giveBack(task)) ? 0 : this.ends.dropped(task);
       case 'again':
         this.ends.counts.again++;
         addFailed(memory, this.ends.failedTry(task, report));
@@ -358,6 +359,15 @@ export class Tasks {
           report,
         );
     }
+  }
+
+  /** No try: it is this sidecar that gives up. A first hand-over is recorded nowhere, so whoever has it next is told by its key. */
+  async #giveBack(task: InHand): Promise<boolean> {
+    if (task.claim === null && task.tries > 0) {
+      const claimed = await this.#parts.ledger.claim(askFor(task, this.#parts), task.tries - 1);
+      if (claimed.kind === 'claimed') task.claim = claimed.claim;
+    }
+    return await release(task, false);
   }
 
   #untried(task: InHand): void {

@@ -24,7 +24,7 @@ export function unwantedNow(
 ): Unwanted | null {
   if (serverMs - delivery.storedAtMs > envelope.expires_ms)
     return new Unwanted('expired', Code.expired, `not delivered within ${envelope.expires_ms} ms`);
-  if (cancelled.has(envelope.task_id, envelope.source))
+  if (cancelled.has(envelope.task_id, envelope.source, envelope.home))
     return new Unwanted('cancelled', Code.cancelled, 'called off before anybody had it');
   if (leftMs !== null && leftMs <= 0)
     return new Unwanted('failed', Code.deadline_exceeded, `its ${envelope.deadline_ms} ms of working time are over`);

@@ -34,6 +34,25 @@ export class Watch {
     return this.#inHand.size;
   }
 
+  /** Of these, such as are calls under way; the others are waited for, or go on at their agents (202). */
+  get calls(): number {
+    let sum = 0;
+    for (const task of this.#inHand) if (task.call !== null && !task.call.settled) sum++;
+    return sum;
+  }
+
+  /** Of these, such as are remembered over a restart. */
+  get kept(): number {
+    let sum = 0;
+    for (const task of this.#inHand) if (task.isKept) sum++;
+    return sum;
+  }
+
+  holds(agent: string): boolean {
+    for (const task of this.#inHand) if (task.seat.slots.agentId === agent) return true;
+    return false;
+  }
+
   of(taskId: string): InHand | null {
     return this.#byTask.get(taskId) ?? null;
   }
@@ -49,9 +68,10 @@ export class Watch {
   }
 
   /** The sender calls it off. `cancelled`: it is stopped, and its end follows; null = it is not in hand here. */
-  callOff(taskId: string, source: string): 'cancelled' | 'too_late' | null {
+  callOff(taskId: string, source: string, speaker: string | null): 'cancelled' | 'too_late' | null {
     const task = this.of(taskId);
     if (task === null || task.envelope.source !== source) return null;
+    if (speaker !== null && speaker !== task.envelope.home) return null;
     if (task.stoppedBy === 'cancel') return 'cancelled';
     if (task.isEnding || task.isDecided) return 'too_late';
     stopTask(task, 'cancel');

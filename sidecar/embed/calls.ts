@@ -43,6 +43,11 @@ export class Calls {
     return explain(this.#front.engine, this.#callFor(target, payload, options, false), payload !== undefined);
   }
 
+  /** In whose names calls have been made. */
+  agents(): Iterable<string> {
+    return this.#principals.keys();
+  }
+
   /** In whose name something is done that does not say so. */
   get agent(): string | null {
     return this.#agent;

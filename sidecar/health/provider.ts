@@ -40,6 +40,8 @@ export class ProviderHealth implements Timed {
   /** End of the ejection; Infinity = none. */
   dueAt = Number.POSITIVE_INFINITY;
   readonly cells = new Set<SlowStarting>();
+  /** The process of its sidecar; '' = not known. */
+  #instance = '';
   #offline = false;
   readonly #schedule: Schedule;
   readonly #ejection: EjectionSettings;
@@ -78,6 +80,20 @@ export class ProviderHealth implements Timed {
     this.ejectedUntil = 0;
     this.dueAt = Number.POSITIVE_INFINITY;
     this.#offline = false;
+    this.startSlowlyAt(this.#now());
+  }
+
+  /**
+   * Which process its sidecar is. Another one than before has been started anew: what calls have found out about the one that died says
+   * nothing of it. Without this, providers that are replaced one after another would be left alone by everybody at the same time.
+   */
+  servedBy(instance: string): void {
+    const before = this.#instance;
+    this.#instance = instance;
+    if (before === '' || before === instance) return;
+    this.consecutiveFailures = 0;
+    this.lastFailure = '';
+    if (this.ejectedUntil > 0) this.#admitAgain();
     this.startSlowlyAt(this.#now());
   }
 

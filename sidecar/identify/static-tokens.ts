@@ -1,4 +1,5 @@
 /** Credentials from the sidecar's own configuration: a fixed list of tokens, one agent each. */
+import type { PeerCertificate } from '../call/peer.ts';
 import { Principal } from '../call/principal.ts';
 import type { Identities } from './identify.ts';
 
@@ -8,6 +9,7 @@ export class StaticTokens implements Identities {
   readonly #callers = new Map<string, Principal>();
   readonly #peers = new Map<string, string>();
   readonly #anonymous: Principal | null;
+  readonly arriving = null;
 
   /**
    * @param callers agent and token of each caller.
@@ -29,7 +31,22 @@ export class StaticTokens implements Identities {
     return this.#callers.get(authorization) ?? null;
   }
 
-  peer(authorization: string | undefined): string | null {
+  callerProblem(_authorization: string): string {
+    return 'it is not known here';
+  }
+
+  peer(certificate: PeerCertificate | null, authorization: string | undefined): string | null {
+    if (certificate !== null) return certificate.name;
     return authorization === undefined ? null : (this.#peers.get(authorization) ?? null);
+  }
+
+  /** Without issued identities the bus's word is enough. */
+  stamped(): null {
+    return null;
+  }
+
+  /** Without issued identities a peer's word is enough. */
+  vouched(agent: string, peer: string): Principal {
+    return new Principal(agent, peer);
   }
 }

@@ -4,6 +4,7 @@
  */
 import { parseJson } from '../../base/jetstream.ts';
 import type { InboxMessage, TaskEvent } from '../../proto/wire/messages.ts';
+import { CONTROL } from '../../proto/wire/subjects.ts';
 import type { InboxEntry } from './door.ts';
 
 const NEWLINE = 0x0a;
@@ -47,6 +48,16 @@ export interface Read {
   readonly headBytes: number;
   readonly contentType: string;
   readonly head: TaskEvent | InboxMessage;
+}
+
+export const FORGED = 'a message was put into an inbox by another sidecar than the one that it says is its sender’s: it is passed over';
+
+/**
+ * A message says where its sender is at home, and the subject under which it was stored says who put it there, which NATS
+ * permissions bind. @param writer of `InboxPlace`; null = it was stored without a name, by the version before
+ */
+export function isForged({ head }: Read, writer: string | null): boolean {
+  return head.kind === 'message' && writer !== null && writer !== CONTROL && writer !== head.home;
 }
 
 /** Null when it is none of ours. */

@@ -9,7 +9,7 @@ import { replyWords } from '../../base/bus-message.ts';
 import { MESSAGE_WIRE } from '../../proto/wire/envelope.ts';
 import type { InboxMessage, TaskAnswer, TaskAsk } from '../../proto/wire/messages.ts';
 import type { Subjects } from '../../proto/wire/subjects.ts';
-import { Entry, readMessage } from './entry.ts';
+import { Entry, isForged, readMessage } from './entry.ts';
 
 export interface HistoryPage {
   readonly entries: readonly Entry[];
@@ -66,9 +66,9 @@ export class History {
     if (!answer.ok) return answer.why;
     if (answer.what !== 'inbox') return 'the control plane answers something else';
     const entries: Entry[] = [];
-    for (const { seq, data } of answer.entries) {
+    for (const { seq, data, writer = null } of answer.entries) {
       const read = readMessage(Buffer.from(data, 'base64'));
-      if (read === null || (read.head.kind === 'message' && !isLetIn(read.head, agent))) continue;
+      if (read === null || isForged(read, writer) || (read.head.kind === 'message' && !isLetIn(read.head, agent))) continue;
       entries.push(new Entry(seq, read, clock.now()));
     }
     return { entries, more: answer.more, through: answer.entries.at(-1)?.seq ?? 0, first: answer.first, last: answer.last };

@@ -15,7 +15,7 @@ import type { InboxSettings } from '../messages-config.ts';
 import { Box } from './box.ts';
 import type { InboxDoor, InboxEntry, InboxFollowing, InboxPage, InboxReader, InboxRefusal } from './door.ts';
 import { Ended } from './ended.ts';
-import { Entry, readMessage } from './entry.ts';
+import { Entry, FORGED, isForged, readMessage } from './entry.ts';
 import { Floors } from './floors.ts';
 import { Following } from './following.ts';
 import { History } from './history.ts';
@@ -54,7 +54,6 @@ export class Inbox implements InboxDoor {
   readonly #floors: Floors;
   readonly #positions: Positions;
   readonly #unacknowledged: Unacknowledged;
-  readonly #agentAt: number;
   /** Of all boxes, the oldest first; with where they are. */
   #queue: { readonly box: Box; readonly entry: Entry }[] = [];
   #first = 0;
@@ -70,7 +69,6 @@ export class Inbox implements InboxDoor {
   constructor(parts: InboxParts) {
     const { bus, subjects, clock, log, sidecar, settings } = parts;
     this.#parts = parts;
-    this.#agentAt = subjects.inbox(sidecar, '*').length - '*.*.*'.length;
     this.#floors = new Floors({ bus, subjects, clock, log });
     this.#unacknowledged = new Unacknowledged(bus, settings.unacknowledged);
     this.#pump = new Pump({
@@ -176,17 +174,22 @@ export class Inbox implements InboxDoor {
   // ---- what comes
 
   #take(delivery: Delivery, isNew: boolean): void {
-    const { bus, clock } = this.#parts;
+    const { bus, clock, subjects } = this.#parts;
     const { streamSeq: seq } = delivery;
-    const agent = delivery.subject.slice(this.#agentAt);
+    const { agent = '', writer = null } = subjects.inboxPlace(delivery.subject) ?? {};
     // A copy: the bytes are a view into whatever the bus received.
-    const read = readMessage(isNew ? Buffer.from(delivery.data) : delivery.data);
+    const read = agent === '' ? null : readMessage(isNew ? Buffer.from(delivery.data) : delivery.data);
     if (read === null) {
       this.#parts.log.warn({ seq, agent }, 'an entry of an inbox cannot be read, and is passed over');
       ack(bus, delivery);
       return;
     }
     const { head } = read;
+    if (isForged(read, writer)) {
+      this.#parts.log.error({ seq, agent, writer, task: head.task_id }, FORGED);
+      ack(bus, delivery);
+      return;
+    }
     if (head.kind === 'message') {
       const isLetIn = this.#parts.isLetIn(head, agent);
       // Also one that comes out of turn, after a break; not each time that the server brings it again.

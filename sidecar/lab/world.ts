@@ -84,7 +84,12 @@ export class World {
     this.health = new Health(clock, config.ejection);
     this.health.onTransition = (cell, from, to, why) =>
       this.moves.push({ atMs: clock.now(), cell: `${cell.agentId} ${cell.capability}`, from, to, why });
-    this.table = new InstalledTable(clock, this.health, { name: config.name, region: config.region, zone: config.zone });
+    this.table = new InstalledTable(clock, this.health, {
+      name: config.name,
+      region: config.region,
+      zone: config.zone,
+      aclAudit: config.aclAudit,
+    });
     const context = {
       clock,
       random: new SeededRandom(seed ^ MOCK_SEED),

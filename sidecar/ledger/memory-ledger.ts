@@ -5,7 +5,7 @@
  */
 import type { Clock } from '../../base/clock.ts';
 import type { Claim, ClaimAsk, Claimed, KeptResult, LostBy, TaskLedger } from './ledger.ts';
-import { ClaimRecord, type ClaimState, fitted, reuseOf, triesBefore } from './record.ts';
+import { ClaimRecord, type ClaimState, fitted, reuseOf, triesWith } from './record.ts';
 
 export interface MemoryLedgerOptions {
   readonly maxKeys: number;
@@ -107,7 +107,7 @@ export class MemoryLedger implements TaskLedger {
       ask,
       '',
       0,
-      Math.max(tries, entry === undefined ? 0 : triesBefore(entry.record, ask)) + 1,
+      (entry === undefined ? tries : triesWith(entry.record, ask, tries)) + 1,
       0,
       null,
       '',

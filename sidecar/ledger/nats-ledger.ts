@@ -14,7 +14,7 @@ import { LEDGER_STREAM, type Subjects } from '../../proto/wire/subjects.ts';
 import type { Claim, ClaimAsk, Claimed, KeptResult, TaskLedger } from './ledger.ts';
 import { Leases } from './leases.ts';
 import { type Store, type Held, NatsClaim } from './nats-claim.ts';
-import { ClaimRecord, encodeRecord, readRecord, reuseOf, triesBefore } from './record.ts';
+import { ClaimRecord, encodeRecord, readRecord, reuseOf, triesWith } from './record.ts';
 
 export interface NatsLedgerParts {
   readonly bus: Bus;
@@ -124,7 +124,7 @@ export class NatsLedger implements TaskLedger, Store {
       }
       if (judged !== 'free') return judged;
       expected = found.seq;
-      known = Math.max(tries, triesBefore(found.record as ClaimRecord, ask));
+      known = triesWith(found.record as ClaimRecord, ask, tries);
     }
     return { kind: 'executing', againInMs: MAX_AGAIN_MS, taskId: '', worker: '' };
   }

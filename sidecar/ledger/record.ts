@@ -185,8 +185,17 @@ export function reuseOf(record: ClaimRecord, ask: ClaimAsk): string | null {
  * Hand-overs that count for whoever claims a key that is free again: those of its own task. What another task with the same key had
  * is its own affair, unless its worker vanished: then that may be what the payload does to whoever gets it.
  */
-export function triesBefore({ state, ask: before, tries }: ClaimRecord, { taskId }: ClaimAsk): number {
+function triesBefore({ state, ask: before, tries }: ClaimRecord, { taskId }: ClaimAsk): number {
   return state === 'released' && before.taskId !== taskId ? 0 : tries;
+}
+
+/**
+ * The same, with what is known from elsewhere. A task that was given back with none has none: whoever gave it back knew of the first
+ * hand-over, which is nowhere recorded otherwise.
+ */
+export function triesWith(record: ClaimRecord, ask: ClaimAsk, known: number): number {
+  const isGivenBack = record.state === 'released' && record.ask.taskId === ask.taskId && record.tries === 0;
+  return isGivenBack ? 0 : Math.max(known, triesBefore(record, ask));
 }
 
 function majorOf(version: string): string {

@@ -45,6 +45,20 @@ export class CallerLimits {
     return sum;
   }
 
+  /** Agents that have called, as far as they are remembered; not on the way of a call. */
+  callers(): ReadonlySet<string> {
+    const agents = new Set<string>();
+    for (const callers of this.#byCapability.values()) for (const agent of callers.keys()) agents.add(agent);
+    return agents;
+  }
+
+  /** Calls of one agent under way; not on the way of a call. */
+  inFlightOf(agent: string): number {
+    let sum = 0;
+    for (const callers of this.#byCapability.values()) sum += callers.get(agent)?.inFlight ?? 0;
+    return sum;
+  }
+
   #slot(capability: string, agent: string): CallerSlot {
     let callers = this.#byCapability.get(capability);
     if (callers === undefined) {

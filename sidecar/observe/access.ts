@@ -5,6 +5,7 @@
  */
 import type { Logger } from '../../base/log.ts';
 import { printable, printableId } from '../../base/log.ts';
+import { scrubbed } from '../../base/redact.ts';
 import { Code, codeEntry } from '../../proto/wire/codes.ts';
 import type { Call } from '../call/call.ts';
 import { detailOf } from '../call/result.ts';
@@ -71,6 +72,7 @@ function lineOf(call: Call, elapsedMs: number): AccessLine {
   };
   if (call.capability === null) line.asked = printable(call.asked, MAX_ASKED_CHARS);
   if (call.degraded) line.degraded = true;
-  if (call.code !== 0) line.detail = printable(detailOf(call));
+  // What others have said stands in quotes, and goes: a provider may repeat in its error what it was asked with.
+  if (call.code !== 0) line.detail = printable(scrubbed(detailOf(call)));
   return line;
 }

@@ -5,7 +5,7 @@
  * is read when somebody scrapes.
  */
 import type { Registry } from 'prom-client';
-import { CODES } from '../../proto/wire/codes.ts';
+import { Code, CODES } from '../../proto/wire/codes.ts';
 import type { Attempt } from '../call/attempt-record.ts';
 import type { Call, WayIn } from '../call/call.ts';
 import type { BreakerStateName } from '../health/breaker.ts';
@@ -39,10 +39,44 @@ export interface ScrapeSources {
   readonly rules?: RulesReading | null;
   /** null = standalone. */
   readonly registry?: RegistryReading | null;
+  /** Issued identities and mutual TLS; absent = there are none. */
+  /** What policy refused, and lists in audit let in; absent = nobody counts. */
+  readonly policy?: { readonly refused: number; readonly audited: number } | null;
+  readonly security?: SecurityReading | null;
+  /** Quotas that operators have set at run time; absent or empty = there are none. */
+  readonly quotas?: Iterable<QuotaReading> | null;
+  /** Operators' emergency rules, by their name and what they do. */
+  readonly overrides?: OverridesReading | null;
   readonly breakers: Iterable<{ readonly agentId: string; readonly capability: string; readonly stateName: BreakerStateName }>;
   readonly providers: Iterable<{ readonly agentId: string; readonly inFlight: number; readonly ejectedUntil: number }>;
   /** Whether the table names a provider, or calls to it are under way. Absent: whoever was counted is shown for ever. */
   readonly isKnown?: (agentId: string) => boolean;
+}
+
+export interface QuotaReading {
+  readonly kind: string;
+  readonly target: string;
+  readonly taken: number;
+  readonly refused: number;
+}
+
+export interface OverridesReading {
+  /** Those in force now. */
+  readonly inForce: readonly { readonly name: string; readonly action: string }[];
+  /** Calls and streams that a block has cut. */
+  readonly cut: number;
+}
+
+export interface SecurityReading {
+  readonly identity: { readonly trustedKeys: number; readonly counts: IdentityCounts } | null;
+  readonly certificate: { readonly endsAtSec: number } | null;
+}
+
+interface IdentityCounts {
+  readonly verified: number;
+  readonly refused: number;
+  readonly homesRefused: number;
+  readonly audited: number;
 }
 
 export interface WorkReading {
@@ -162,6 +196,21 @@ export class Metrics {
     'Requests that never became a call: wrong host or origin, bad framing, unknown path, too large.',
     ['reason'],
   );
+  readonly #overrideRefusals = this.#series(
+    'counter',
+    'reach_override_refusals_total',
+    'Calls that an override of the operators refused here, by its id and how: blocked, draining, degraded.',
+    ['override', 'how'],
+  );
+  readonly #overridesInForce = this.#reading('gauge', 'reach_overrides_in_force', 'Overrides of the operators in force here, by action.', [
+    'action',
+  ]);
+  readonly #overridesCut = this.#reading(
+    'counter',
+    'reach_overrides_cut_total',
+    'Calls and streams under way that a block with cut has ended.',
+    [],
+  );
   readonly #submitted = this.#series(
     'counter',
     'reach_messages_submitted_total',
@@ -173,6 +222,12 @@ export class Metrics {
     'reach_rule_messages_total',
     'Messages that a rule decided, since these rules came into force here; by no rule: "".',
     ['rule'],
+  );
+  readonly #quotas = this.#reading(
+    'counter',
+    'reach_quota_requests_total',
+    'Calls and messages that a quota of the operators let through here (taken) or refused.',
+    ['kind', 'target', 'outcome'],
   );
   readonly #breakers = this.#reading('gauge', 'reach_breaker_state', '0 closed, 1 ramping up, 2 half-open, 3 open.', [
     'provider',
@@ -211,6 +266,25 @@ export class Metrics {
   readonly #ownAgents = this.#reading('gauge', 'reach_registered_agents', 'Agents that this sidecar registers, by what became of it.', [
     'state',
   ]);
+  readonly #identity = this.#reading(
+    'counter',
+    'reach_identity_events_total',
+    'Tokens and statements that were verified or refused, calls of peers that were not believed, and those let in all the same (identity.mode: audit).',
+    ['event'],
+  );
+  readonly #policy = this.#reading(
+    'counter',
+    'reach_policy_refusals_total',
+    'Calls and messages that policy refused here (who may, overrides, quotas), and those that a list in audit let in although it does not name the caller.',
+    ['outcome'],
+  );
+  readonly #trustedKeys = this.#reading('gauge', 'reach_identity_trusted_keys', 'Keys whose signatures count here.', []);
+  readonly #certificate = this.#reading(
+    'gauge',
+    'reach_mesh_certificate_end_timestamp_seconds',
+    "When this sidecar's certificate ends, seconds since 1970.",
+    [],
+  );
   readonly #outbox = this.#reading(
     'gauge',
     'reach_outbox_messages',
@@ -274,7 +348,14 @@ export class Metrics {
     this.#callSeconds.add(cells.durations, elapsedMs / 1_000);
     if (call.attempts.length > 1) this.#countRetries(call);
     if (call.fallbackFrom !== null) this.#fallbacks.add(this.#fallbacks.cell(call.fallbackFrom.name, fallbackResult(call)), 1);
+    if (call.code === Code.blocked_by_operator) this.#countOverride(call);
     if (call.panicked && asked !== null) this.#panics.add(this.#panics.cell(asked.name), 1);
+  }
+
+  /** Where the rule itself refused; not where the hosting sidecar did, which counts it. */
+  #countOverride({ refusal }: Call): void {
+    if (refusal === null || refusal.reason.stage !== 'overrides' || refusal.reason.name === 'cut' || typeof refusal.a !== 'string') return;
+    this.#overrideRefusals.add(this.#overrideRefusals.cell(refusal.a, refusal.reason.name), 1);
   }
 
   attemptEnded(attempt: Attempt): void {
@@ -333,9 +414,19 @@ export class Metrics {
     this.#channelsServing.set(sources.channels?.serving ?? 0);
     this.#channelBytes.set(sources.channels?.waitingBytes ?? 0);
     if (sources.registry != null) this.#readRegistry(sources.registry);
+    if (sources.security != null) this.#readSecurity(sources.security);
+    if (sources.policy != null) {
+      this.#policy.set(sources.policy.refused, 'refused');
+      this.#policy.set(sources.policy.audited, 'audited');
+    }
+    if (sources.overrides != null) this.#readOverrides(sources.overrides);
     if (sources.outbox != null) this.#outbox.set(sources.outbox.pending);
     if (sources.work != null) this.#readWork(sources.work);
     if (sources.rules != null) this.#readRules(sources.rules);
+    for (const { kind, target, taken, refused } of sources.quotas ?? []) {
+      this.#quotas.set(taken, kind, target, 'taken');
+      this.#quotas.set(refused, kind, target, 'refused');
+    }
     const { user, system } = process.cpuUsage();
     this.#cpu.set((user + system) / 1_000_000);
     const memory = process.memoryUsage();
@@ -352,6 +443,25 @@ export class Metrics {
       byNone -= count;
     }
     this.#ruled.set(byNone, '');
+  }
+
+  #readSecurity({ identity, certificate }: SecurityReading): void {
+    if (certificate !== null) this.#certificate.set(certificate.endsAtSec);
+    if (identity === null) return;
+    const { verified, refused, homesRefused, audited } = identity.counts;
+    this.#trustedKeys.set(identity.trustedKeys);
+    this.#identity.set(verified, 'verified');
+    this.#identity.set(refused, 'refused');
+    this.#identity.set(homesRefused, 'home_refused');
+    this.#identity.set(audited, 'audited');
+  }
+
+  #readOverrides({ inForce, cut }: OverridesReading): void {
+    const counts: Record<string, Set<string>> = { block: new Set(), drain: new Set(), reroute: new Set(), degrade: new Set() };
+    // An agent that is named for either side makes two rules of one override.
+    for (const { name, action } of inForce) counts[action]?.add(name);
+    for (const action in counts) this.#overridesInForce.set((counts[action] as Set<string>).size, action);
+    this.#overridesCut.set(cut);
   }
 
   #readWork(work: WorkReading): void {

@@ -10,9 +10,15 @@ import type { Observer } from '../engine.ts';
 import type { BreakerStateName } from '../health/breaker.ts';
 import { AccessLog, type AccessMode } from './access.ts';
 import { Metrics } from './metrics.ts';
+import { Refusals } from './refusals.ts';
+import { ShiftCounts } from './shift-counts.ts';
 
 export class Observation implements Observer {
   readonly metrics = new Metrics();
+  /** What is measured while traffic is shifted. */
+  readonly shifts = new ShiftCounts();
+  /** What policy refused, for the audit log. */
+  readonly refusals: Refusals;
   readonly #clock: Clock;
   readonly #logger: Logger;
   readonly #access: AccessLog;
@@ -25,6 +31,7 @@ export class Observation implements Observer {
     this.#clock = clock;
     this.#logger = logger;
     this.#access = new AccessLog(logger, access);
+    this.refusals = new Refusals(clock, logger);
   }
 
   callStarted(call: Call): void {
@@ -32,8 +39,9 @@ export class Observation implements Observer {
     this.metrics.callStarted(call);
   }
 
-  attemptEnded(_call: Call, attempt: Attempt): void {
+  attemptEnded(call: Call, attempt: Attempt): void {
     this.#attemptsEnded++;
+    this.shifts.attemptEnded(call, attempt);
     this.metrics.attemptEnded(attempt);
   }
 
@@ -41,6 +49,7 @@ export class Observation implements Observer {
     this.#ended++;
     const elapsedMs = this.#clock.now() - call.startedAt;
     this.metrics.callEnded(call, elapsedMs);
+    this.refusals.judged(call);
     if (this.#access.write(call, elapsedMs)) this.#accessRecords++;
   }
 

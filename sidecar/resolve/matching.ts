@@ -5,7 +5,7 @@
  */
 import { compileRange, type Range } from '../../proto/language/range.ts';
 import type { Principal } from '../call/principal.ts';
-import { admittedBy, type Capability, Version } from '../table/snapshot.ts';
+import { type Capability, isOpenTo, Version } from '../table/snapshot.ts';
 
 /** Why there is nothing to choose from, or null. */
 export type Lack = 'no_provider' | 'no_tagged_provider' | 'not_admitted' | 'no_match' | 'bad_range' | null;
@@ -51,7 +51,7 @@ function satisfying(versions: readonly Version[], range: Range): Version[] {
 }
 
 function admits(version: Version, principal: Principal | null): boolean {
-  return admittedBy(version.contract.acl, principal?.team ?? '', principal?.role ?? '', principal?.id ?? '') !== null;
+  return isOpenTo(version, principal?.team ?? '', principal?.role ?? '', principal?.id ?? '');
 }
 
 /**

@@ -26,6 +26,11 @@ const noBudget = refusing(
   Code.retry_budget_spent,
   'too many calls are being retried ({a} of the last {b}); the attempt failed with {c}',
 );
+const limitStands = ending(
+  'retry',
+  'budget_spent_on_limit',
+  'too many calls are being retried ({a} of the last {b}), and {c} is at its quota: that stands',
+);
 const nobodyElse = ending('retry', 'nobody_else', 'no other provider can be used now: {a} was the last');
 const gone = ending('retry', 'caller_gone', 'the caller went away');
 
@@ -73,6 +78,8 @@ export function retry(call: Call, budget: RetryBudget, random: Random): Verdict 
     return new Verdict(late, Math.max(0, Math.round(left)), Math.round(call.totalMs), Math.round(policy.minRemainingRatio * 100));
   if (!budget.take(now)) {
     const { calls, retries } = budget.recent();
+    // The time to wait is worth more than the word that nobody was asked in its place.
+    if (last.code === Code.rate_limited && !startedThere) return new Verdict(limitStands, retries, calls, agent);
     return new Verdict(noBudget, retries, calls, last.code);
   }
   call.pauseMs = pause;

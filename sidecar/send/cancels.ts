@@ -7,7 +7,7 @@ import type { Clock, Timer } from '../../base/clock.ts';
 import type { Bus } from '../../base/nats.ts';
 import { type CancelAnswer, type CancelNote, FINAL_STATES } from '../../proto/wire/messages.ts';
 import { MESSAGE_WIRE } from '../../proto/wire/envelope.ts';
-import type { Subjects } from '../../proto/wire/subjects.ts';
+import { ANYBODY, type Subjects } from '../../proto/wire/subjects.ts';
 
 export interface CancelsParts {
   readonly bus: Pick<Bus, 'request' | 'publish' | 'onState' | 'connected'>;
@@ -42,7 +42,7 @@ export class Cancels {
   async cancel(source: string, taskId: string): Promise<'cancelled' | 'requested' | 'too_late'> {
     const { bus, subjects } = this.#parts;
     const note = this.want(source, taskId);
-    const reply = await bus.request(subjects.cancel, note, ANSWER_MS);
+    const reply = await bus.request(subjects.cancel, note, ANSWER_MS, undefined, ANYBODY);
     const answer = reply.kind === 'ok' ? readAnswer(reply.message.data) : null;
     if (answer === null || answer.task_id !== taskId) return 'requested';
     this.#wanted.delete(taskId);

@@ -24,6 +24,8 @@ export interface Stamp {
   readonly home: string;
   readonly wallMs: number;
   readonly spanId: string;
+  /** That the sender is at home here; null = there is none. */
+  readonly statement: string | null;
 }
 
 const NO_PATH: readonly string[] = Object.freeze([]);
@@ -101,6 +103,7 @@ export function envelopeOf(
     headers,
     rule,
     payload_hash: key !== null || call.execution !== 'idempotent' ? hash('sha256', submission.payload, 'base64url') : '',
+    ...(stamp.statement === null ? null : { home_statement: stamp.statement }),
     accepted_at_ms: stamp.wallMs,
   };
 }

@@ -23,6 +23,7 @@ export function encodeMail(envelope: Envelope, payload: Buffer): Buffer {
     in_reply_to: envelope.in_reply_to,
     content_type: envelope.content_type,
     traceparent: envelope.traceparent,
+    ...(envelope.home_statement === undefined ? null : { home_statement: envelope.home_statement }),
     accepted_at_ms: envelope.accepted_at_ms,
   };
   const head = Buffer.from(JSON.stringify(message), 'utf8');

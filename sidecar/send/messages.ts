@@ -6,6 +6,7 @@ import type { Random } from '../../base/random.ts';
 import { StreamPublisher } from '../../base/stream-publisher.ts';
 import type { RuleSet, RuleSubject } from '../../proto/language/rule.ts';
 import { isAgentId } from '../../proto/language/names.ts';
+import { Code } from '../../proto/wire/codes.ts';
 import { MESSAGE_CAPABILITY, MESSAGE_WIRE } from '../../proto/wire/envelope.ts';
 import type { InboxMessage, TaskEvent } from '../../proto/wire/messages.ts';
 import type { Subjects } from '../../proto/wire/subjects.ts';
@@ -13,6 +14,7 @@ import type { Call } from '../call/call.ts';
 import type { Principal } from '../call/principal.ts';
 import type { SidecarConfig } from '../config.ts';
 import type { RateSettings } from '../messages-config.ts';
+import type { Quotas } from '../quotas/quotas.ts';
 import type { Table } from '../table/snapshot.ts';
 import { BestEffort } from './best-effort.ts';
 import { Cancels } from './cancels.ts';
@@ -23,7 +25,7 @@ import type { Outbox } from './outbox-door.ts';
 import { Pools } from './pools.ts';
 import { Post } from './post.ts';
 import { Rates } from './rate.ts';
-import { Sender, tooFast } from './sender.ts';
+import { Sender, type Statements, tooFast } from './sender.ts';
 import { Tasks } from './tasks.ts';
 import { unsendable } from './unsendable.ts';
 
@@ -37,6 +39,12 @@ export interface MessagesParts {
   /** The caller's end of the pipeline, for what is sent without a promise. */
   readonly call: (call: Call) => Promise<void>;
   readonly warn: (words: string) => void;
+  /** Set at run time, by operators; null or absent = there are none. */
+  readonly quotas?: Quotas | null;
+  /** See `SenderParts`; absent = identities are not issued here. */
+  readonly statements?: Statements | null;
+  /** What policy refused, for the audit log; absent = nobody wants to know. */
+  readonly refusals?: { judged(call: Call): void; message(agent: string, capability: string, code: Code, words: string): void };
 }
 
 export interface BusParts {
@@ -76,7 +84,7 @@ export class Messages implements SendDoor {
     this.#parts = parts;
     this.#behind = behind;
     this.home = new Home(settings.remembered, settings.resultBytes);
-    this.#rates = new Rates(settings.rate, settings.rates);
+    this.#rates = new Rates(settings.rate, settings.rates, parts.quotas ?? null);
     this.#bestEffort = new BestEffort({ clock, random, home: this.home, instance, call: parts.call });
     this.#stream = new StreamPublisher(bus, clock, { timeoutMs: Math.min(TRY_MS, settings.ackWaitMs), maxPending: settings.inFlight });
     this.#post = new Post({
@@ -104,8 +112,10 @@ export class Messages implements SendDoor {
       post: this.#post,
       home: this.home,
       cancels: this.#cancels,
+      statements: parts.statements ?? null,
       onDecided: behind.onDecided,
       instance,
+      ...(parts.refusals === undefined ? {} : { judged: (call: Call) => parts.refusals?.judged(call) }),
     });
     this.#tasks = new Tasks({ clock, bus, subjects, sidecar: config.name, home: this.home, cancels: this.#cancels });
     this.#notes = bus.subscribe(subjects.note(config.name), ({ data }) => {
@@ -120,7 +130,15 @@ export class Messages implements SendDoor {
     this.home.noted(event, body, agent);
   }
 
-  submit(submission: Submission): Promise<Submitted> {
+  async submit(submission: Submission): Promise<Submitted> {
+    const submitted = await this.#submit(submission);
+    // A rate is a rule too; what else policy refuses has been told where it was decided.
+    if (!submitted.ok && submitted.code === Code.rate_limited)
+      this.#parts.refusals?.message(submission.principal.agent, submission.target.capability ?? '', submitted.code, submitted.detail);
+    return submitted;
+  }
+
+  #submit(submission: Submission): Promise<Submitted> {
     const { bus, outbox } = this.#behind;
     // Asked for, and neither NATS nor a disk is there to promise anything.
     if (submission.bestEffort && !bus.connected && !outbox().isThere) {
@@ -183,7 +201,7 @@ export class Messages implements SendDoor {
   }
 
   setRate(agent: string, rate: RateSettings | null): void {
-    this.#rates.set(agent, rate);
+    this.#rates.set(agent, rate, this.#parts.clock.now());
   }
 
   /** What has not left is told to whoever waits for it; the bus must still be there. */

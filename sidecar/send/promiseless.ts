@@ -52,7 +52,7 @@ export class Promiseless implements SendDoor {
   }
 
   setRate(agent: string, rate: RateSettings | null): void {
-    this.#rates.set(agent, rate);
+    this.#rates.set(agent, rate, this.#parts.clock.now());
   }
 
   close(): void {

@@ -4,9 +4,10 @@
  * its answer never has to ask whether the message is lost; one that is refused never finds it carried out, unless the answer
  * says that this is in doubt (and then it is called off).
  */
-import type { Clock } from '../../base/clock.ts';
+import type { Clock, Timer } from '../../base/clock.ts';
 import type { Bus } from '../../base/nats.ts';
 import type { Random } from '../../base/random.ts';
+import { unguessable } from '../../base/unguessable.ts';
 import type { RuleSubject } from '../../proto/language/rule.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { type Envelope, encodeEnvelope, MESSAGE_WIRE } from '../../proto/wire/envelope.ts';
@@ -26,6 +27,9 @@ import type { Post, Posted } from './post.ts';
 import type { Rates } from './rate.ts';
 import { type Way, type WhereParts, whereTo } from './where.ts';
 
+/** 60 bits. */
+const SECRET_LETTERS = 12;
+
 export interface SenderParts extends WhereParts {
   readonly clock: Clock;
   readonly random: Random;
@@ -38,10 +42,21 @@ export interface SenderParts extends WhereParts {
   readonly post: Post;
   readonly home: Home;
   readonly cancels: Cancels;
+  /** The control plane's word that agents are at home here; null = identities are not issued here. */
+  readonly statements: Statements | null;
   /** Hears of each message that was accepted or that a rule refused, as rules see it, and of the rule that decided (null = none). Must not wait. */
   readonly onDecided: (subject: RuleSubject, rule: string | null) => void;
   /** 8 to 20 of a-z and 0-9, another one for each start of the process: task ids begin with it. */
   readonly instance: string;
+}
+
+/** What this sidecar can show of its agents. */
+export interface Statements {
+  of(agent: string): string | null;
+  /** Resolves when there is one, or it is refused. */
+  arrived(agent: string): Promise<void>;
+  /** Workers refuse messages without one. */
+  readonly isRequired: boolean;
 }
 
 type Refusal = Extract<Submitted, { ok: false }>;
@@ -58,6 +73,8 @@ const FRAME_BYTES = 256;
 /** When to come back to a stream that is full: some of it has been worked off by then. */
 const FULL_MS = 1_000;
 const UNAVAILABLE_MS = 2_000;
+/** For the first message of an agent that has just shown itself. */
+const STATEMENT_MS = 1_500;
 
 export class Sender {
   readonly #parts: SenderParts;
@@ -79,6 +96,8 @@ export class Sender {
       if (way.by !== undefined) this.#parts.onDecided(way.by.subject, way.by.rule);
       return refused(way.code, way.detail);
     }
+    const unproved = await this.#unproved(agent);
+    if (unproved !== null) return unproved;
     if (way.inboxAt === null && !pools.isKnown(way.pool)) {
       await pools.answer(way.pool);
       if (way.pool.refused !== '')
@@ -89,11 +108,30 @@ export class Sender {
     return this.#told(way, parcel.envelope, await this.#parts.post.put(parcel.subject, parcel.data, parcel.envelope.task_id));
   }
 
+  /** A message without a statement would be accepted here and refused by whoever works on it. */
+  async #unproved(agent: string): Promise<Refusal | null> {
+    const { statements, clock } = this.#parts;
+    if (statements === null || statements.of(agent) !== null) return null;
+    let timer: Timer | null = null;
+    const late = new Promise<void>((done) => {
+      timer = clock.after(STATEMENT_MS, done);
+    });
+    await Promise.race([statements.arrived(agent), late]);
+    (timer as Timer | null)?.cancel();
+    if (statements.of(agent) !== null || !statements.isRequired) return null;
+    return refused(
+      Code.delivery_unavailable,
+      `the control plane has not said that ${agent} is at home here (see identity in /v1/health), and nobody would take its message without`,
+      UNAVAILABLE_MS,
+    );
+  }
+
   #parcel(submission: Submission, way: Way): Parcel | Refusal {
     const { bus, clock, random, sidecar, settings } = this.#parts;
     const headers = passedOn(submission);
     if (typeof headers === 'string') return refused(Code.invalid_request, headers);
-    const stamp = { taskId: this.#taskId(), home: sidecar, wallMs: clock.wallMs(), spanId: newSpanId(random) };
+    const statement = this.#parts.statements?.of(submission.principal.agent) ?? null;
+    const stamp = { taskId: this.#taskId(), home: sidecar, wallMs: clock.wallMs(), spanId: newSpanId(random), statement };
     const envelope = envelopeOf(submission, way.call, way, stamp, headers, settings);
     const data = encoded(way, envelope, submission.payload);
     const bytes = data.length + FRAME_BYTES;
@@ -153,8 +191,9 @@ export class Sender {
     };
   }
 
+  /** Whoever knows it can say how the task ended, and claim it: only those who are given the task may. */
   #taskId(): string {
-    return this.#parts.instance + (++this.#lastTask).toString(36);
+    return this.#parts.instance + (++this.#lastTask).toString(36) + unguessable(SECRET_LETTERS);
   }
 }
 

@@ -16,6 +16,7 @@ import { wordsOf } from '../call/verdict.ts';
 import { affinityKeyOf } from '../contract/affinity-key.ts';
 import { contract } from '../contract/contract.ts';
 import { name } from '../name/name.ts';
+import { TO_PROVIDER } from '../../proto/wire/overrides.ts';
 import { overrides } from '../overrides/overrides.ts';
 import { inboxOf } from '../table/inbox-of.ts';
 import type { Capability, Snapshot, Version } from '../table/snapshot.ts';
@@ -52,6 +53,8 @@ export interface WhereParts {
   readonly maxHops: number;
   readonly pools: Pools;
   readonly rules: () => RuleSet;
+  /** Hears what policy said of each message; absent = nobody wants to know. */
+  readonly judged?: (call: Call) => void;
 }
 
 const NO_TAGS: Readonly<Record<string, string>> = Object.freeze({});
@@ -226,14 +229,19 @@ function meaningOf(
     }
     call.capability = capability;
     if (!record(call, acl(call)) || !record(call, overrides(call)) || !record(call, contract(call, capability.versions[0] as Version)))
-      return refusalOf(call);
+      return refusalOf(parts, call);
+    if (call.letIn !== null) parts.judged?.(call);
     return { call, aim };
   }
-  if (!record(call, name(call)) || !record(call, acl(call)) || !record(call, overrides(call))) return refusalOf(call);
+  if (!record(call, name(call)) || !record(call, acl(call)) || !record(call, overrides(call))) return refusalOf(parts, call);
   // One step: an override that leads to another one is a mistake, of calls as of messages.
   if (call.reroutedBy !== null && mayReroute) {
     const to = call.reroutedBy.to ?? '';
-    return meaningOf(parts, table, { ...submission, target: { capability: to, role, agent } }, to, false, key);
+    const { name: from } = call.capability as Capability;
+    const isTo = to.startsWith(TO_PROVIDER);
+    const next = isTo ? from : to.startsWith('@') ? `${from}${to}` : to;
+    const target = { capability: next, role, agent: isTo ? to.slice(TO_PROVIDER.length) : agent };
+    return meaningOf(parts, table, { ...submission, target }, next, false, key);
   }
   // The tags are the message's, and no selector of providers.
   call.tags = '';
@@ -245,8 +253,9 @@ function meaningOf(
     };
   call.affinityKey = key ?? affinityKeyOf(call);
   const version = versionFor(parts.random, call, capability, role, agent);
-  if (version === null) return refusalOf(call);
-  if (!record(call, contract(call, version))) return refusalOf(call);
+  if (version === null) return refusalOf(parts, call);
+  if (!record(call, contract(call, version))) return refusalOf(parts, call);
+  if (call.letIn !== null) parts.judged?.(call);
   return { call, aim: { capability, name: capability.name, version, role, agent, tags: submission.tags } };
 }
 
@@ -281,7 +290,8 @@ function contractOfNone(call: Call): Refused | null {
   return null;
 }
 
-function refusalOf(call: Call): Refused {
+function refusalOf({ judged }: WhereParts, call: Call): Refused {
+  judged?.(call);
   const { refusal } = call;
   if (refusal === null) return { code: Code.internal, detail: 'it was refused without a reason' };
   return { code: refusal.reason.code, detail: wordsOf(refusal.reason, refusal.a, refusal.b, refusal.c) };

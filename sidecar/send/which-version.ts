@@ -4,7 +4,7 @@ import { compileRange } from '../../proto/language/range.ts';
 import { type Call, record } from '../call/call.ts';
 import type { Principal } from '../call/principal.ts';
 import { resolve } from '../resolve/resolve.ts';
-import { admittedBy, type Capability, type Version } from '../table/snapshot.ts';
+import { isOpenTo, type Capability, type Version } from '../table/snapshot.ts';
 
 /** As a call's, or the newest one that is meant and has nobody now: it is known what the message waits for. */
 export function versionFor(random: Random, call: Call, capability: Capability, role: string | null, agent: string | null): Version | null {
@@ -44,7 +44,7 @@ function newest(call: Call, capability: Capability, range: string | null, fits: 
   const { team, role, id } = call.principal as Principal;
   for (const version of capability.versions) {
     const isMeant = compiled === null ? version.semver.prerelease.length === 0 : compiled.satisfiedBy(version.semver);
-    if (isMeant && fits(version) && admittedBy(version.contract.acl, team, role, id) !== null) return version;
+    if (isMeant && fits(version) && isOpenTo(version, team, role, id)) return version;
   }
   return null;
 }

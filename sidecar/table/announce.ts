@@ -53,6 +53,10 @@ const SPREAD_MS = 1_500;
 const UNKNOWN_REST_MS = 15_000;
 /** So many changes of the file are announced one by one; more in one hello. */
 const MAX_SINGLE = 4;
+/** Agents that show their credentials for the first time wait for this. */
+const MET_MS = 5;
+const FORGOTTEN_MS = 1_000;
+const CALLERS_PER_MS = 10;
 /** Half of what a server takes by default. */
 const USUAL_BYTES = 524_288;
 
@@ -66,6 +70,11 @@ export class Announcer {
   /** The hello that is under way; null = none is. */
   #talk: Promise<void> | null = null;
   #failures = 0;
+  /** Agents that have shown a credential here, beside the callers of the settings. */
+  readonly #met = new Set<string>();
+  #isEveryCallerTold = true;
+  /** Told of each hello that the registry has taken: the sequence at which what it said is in force. */
+  onHello: (seq: number) => void = () => {};
   /** Epoch in which the registry has taken a hello of this process; null = in none. */
   #admittedTo: string | null = null;
   #answeredAt = Number.NEGATIVE_INFINITY;
@@ -92,7 +101,23 @@ export class Announcer {
 
   /** The registry has answered a hello of this process, and nothing has changed since. */
   get isKnown(): boolean {
-    return this.#admittedTo !== null && this.#parts.own.isAllTold;
+    return this.isAdmitted && this.#parts.own.isAllTold && this.#isEveryCallerTold;
+  }
+
+  /** The registry has taken a hello of this process. */
+  get isAdmitted(): boolean {
+    return this.#admittedTo !== null;
+  }
+
+  /** The registry has been told of all who call through here, and of no others. */
+  get isEveryCallerTold(): boolean {
+    return this.#isEveryCallerTold;
+  }
+
+  /** Everybody who calls through here, as far as it is known; sorted. */
+  get callers(): readonly string[] {
+    const { callers } = this.#self;
+    return this.#met.size === 0 ? callers : [...new Set([...callers, ...this.#met])].sort();
   }
 
   /** @param mesh address at which the other sidecars reach this one; null = they do not. */
@@ -145,6 +170,25 @@ export class Announcer {
       this.#failures = 0;
       this.#helloIn(spread);
     } else this.#beats.onceMore(this.#answeredAt);
+  }
+
+  /** An agent has shown a credential; false when the registry knows of it, or is about to. */
+  meet(agent: string): boolean {
+    if (this.#met.has(agent) || this.#self.callers.includes(agent)) return false;
+    this.#met.add(agent);
+    this.#callersChanged(MET_MS);
+    return true;
+  }
+
+  /** Its credentials have ended. */
+  forget(agent: string): void {
+    if (this.#met.delete(agent)) this.#callersChanged(FORGOTTEN_MS);
+  }
+
+  /** A hello names all of them: the more there are, the more of those that come together are to be in one. */
+  #callersChanged(afterMs: number): void {
+    this.#isEveryCallerTold = false;
+    if (this.#isStarted && this.#parts.bus.connected) this.#helloIn(afterMs + this.#met.size / CALLERS_PER_MS);
   }
 
   /** The leader asks for a hello. */
@@ -209,6 +253,7 @@ export class Announcer {
     agent.lastBeatAt = clock.now();
     // An agent that dials in is there while it is connected, whatever it says by other ways.
     if (isDialIn(agent) && !own.isConnected(agentId)) return agent;
+    if (agent.isUnwell) return agent;
     if (agent.state === 'gone') {
       own.setState(agent, 'pending');
       void this.#registerNow(agent);
@@ -222,6 +267,13 @@ export class Announcer {
   /** Milliseconds since the agent last beat or answered a call. */
   idleMs(agent: OwnAgent): number {
     return this.#beats.idleMs(agent);
+  }
+
+  /** Its health check has found it dead. */
+  lost(agent: OwnAgent): void {
+    if (agent.state === 'gone') return;
+    this.#parts.own.setState(agent, 'gone');
+    void this.#leaveNow(agent.agentId, 'lease');
   }
 
   #silent(agent: OwnAgent): void {
@@ -326,11 +378,13 @@ export class Announcer {
     const { own, log } = this.#parts;
     const told = own.untold();
     const sent = [...own.all()].filter((agent) => !own.isAbsent(agent));
+    this.#isEveryCallerTold = true;
     const answer = await this.#ask('hello', this.#fitting(this.#helloOf(sent)));
     this.#talk = null;
     if (this.#isStopped) return;
     if (answer?.again === 'later') own.settle(answer, sent);
     if (answer === null || answer.again !== undefined) {
+      this.#isEveryCallerTold = false;
       this.#failures++;
       this.#helloIn(this.#pauseMs());
       return;
@@ -341,6 +395,7 @@ export class Announcer {
     own.settle(answer, sent);
     const whole = answer.refused.find(({ agent }) => agent === '');
     this.#admittedTo = whole === undefined ? answer.epoch : null;
+    if (whole === undefined) this.onHello(answer.seq);
     if (whole !== undefined) this.trouble = `the registry refuses this sidecar: ${whole.problems.join('; ')}`;
     for (const { agent, code, problems } of answer.refused) log.error({ agent, code, problems }, 'the registry refused a registration');
     // Whoever is refused as a whole may be taken later, when an operator has changed something.
@@ -361,7 +416,8 @@ export class Announcer {
       mesh: this.#mesh,
       region: this.#self.region,
       zone: this.#self.zone,
-      callers: this.#self.callers,
+      callers: this.callers,
+      named: true,
       agents: agents.map(({ registration }) => registration),
     };
   }

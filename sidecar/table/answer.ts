@@ -1,6 +1,7 @@
 /** The registry's answer to a word of this sidecar, judged before it is believed. */
 import { isCode } from '../../proto/wire/codes.ts';
 import { type Answer, REGISTRY_WIRE, type Refusal } from '../../proto/wire/registry.ts';
+import { readsWire, wireProblem } from '../../proto/wire/version.ts';
 
 /** Or why it cannot be used. */
 export function readAnswer(data: Uint8Array): Answer | string {
@@ -12,7 +13,7 @@ export function readAnswer(data: Uint8Array): Answer | string {
   }
   if (typeof value !== 'object' || value === null) return 'it is not a JSON object';
   const answer = value as Partial<Answer>;
-  if (answer.wire !== REGISTRY_WIRE) return `it speaks version ${JSON.stringify(answer.wire) ?? 'unknown'} of the wire`;
+  if (!readsWire(answer.wire, REGISTRY_WIRE)) return wireProblem(answer.wire, REGISTRY_WIRE, "the registry's wire");
   if (typeof answer.ok !== 'boolean' || typeof answer.epoch !== 'string' || !Array.isArray(answer.refused))
     return 'ok, epoch or refused is missing';
   if (typeof answer.seq !== 'number' || !Number.isSafeInteger(answer.seq) || answer.seq < 0) return 'it names no sequence';

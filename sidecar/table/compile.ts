@@ -14,6 +14,8 @@ import { fromNothing, type Moved, retainOnly, stepFrom } from './step.ts';
 
 /** Where this sidecar stands. */
 export interface Standpoint {
+  /** This sidecar only logs and counts whom an ACL does not name. Absent = it refuses. */
+  readonly aclAudit?: boolean;
   readonly name: string;
   readonly region: string | null;
   readonly zone: string | null;
@@ -25,8 +27,8 @@ export interface CapabilityPart {
   readonly contracts: readonly Contract[];
   /** Those that cover it, weakest first. */
   readonly policies: readonly Policy[];
-  /** Those that offer it, with the mesh address of the sidecar that hosts each ('' = none, or unknown). */
-  readonly providers: readonly { readonly record: ProviderRecord; readonly mesh: string }[];
+  /** Those that offer it, with the mesh address of the sidecar that hosts each ('' = none, or unknown), and which process that is. */
+  readonly providers: readonly { readonly record: ProviderRecord; readonly mesh: string; readonly instance?: string }[];
 }
 
 export type CapabilityParts = ReadonlyMap<string, CapabilityPart>;
@@ -144,18 +146,23 @@ function capabilityOf(part: CapabilityPart, health: Health, here: Standpoint): C
     canaryOf(policies),
     part,
   );
-  for (const contract of part.contracts) capability.versions.push(versionOf(capability, contract, mergeSettings(contract, policies)));
+  const aclMode = strongest(policies, (policy) => policy.aclMode ?? null);
+  for (const contract of part.contracts) {
+    const isAudited = here.aclAudit === true || (aclMode ?? contract.acl.mode) === 'audit';
+    capability.versions.push(versionOf(capability, contract, mergeSettings(contract, policies), isAudited));
+  }
   capability.versions.sort((a, b) => rcompare(a.semver, b.semver));
   const [newest] = capability.versions;
   capability.sameAcl = newest === undefined || capability.versions.every((line) => aclText(line) === aclText(newest));
   const ordered = [...part.providers].sort((a, b) => (a.record.agentId < b.record.agentId ? -1 : 1));
-  for (const { record, mesh } of ordered) {
+  for (const { record, mesh, instance } of ordered) {
     let provider: Provider | null = null;
     for (const offer of record.offers) {
       const line = offer.name === part.name ? capability.versions.find((each) => each.text === offer.version) : undefined;
       if (line === undefined) continue;
       // Who stands in no version is not known to the health view either.
       provider ??= providerOf(record, mesh, health, here);
+      if (instance !== undefined && provider.reach === 'mesh') provider.health.servedBy(instance);
       const candidate = candidateOf(provider, line, policies, health);
       line.candidates.push(candidate);
       const limit = Math.min(limitOf(candidate, policies), capability.members.get(record.agentId)?.limit ?? Number.POSITIVE_INFINITY);
@@ -165,9 +172,9 @@ function capabilityOf(part: CapabilityPart, health: Health, here: Standpoint): C
   return capability;
 }
 
-function versionOf(capability: Capability, contract: Contract, settings: Settings): Version {
+function versionOf(capability: Capability, contract: Contract, settings: Settings, isAudited: boolean): Version {
   const semver = parseSemver(contract.version) as SemVer;
-  return new Version(capability, semver, contract, settings, validatorOf(contract.input), validatorOf(contract.output));
+  return new Version(capability, semver, contract, settings, validatorOf(contract.input), validatorOf(contract.output), isAudited);
 }
 
 /** `policies` stand weakest first. */
@@ -184,6 +191,7 @@ function canaryOf(policies: readonly Policy[]): ReadonlyMap<string, number> | nu
 
 function aclText(version: Version): string {
   const { acl } = version.contract;
+  if (version.isAudited && !acl.isPublic) return `audit\n${acl.patterns.map((pattern) => pattern.text).join('\n')}`;
   return acl.isPublic ? 'public' : acl.patterns.map((pattern) => pattern.text).join('\n');
 }
 

@@ -35,10 +35,14 @@ export class Follower {
     if (this.#following.has(tail)) return;
     this.#following.set(
       tail,
-      this.#bus.subscribe(this.#subjects.pushed(tail), (message) => {
-        const from = this.#subjects.tailOf(message.subject);
-        if (from !== null) this.#pushed(from, message);
-      }),
+      this.#bus.subscribe(
+        this.#subjects.pushed(tail),
+        (message) => {
+          const from = this.#subjects.tailOf(message.subject);
+          if (from !== null) this.#pushed(from, message);
+        },
+        { pushed: true },
+      ),
     );
   }
 

@@ -4,7 +4,7 @@
  * accepted, and again by the one that keeps the inbox.
  */
 import { isAgentId } from '../../proto/language/names.ts';
-import { admittedBy, type Snapshot } from './snapshot.ts';
+import { isOpenTo, type Snapshot } from './snapshot.ts';
 
 /** Who wants to. */
 interface Sender {
@@ -48,8 +48,8 @@ export function mayWriteTo(table: Snapshot, source: string, agentId: string): bo
 function isLetIn(table: Snapshot, { team, role, id }: Sender, agentId: string): boolean {
   for (const capability of table.capabilities.values()) {
     if (!capability.members.has(agentId)) continue;
-    for (const { contract, candidates } of capability.versions)
-      if (candidates.some(({ provider }) => provider.agentId === agentId) && admittedBy(contract.acl, team, role, id) !== null) return true;
+    for (const version of capability.versions)
+      if (version.candidates.some(({ provider }) => provider.agentId === agentId) && isOpenTo(version, team, role, id)) return true;
   }
   return false;
 }

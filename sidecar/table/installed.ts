@@ -16,6 +16,10 @@ export class InstalledTable implements Table {
   readonly #health: Health;
   readonly #here: Standpoint;
   #snapshot: Snapshot = new Snapshot(0, NOTHING, new Map(), new Map(), new Map());
+  /** Pushed by operators, whatever table they come upon. */
+  #pushed: readonly Override[] = NOTHING.overrides;
+  /** Those of the document in force. */
+  #own: readonly Override[] = NOTHING.overrides;
   /** `clock.now()` of the last installation. */
   installedAt = 0;
   /** Where the table in force came from: `file`, `last good copy`, … */
@@ -58,8 +62,29 @@ export class InstalledTable implements Table {
     return this.#put(compileParts(parts, overrides, this.#snapshot, this.#health, this.#here, this.#snapshot.version + 1), source);
   }
 
-  #put(snapshot: Snapshot, source: string): Snapshot {
+  /**
+   * The overrides that operators have pushed, all of them; those that stand in the table's own document count as well. Nothing
+   * is compiled anew: it is in force when this returns.
+   */
+  installOverrides(pushed: readonly Override[]): void {
+    this.#pushed = pushed;
+    if (!this.ready) return;
+    const { version, document, capabilities, aliases, providers, uses } = this.#snapshot;
+    const own = { ...document, overrides: this.#own };
+    this.#snapshot = this.#withPushed(new Snapshot(version + 1, own, capabilities, aliases, providers, uses));
+    this.onInstall();
+  }
+
+  #withPushed(snapshot: Snapshot): Snapshot {
+    this.#own = snapshot.overrides;
+    if (this.#pushed.length === 0) return snapshot;
+    const { version, document, capabilities, aliases, providers, uses } = snapshot;
+    return new Snapshot(version, { ...document, overrides: [...this.#pushed, ...this.#own] }, capabilities, aliases, providers, uses);
+  }
+
+  #put(installed: Snapshot, source: string): Snapshot {
     const first = !this.ready;
+    const snapshot = this.#withPushed(installed);
     this.#snapshot = snapshot;
     if (first) this.#health.warm();
     this.installedAt = this.#clock.now();

@@ -94,6 +94,11 @@ export class Installer {
     return newest;
   }
 
+  /** Nothing waits to be put into force. */
+  get isSettled(): boolean {
+    return this.#timer === null;
+  }
+
   /** These capabilities may have changed. */
   touch(names: readonly string[]): void {
     if (!this.isInUse || names.length === 0) return;

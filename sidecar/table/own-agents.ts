@@ -34,6 +34,9 @@ export class OwnAgent {
   /** `clock.now()` of its last sign of life by itself: registering or beating. */
   lastBeatAt: number;
 
+  /** Its declared health check fails: whatever else it says, it is not to be called. */
+  isUnwell = false;
+
   constructor(registration: AgentRegistration, source: OwnSource, now: number) {
     this.agentId = registration.record.agentId;
     this.registration = registration;
@@ -94,6 +97,8 @@ export class OwnAgents {
   /** What the registry has not been told yet: agent id → number of the change. */
   readonly #untold = new Map<string, number>();
   #changes = 0;
+  /** The registry is about to forget them, since this sidecar stops: here they can be called until it has. */
+  #isLeaving = false;
   /** Told which capabilities may have changed for the own table. */
   onChange: (names: readonly string[]) => void = () => {};
   /** Whether an agent that dials in is connected; set by whoever holds the connections. */
@@ -230,6 +235,12 @@ export class OwnAgents {
     return agent.state === 'gone' && via === agent.registration.record.via;
   }
 
+  /** This sidecar stops: what its agents ask of one another does not go by the registry's word any more. */
+  leave(): void {
+    this.#isLeaving = true;
+    for (const agent of this.#agents.values()) this.onChange(agent.names);
+  }
+
   /** The registry has begun anew and knows nobody but those whom it has judged since. */
   forgetConfirmations(epoch: string): void {
     for (const agent of this.#agents.values()) {
@@ -247,7 +258,8 @@ export class OwnAgents {
   beside(name: string, heldSeq: number, epoch: string): Beside | null {
     let beside: { contracts: Contract[]; providers: Beside['providers'][number][] } | null = null;
     for (const agent of this.#agents.values()) {
-      if (!countsBeside(agent, name, heldSeq, epoch) || !agent.names.includes(name)) continue;
+      const counts = countsBeside(agent, name, heldSeq, epoch) || (this.#isLeaving && agent.state === 'in_force');
+      if (!counts || !agent.names.includes(name)) continue;
       beside ??= { contracts: [], providers: [] };
       beside.contracts.push(...agent.registration.contracts.filter((contract) => contract.name === name));
       beside.providers.push({ record: agent.registration.record, mesh: '' });

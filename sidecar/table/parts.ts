@@ -36,7 +36,9 @@ export function assemble(
   for (const contract of said?.contracts ?? []) contracts.set(contract.version, contract);
   const providers = new Map<string, PartProvider>();
   // A provider that moves from one shard to another may stand in both for a moment; one of them counts.
-  for (const shard of shards) for (const { record, mesh } of shard.providers) providers.set(record.agentId, { record, mesh: mesh ?? '' });
+  for (const shard of shards)
+    for (const { record, mesh, instance } of shard.providers)
+      providers.set(record.agentId, { record, mesh: mesh ?? '', ...(instance === undefined ? null : { instance }) });
   for (const more of beside) {
     for (const contract of more.contracts) if (!contracts.has(contract.version)) contracts.set(contract.version, contract);
     for (const provider of more.providers) if (!providers.has(provider.record.agentId)) providers.set(provider.record.agentId, provider);

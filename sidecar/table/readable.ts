@@ -7,6 +7,8 @@ import { parse as parseSemver } from 'semver';
 import { compileSchema } from '../../base/json-schema.ts';
 import { isAgentId, isCapabilityName } from '../../proto/language/names.ts';
 import { type Beacon, type CapabilityState, REGISTRY_WIRE, type ScopeState } from '../../proto/wire/registry.ts';
+import type { Speech } from '../../proto/wire/subjects.ts';
+import { readsWire, wireProblem } from '../../proto/wire/version.ts';
 import type { BeaconView } from './chain.ts';
 import { MAX_SHARDS } from './scope.ts';
 
@@ -30,21 +32,26 @@ export function open(data: Uint8Array): Opened | Unreadable {
     return { problem: 'it is not JSON' };
   }
   if (!isMap(value)) return { problem: 'it is not a JSON object' };
-  if (value['wire'] !== REGISTRY_WIRE)
-    return { problem: `it speaks version ${shown(value['wire'])} of the registry's wire, this sidecar ${REGISTRY_WIRE}` };
+  if (!readsWire(value['wire'], REGISTRY_WIRE)) return { problem: wireProblem(value['wire'], REGISTRY_WIRE, "the registry's wire") };
   const epoch = value['epoch'];
   if (typeof epoch !== 'string' || epoch === '' || epoch.length > MAX_EPOCH_CHARS) return { problem: 'it names no epoch' };
   return { epoch, value };
 }
 
-export function readBeacon(data: Uint8Array): (BeaconView & { readonly epoch: string }) | null {
+export function readBeacon(data: Uint8Array): (BeaconView & { readonly epoch: string; readonly speech: Speech }) | null {
   const opened = open(data);
   if ('problem' in opened) return null;
-  const { lastSeq, recent, since } = opened.value as unknown as Beacon;
+  const { lastSeq, recent, since, speech } = opened.value as unknown as Beacon;
   if (!isSequence(lastSeq) || !Array.isArray(recent)) return null;
   for (const pair of recent as readonly unknown[])
     if (!Array.isArray(pair) || typeof pair[0] !== 'string' || !isSequence(pair[1])) return null;
-  return { epoch: opened.epoch, lastSeq, recent, since: isSequence(since) ? since : null };
+  return {
+    epoch: opened.epoch,
+    lastSeq,
+    recent,
+    since: isSequence(since) ? since : null,
+    speech: speech === 'named' || speech === 'asks' ? speech : 'plain',
+  };
 }
 
 export function readScope({ value }: Opened): ScopeState | Unreadable {
@@ -112,10 +119,15 @@ function policyProblem(policy: unknown): string | null {
 
 function providerProblem(provider: unknown): string | null {
   if (!isMap(provider) || !isMap(provider['record'])) return 'a provider has no record';
-  const { record, mesh } = provider as { readonly record: Readonly<Record<string, unknown>>; readonly mesh: unknown };
+  const { record, mesh, instance } = provider as {
+    readonly record: Readonly<Record<string, unknown>>;
+    readonly mesh: unknown;
+    readonly instance: unknown;
+  };
   const { agentId, offers, endpoint, weight, via } = record;
   if (typeof agentId !== 'string' || !isAgentId(agentId)) return `${shown(agentId)} is not an agent id`;
   if (mesh !== null && typeof mesh !== 'string') return `${agentId}: the mesh address must be text or null`;
+  if (instance !== undefined && typeof instance !== 'string') return `${agentId}: the instance must be text`;
   if (via !== null && typeof via !== 'string') return `${agentId}: via must be text or null`;
   if (!Array.isArray(offers) || !offers.every(isOffer)) return `${agentId}: offers must be a list of names with versions`;
   if (typeof weight !== 'number' || !(weight >= 0)) return `${agentId}: ${shown(weight)} is not a weight`;

@@ -69,6 +69,8 @@ export class Version {
   readonly settings: Settings;
   readonly input: Validator | null;
   readonly output: Validator | null;
+  /** Its ACL refuses nobody: whom it does not name is logged and counted. */
+  readonly isAudited: boolean;
   /** Filled by the compiler; stable order (agent id). */
   readonly candidates: Candidate[] = [];
   /** Cache of `choose`: who is eligible at which health version. Owned by choose. */
@@ -84,6 +86,7 @@ export class Version {
     settings: Settings,
     input: Validator | null,
     output: Validator | null,
+    isAudited = false,
   ) {
     this.capability = capability;
     this.text = semver.version;
@@ -92,6 +95,7 @@ export class Version {
     this.settings = settings;
     this.input = input;
     this.output = output;
+    this.isAudited = isAudited;
   }
 
   /** Place of an agent among the candidates, -1 when it is not there. To be asked when all of them are. */
@@ -199,6 +203,11 @@ export function admittedBy(acl: Acl, team: string, role: string, id: string): st
       return pattern.text;
   }
   return null;
+}
+
+/** Whether a version may be had by that caller: its ACL names it, or refuses nobody. */
+export function isOpenTo(version: Version, team: string, role: string, id: string): boolean {
+  return version.isAudited || admittedBy(version.contract.acl, team, role, id) !== null;
 }
 
 /** The table in force, behind one reference: a call reads it once and keeps what it read. */

@@ -177,6 +177,14 @@ export class TableSync {
     return this.#copy.held.highestSeq;
   }
 
+  /** Everything up to this sequence that concerns this sidecar is in force here, as far as can be told. */
+  isThrough(seq: number): boolean {
+    const { held } = this.#copy;
+    if (held.highestSeq < seq || held.scope === null || !this.#installer.isSettled) return false;
+    for (const name of held.scope.state) if (held.missing(name).length > 0) return false;
+    return true;
+  }
+
   get scopeSize(): number {
     return this.#copy.held.scope?.state.size ?? 0;
   }
@@ -300,6 +308,7 @@ export class TableSync {
   #beacon(message: BusMessage): void {
     const beacon = readBeacon(message.data);
     if (beacon === null) return;
+    this.#parts.subjects.speech = beacon.speech;
     this.onBeacon(beacon);
     const { standing } = this;
     const now = this.#parts.clock.now();

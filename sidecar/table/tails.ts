@@ -62,7 +62,7 @@ export class Tails {
       if (!('problem' in opened)) this.#states.get(tail)?.take(seq, opened, true);
     }
     for (const tail of this.#states.keys())
-      this.#closing.push(bus.subscribe(subjects.pushed(tail), (message) => this.#pushed(tail, message)));
+      this.#closing.push(bus.subscribe(subjects.pushed(tail), (message) => this.#pushed(tail, message), { pushed: true }));
     this.#closing.push(bus.onState(({ connected }) => this.#connection(connected)));
     this.#connection(bus.connected);
   }

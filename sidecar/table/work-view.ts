@@ -6,7 +6,7 @@ import { isAgentId, isCapabilityName } from '../../proto/language/names.ts';
 import type { Rule } from '../../proto/language/rule.ts';
 import { shareOf } from '../../proto/language/share.ts';
 import type { RulesState, WorkPool, WorkState } from '../../proto/wire/messages.ts';
-import { PARTITIONS } from '../../proto/wire/messages.ts';
+import { PARTITIONS, POOL_SECRET } from '../../proto/wire/messages.ts';
 import { REGISTRY_WIRE } from '../../proto/wire/registry.ts';
 import { Tail } from '../../proto/wire/subjects.ts';
 import type { Opened, Unreadable } from './readable.ts';
@@ -66,7 +66,7 @@ function readWork({ value }: Opened): WorkState | Unreadable {
 
 function workPoolProblem(each: unknown): string | null {
   if (!isMap(each) || !isMap(each['pool'])) return 'an entry has no pool';
-  const { pool, agents, partitions } = each as unknown as WorkPool;
+  const { pool, agents, partitions, secret } = each as unknown as WorkPool;
   if (typeof pool.id !== 'string' || !POOL_ID.test(pool.id)) return 'a pool has no id';
   if (!isCapabilityName(pool.capability)) return `pool ${pool.id} names no capability`;
   if (!isTextOrNull(pool.version) || !isTextOrNull(pool.role) || !isTextOrNull(pool.agent) || !isMap(pool.tags))
@@ -74,6 +74,8 @@ function workPoolProblem(each: unknown): string | null {
   if (!Array.isArray(agents) || !agents.every((agent) => typeof agent === 'string' && isAgentId(agent)))
     return `pool ${pool.id}: agents must be a list of agent ids`;
   if (!Array.isArray(partitions) || !partitions.every(isPartition)) return `pool ${pool.id}: its partitions cannot be read`;
+  if (secret !== undefined && !(typeof secret === 'string' && POOL_SECRET.test(secret)))
+    return `pool ${pool.id}: its secret cannot be read`;
   return null;
 }
 

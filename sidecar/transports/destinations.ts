@@ -7,16 +7,19 @@
  *    cannot lead elsewhere than when the registry judged it, so the registry's judgement stands;
  *  - another sidecar's mesh port: any network.
  * None of them leads to the addresses at which clouds hand out credentials, nor to a port of this sidecar itself, where a
- * call would run in a circle. A table in a file is its operator's own word and is not judged.
+ * call would run in a circle, nor with another protocol to the server of the bus, which would take the lines of a body for
+ * commands. A table in a file is its operator's own word and is not judged.
  */
 import { lookup } from 'node:dns';
 import type { LookupFunction } from 'node:net';
 import { networkInterfaces } from 'node:os';
-import { type AddressPolicy, judgeAddress, judgeHost, NOTHING_ALLOWED, parseHost } from '../../base/address-guard.ts';
+import { type AddressPolicy, isLoopbackName, judgeAddress, judgeHost, NOTHING_ALLOWED, parseHost } from '../../base/address-guard.ts';
 import { embeddedIpv4, kindOf, parseIp } from '../../base/ip-address.ts';
+import { readServerAddress, type ServerAddress } from '../../base/server-address.ts';
 import type { ProviderRecord } from '../../proto/language/types.ts';
 
 const ANY_NETWORK: AddressPolicy = Object.freeze({ allow: NOTHING_ALLOWED, loopback: true, private: true });
+const BUS = 'the server of Agent-Reach’s own bus, and nothing else is spoken there';
 const CIRCLE = 'a port of this sidecar itself: a call would come back to where it was sent';
 
 export class Destinations {
@@ -26,6 +29,7 @@ export class Destinations {
   /** Ports at which this sidecar listens, on whichever of its addresses. */
   readonly #ownPorts = new Set<number>();
   readonly #ownAddresses: ReadonlySet<string>;
+  #bus: readonly ServerAddress[] = [];
 
   /**
    * @param allowed where third parties may stand beside public addresses.
@@ -34,9 +38,11 @@ export class Destinations {
   constructor(allowed: AddressPolicy, resolve: LookupFunction = lookup) {
     const isOwn = (address: string, port: number): boolean => this.#ownPorts.has(port) && this.#isHere(address);
     const network = { ...ANY_NETWORK, allow: allowed.allow };
-    this.hosted = new Destination(network, false, isOwn, resolve);
-    this.thirdParty = new Destination(allowed, true, isOwn, resolve);
-    this.mesh = new Destination(network, false, isOwn, resolve);
+    const isBus = (host: string, port: number): boolean =>
+      this.#bus.some((server) => server.port === port && (server.host === host || (this.#isNear(server.host) && this.#isNear(host))));
+    this.hosted = new Destination(network, false, isOwn, isBus, resolve);
+    this.thirdParty = new Destination(allowed, true, isOwn, isBus, resolve);
+    this.mesh = new Destination(network, false, isOwn, isBus, resolve);
     this.#ownAddresses = new Set(
       Object.values(networkInterfaces()).flatMap((addresses) => (addresses ?? []).map(({ address }) => address)),
     );
@@ -53,6 +59,16 @@ export class Destinations {
     this.#ownPorts.add(port);
   }
 
+  /** The servers of the bus, as the settings name them. */
+  bus(servers: readonly string[]): void {
+    this.#bus = servers.map(readServerAddress).filter((each): each is ServerAddress => typeof each !== 'string');
+  }
+
+  /** This machine, by name or by number. */
+  #isNear(host: string): boolean {
+    return isLoopbackName(host) || this.#isHere(host);
+  }
+
   #isHere(address: string): boolean {
     const ip = parseIp(address);
     if (ip === null) return false;
@@ -66,12 +82,20 @@ export class Destination {
   readonly #policy: AddressPolicy;
   readonly #believesNumbers: boolean;
   readonly #isOwn: (address: string, port: number) => boolean;
+  readonly #isBus: (host: string, port: number) => boolean;
   readonly #resolve: LookupFunction;
 
-  constructor(policy: AddressPolicy, believesNumbers: boolean, isOwn: (address: string, port: number) => boolean, resolve: LookupFunction) {
+  constructor(
+    policy: AddressPolicy,
+    believesNumbers: boolean,
+    isOwn: (address: string, port: number) => boolean,
+    isBus: (host: string, port: number) => boolean,
+    resolve: LookupFunction,
+  ) {
     this.#policy = policy;
     this.#believesNumbers = believesNumbers;
     this.#isOwn = isOwn;
+    this.#isBus = isBus;
     this.#resolve = resolve;
   }
 
@@ -79,6 +103,7 @@ export class Destination {
   refusal(url: URL): string | null {
     const host = parseHost(url.hostname);
     if (host === null) return 'its host cannot be read';
+    if (!speaksBus(url) && this.#isBus(host.text, portOf(url))) return `${host.text}:${portOf(url)} is ${BUS}`;
     if (host.kind === 'name') return judgeHost(host, this.#policy);
     if (this.#isOwn(host.text, portOf(url))) return `${host.text}:${portOf(url)} is ${CIRCLE}`;
     return judgeHost(host, this.#believesNumbers ? { ...ANY_NETWORK, allow: this.#policy.allow } : this.#policy);
@@ -94,7 +119,11 @@ export class Destination {
       resolve(hostname, { ...options, all: true }, (error, found) => {
         if (error !== null) return callback(error, '', 0);
         const addresses = typeof found === 'string' ? [] : found;
-        const reasons = addresses.map(({ address }) => this.#problem(address, port, hostname));
+        const reasons = addresses.map(({ address }) =>
+          !speaksBus(url) && this.#isBus(address, port)
+            ? `${hostname} leads to ${address}:${port}, ${BUS}`
+            : this.#problem(address, port, hostname),
+        );
         const allowed = addresses.filter((_, i) => reasons[i] === null);
         const [first] = allowed;
         if (first === undefined) return callback(new NotAllowed(reasons[0] ?? 'the name leads nowhere'), '', 0);
@@ -111,6 +140,10 @@ export class Destination {
 
 /** Nothing may be sent there; the message is the reason. */
 export class NotAllowed extends Error {}
+
+function speaksBus(url: URL): boolean {
+  return url.protocol === 'nats:' || url.protocol === 'tls:';
+}
 
 function portOf(url: URL): number {
   return url.port !== '' ? Number(url.port) : url.protocol === 'https:' ? 443 : 80;

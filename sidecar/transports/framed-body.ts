@@ -46,11 +46,16 @@ export class FramedBody implements BodySource, BodySink, FrameSink {
   /** Told only now, though the last frame has said it: the connection is free by then, and clocks have kept an eye on it. */
   end(): void {
     if (this.#said !== null) this.#tell(this.#said);
-    else this.#tell({ code: Code.stream_interrupted, detail: this.#reader.finish() ?? 'the frames ended without an end frame' });
+    else
+      this.#tell({
+        code: Code.stream_interrupted,
+        detail: this.#reader.finish() ?? 'the frames ended without an end frame',
+        goesAway: false,
+      });
   }
 
   cut(code: Code, detail: string): void {
-    this.#tell(this.#said ?? { code, detail });
+    this.#tell(this.#said ?? { code, detail, goesAway: false });
   }
 
   // From the reader.
@@ -68,25 +73,33 @@ export class FramedBody implements BodySource, BodySink, FrameSink {
     if (this.#isOver) return;
     this.#isOver = true;
     if (said.code === Code.ok) this.#sink?.end();
-    else this.#sink?.cut(said.code, said.detail);
+    else this.#sink?.cut(said.code, said.detail, said.goesAway);
   }
 }
 
 interface Said {
   readonly code: Code;
   readonly detail: string;
+  /** The other sidecar stops. */
+  readonly goesAway: boolean;
 }
 
-const WHOLE: Said = { code: Code.ok, detail: '' };
+const WHOLE: Said = { code: Code.ok, detail: '', goesAway: false };
 
 /** An error frame is a cut whatever stands in it. */
 function saidIn(payload: Buffer): Said {
   try {
-    const { code, error } = JSON.parse(payload.toString('utf8')) as { code?: unknown; error?: { detail?: unknown } | null };
+    const said = JSON.parse(payload.toString('utf8')) as { code?: unknown; error?: { detail?: unknown } | null; going_away?: unknown };
+    const { code, error } = said;
+    const goesAway = said.going_away === true;
     const detail = typeof error?.detail === 'string' ? error.detail : '';
-    if (typeof code === 'number' && isCode(code) && code !== Code.ok) return { code, detail };
-    return { code: Code.stream_interrupted, detail: `code ${String(code).slice(0, 20)} of another sidecar: ${detail}` };
+    if (typeof code === 'number' && isCode(code) && code !== Code.ok) return { code, detail, goesAway };
+    return { code: Code.stream_interrupted, detail: `code ${String(code).slice(0, 20)} of another sidecar: ${detail}`, goesAway };
   } catch {
-    return { code: Code.stream_interrupted, detail: 'the other sidecar cut the stream and gave no reason that can be read' };
+    return {
+      code: Code.stream_interrupted,
+      detail: 'the other sidecar cut the stream and gave no reason that can be read',
+      goesAway: false,
+    };
   }
 }

@@ -16,6 +16,7 @@
  * A message is cut at `MESSAGE_CHARS` with a mark, details above `DETAILS_BYTES` are dropped and that is said; the code stays.
  * One header field above 64 KiB cannot be decoded by the HTTP/2 library (nghttp2) at all.
  */
+import { cited } from '../../base/redact.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { GRPC_STATUS_NAMES } from '../../proto/wire/grpc-status.ts';
 import type { Started } from '../call/attempt-record.ts';
@@ -57,7 +58,7 @@ export function replyOf(ending: Ending, schema: Schema | null): Reply {
   const { status, headers } = ending;
   const name = nameOf(status);
   const { message, details, retryAfterMs, reason } = readStatus(headers, schema);
-  const words = `${name} (${status})${reason === '' ? '' : ` ${reason}`}${message === '' ? '' : `: ${message.slice(0, SHOWN_CHARS)}`}`;
+  const words = `${name} (${status})${reason === '' ? '' : ` ${reason}`}${message === '' ? '' : `: ${cited(message, SHOWN_CHARS)}`}`;
   if (status === 4) return failed(Code.response_timeout, 'started', `the server says ${words}`);
   if (status === 8 && /sent message larger|response.{0,20}too large/i.test(message))
     return failed(Code.response_too_large, 'started', `the server says ${words}`);
@@ -72,7 +73,7 @@ export function endingWords(ending: Ending, schema: Schema | null): string {
   if (ending.fault !== null) return ending.fault.words;
   if (ending.status < 0) return withoutStatus(ending).detail;
   const { message, reason } = readStatus(ending.headers, schema);
-  return `the stream ended with ${nameOf(ending.status)} (${ending.status})${reason === '' ? '' : ` ${reason}`}${message === '' ? '' : `: ${message.slice(0, SHOWN_CHARS)}`}`;
+  return `the stream ended with ${nameOf(ending.status)} (${ending.status})${reason === '' ? '' : ` ${reason}`}${message === '' ? '' : `: ${cited(message, SHOWN_CHARS)}`}`;
 }
 
 function withoutStatus(ending: Ending): Reply {

@@ -34,6 +34,9 @@ export function failureOf(error: LibraryError, at: Progress): Reply {
       return failed(Code.invalid_request, 'not_started', `the request cannot be sent over HTTP: ${error.message}`);
     return failed(Code.connect_timeout, 'not_started', `no connection to ${at.host}: ${code || error.message}`);
   }
+  // With TLS 1.3 a server looks at our certificate when we have begun to send; it reads nothing of a connection that it refuses.
+  if (!at.reused && !at.begun && /^ERR_SSL_.*ALERT/.test(code))
+    return failed(Code.tls_failed, 'not_started', `the TLS handshake with ${at.host} failed: the other side refused it (${code})`);
   if (code === 'UND_ERR_HEADERS_OVERFLOW')
     return failed(Code.bad_response, 'started', `the answer's headers are larger than the limit of ${at.maxHeaderBytes} bytes`);
   if (isMalformed(error)) return failed(Code.bad_response, 'started', `the answer is not well-formed HTTP/1.1 (${error.message})`);

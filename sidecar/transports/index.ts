@@ -8,7 +8,7 @@ import { grpcKind } from './grpc.ts';
 import { httpKind } from './http.ts';
 import { jsonRpcKind } from './json-rpc.ts';
 import { localKind } from './local.ts';
-import { meshKind } from './mesh.ts';
+import { meshKind, type MeshSecurity } from './mesh.ts';
 import { mockKind } from './mock.ts';
 import { natsKind } from './nats.ts';
 import type { Exchange, Transport, TransportContext, TransportKind } from './transport.ts';
@@ -18,15 +18,15 @@ export type TransportKinds = Readonly<Record<string, TransportKind>>;
 /** The name of the adapter that reaches another sidecar; not an endpoint type that people may write. */
 const MESH = 'mesh';
 
-/** @param meshToken what the other sidecars know this one by; null = the mesh port is not used. */
-export function registerTransports(meshToken: string | null): TransportKinds {
+/** @param security what this sidecar shows the others: a token alone, or more; null = the mesh port is not used. */
+export function registerTransports(security: MeshSecurity | string | null): TransportKinds {
   return {
     channel: channelKind,
     grpc: grpcKind,
     http: httpKind,
     jsonrpc: jsonRpcKind,
     local: localKind,
-    [MESH]: meshKind(meshToken),
+    [MESH]: meshKind(security),
     mock: mockKind,
     nats: natsKind,
   };

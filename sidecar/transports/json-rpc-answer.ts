@@ -14,6 +14,7 @@
  * | any other                               | 422           | the application's own answer: it works, and says no        |
  * With the last two rows of numbers, an HTTP status of 400 or more is believed before the rule.
  */
+import { cited } from '../../base/redact.ts';
 import { quote } from '../../base/duration.ts';
 import { Code, codeEntry, isCode } from '../../proto/wire/codes.ts';
 import { readRpc, type RpcFailure, type RpcLimits } from '../../proto/wire/json-rpc.ts';
@@ -99,7 +100,7 @@ function success(reply: Reply, result: Buffer, asked: RpcAsked): Reply {
 function failure(reply: Reply, error: RpcFailure, method: string): Reply {
   const { code, message } = error;
   const data = error.data === null ? null : mapIn(error.data);
-  const words = `JSON-RPC error ${code}${message === '' ? '' : `: ${quote(message, MAX_SHOWN_CHARS).slice(1, -1)}`}`;
+  const words = `JSON-RPC error ${code}${message === '' ? '' : `: ${cited(message, MAX_SHOWN_CHARS)}`}`;
   const detail = code === METHOD_NOT_FOUND && method !== '' ? `it has no method ${quote(method)} (${words})` : words;
   const wait = data?.['retry_after_ms'];
   return new Reply(

@@ -3,6 +3,7 @@
  * headers how far the work got, which plain HTTP cannot: a refusal there (busy, draining) never started and may go
  * elsewhere. An answer without those headers is no sidecar's, and is not believed.
  */
+import type { Clock } from '../../base/clock.ts';
 import { Code, isCode } from '../../proto/wire/codes.ts';
 import { Header } from '../../proto/wire/headers.ts';
 import type { Started } from '../call/attempt-record.ts';
@@ -13,7 +14,7 @@ import { FramedBody } from './framed-body.ts';
 import { run } from './http.ts';
 import type { Mode } from './http-exchange.ts';
 import { forwardRequestHeaders } from './hygiene.ts';
-import type { Pool } from './pool.ts';
+import type { Pool, SecureConnectors } from './pool.ts';
 import { Pools } from './pools.ts';
 import type { Exchange, Transport, TransportContext, TransportKind } from './transport.ts';
 
@@ -28,16 +29,20 @@ class MeshTarget {
   readonly path: string;
   readonly head: readonly string[];
 
-  constructor(owner: object, candidate: Candidate, pools: Pools, token: string) {
+  constructor(owner: object, candidate: Candidate, pools: Pools, { token, secure }: MeshSecurity) {
     this.owner = owner;
     this.url = new URL(candidate.provider.meshUrl);
-    this.pool = pools.for(this.url);
+    // Never in clear text to whoever can make the registry say so.
+    if (secure !== null && this.url.protocol !== 'https:')
+      throw new Error('it begins with http://, and this sidecar speaks TLS only (mesh.tls)');
+    if (secure === null && this.url.protocol === 'https:')
+      throw new Error('it begins with https://, and this sidecar has no certificate (mesh.tls)');
+    this.pool = pools.for(this.url, secure === null ? '' : (candidate.provider.record.via ?? '?'));
     this.path = `${this.url.pathname.replace(/\/+$/, '')}${MESH_PATH}${candidate.version.capability.name}`;
     this.head = [
       'accept-encoding',
       'identity',
-      'authorization',
-      `Bearer ${token}`,
+      ...(token === null ? [] : ['authorization', `Bearer ${token}`]),
       Header.wire,
       WIRE_VERSION,
       Header.version,
@@ -48,13 +53,35 @@ class MeshTarget {
   }
 }
 
+/** What this sidecar shows the others; all null = it has no mesh port, and uses none. */
+export interface MeshSecurity {
+  readonly token: string | null;
+  /** Mutual TLS; takes the place of the token. */
+  readonly secure: SecureConnectors | null;
+  /** The control plane's word for each agent that calls through here; null = identities are not issued. */
+  readonly homes: HomeStatements | null;
+}
+
+export interface HomeStatements {
+  /** Null = there is none at present. */
+  of(agent: string): string | null;
+  /** Resolves when that has changed. */
+  arrived(agent: string): Promise<void>;
+}
+
+/** An agent that is new here has its statement some milliseconds later; with a control plane that is away it never comes. */
+const ARRIVAL_MS = 1_500;
+
 export class MeshTransport implements Transport {
   readonly pools: Pools;
-  readonly #token: string | null;
+  readonly #security: MeshSecurity;
+  readonly #clock: Clock;
 
-  constructor(context: TransportContext, token: string | null) {
-    this.pools = new Pools(context, undefined, context.destinations?.mesh ?? null);
-    this.#token = token;
+  constructor(context: TransportContext, security: MeshSecurity | string | null) {
+    const full = typeof security === 'string' || security === null ? { token: security, secure: null, homes: null } : security;
+    this.pools = new Pools({ ...context, secure: full.secure }, undefined, context.destinations?.mesh ?? null);
+    this.#security = full;
+    this.#clock = context.clock;
   }
 
   async invoke(exchange: Exchange): Promise<Reply> {
@@ -78,11 +105,35 @@ export class MeshTransport implements Transport {
   #send(exchange: Exchange, mode: Mode): Promise<Reply> {
     const target = this.#target(exchange.candidate);
     if (typeof target === 'string') return Promise.resolve(failed(Code.internal, 'not_started', target));
+    const { homes } = this.#security;
+    if (homes === null) return this.#sendAs(exchange, mode, target, null);
+    const agent = callerIn(exchange.own);
+    const statement = homes.of(agent);
+    return statement === null ? this.#sendLater(exchange, mode, target, homes, agent) : this.#sendAs(exchange, mode, target, statement);
+  }
+
+  /** Without a statement it is sent as well, in the end: whether that is believed is decided at the other end. */
+  async #sendLater(exchange: Exchange, mode: Mode, target: MeshTarget, homes: HomeStatements, agent: string): Promise<Reply> {
+    const isAborted = await new Promise<boolean>((resolve) => {
+      const timer = this.#clock.after(Math.min(ARRIVAL_MS, exchange.timeoutMs), () => resolve(false));
+      const settle = (aborted: boolean): void => {
+        timer.cancel();
+        resolve(aborted);
+      };
+      exchange.abort = () => settle(true);
+      void homes.arrived(agent).then(() => settle(false));
+    });
+    if (isAborted) return failed(Code.cancelled, 'not_started', 'nobody waits for it any more');
+    return this.#sendAs(exchange, mode, target, homes.of(agent));
+  }
+
+  #sendAs(exchange: Exchange, mode: Mode, target: MeshTarget, statement: string | null): Promise<Reply> {
     const headers = target.head.slice();
     const refusal = forwardRequestHeaders(exchange.incoming, exchange.own, null, headers);
     if (refusal !== '') return Promise.resolve(failed(Code.invalid_request, 'not_started', refusal));
     if (exchange.contentType !== '') headers.push('content-type', exchange.contentType);
     if (mode === 'stream') headers.push(Header.stream, '1', Header.frames, '1');
+    if (statement !== null) headers.push(Header.home, statement);
     if (exchange.http !== null) pushAsk(exchange.http, headers);
     const own = exchange.own;
     for (let i = 0; i < own.length; i++) headers.push(own[i] as string);
@@ -98,9 +149,10 @@ export class MeshTransport implements Transport {
     const prepared = candidate.prepared;
     if (prepared instanceof MeshTarget && prepared.owner === this) return prepared;
     const via = candidate.provider.record.via ?? '?';
-    if (this.#token === null) return `${candidate.provider.agentId} is reached over the sidecar ${via}, and this sidecar has no mesh token`;
+    if (this.#security.token === null && this.#security.secure === null)
+      return `${candidate.provider.agentId} is reached over the sidecar ${via}, and this sidecar has no mesh token`;
     try {
-      const target = new MeshTarget(this, candidate, this.pools, this.#token);
+      const target = new MeshTarget(this, candidate, this.pools, this.#security);
       candidate.prepared = target;
       return target;
     } catch (error) {
@@ -165,7 +217,13 @@ function unescaped(value: string): string {
   }
 }
 
-/** @param token what the other sidecars know this one by; null = the mesh port is not used. */
-export function meshKind(token: string | null): TransportKind {
-  return { make: (context) => new MeshTransport(context, token), problems: () => [] };
+/** The calling agent, as the attempt stage has stamped it. */
+function callerIn(own: readonly string[]): string {
+  for (let i = 0; i < own.length; i += 2) if (own[i] === Header.caller) return own[i + 1] as string;
+  return '';
+}
+
+/** @param security a token alone, or more; null = the mesh port is not used. */
+export function meshKind(security: MeshSecurity | string | null): TransportKind {
+  return { make: (context) => new MeshTransport(context, security), problems: () => [] };
 }

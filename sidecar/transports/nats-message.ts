@@ -3,6 +3,7 @@
  * (those that would go over HTTP), which status an answer has (the micro convention's error headers say it, else 200) and
  * what its body is.
  */
+import { cited } from '../../base/redact.ts';
 import { isUtf8 } from 'node:buffer';
 import type { BusMessage, Headers } from '../../base/bus-message.ts';
 import { quote } from '../../base/duration.ts';
@@ -58,7 +59,7 @@ export function serviceErrorOf(message: BusMessage): ServiceError | null {
   if (said === null && description === null) return null;
   const code = Number(said ?? Number.NaN);
   const status = Number.isInteger(code) && code >= 400 && code <= 599 ? code : 500;
-  const words = `${said === null || said === String(status) ? '' : `code ${quote(said, 40).slice(1, -1)}: `}${quote(description ?? '', MAX_SHOWN_CHARS).slice(1, -1)}`;
+  const words = `${said === null || said === String(status) ? '' : `code ${quote(said, 40).slice(1, -1)}: `}${description === null || description === '' ? '' : cited(description, MAX_SHOWN_CHARS)}`;
   return { status, words };
 }
 

@@ -11,7 +11,7 @@
 import type { buildConnector as Connector, Dispatcher } from 'undici';
 import { buildConnector, Client } from './undici.ts';
 import type { Socket } from 'node:net';
-import type { Clock, Timer } from '../../base/clock.ts';
+import { atTurnEnd, type Clock, type Timer } from '../../base/clock.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { ContinueFilter } from './continue.ts';
 import { type Destination, NotAllowed } from './destinations.ts';
@@ -127,6 +127,11 @@ export class Slot {
     return this.#socket !== null && !this.#socket.destroyed && this.#socket.writableLength > 0;
   }
 
+  /** Its connection serves no more requests, by the word of whoever makes such connections. */
+  isOutdated(secure: SecureConnectors): boolean {
+    return this.#socket !== null && secure.isOutdated(this.#socket);
+  }
+
   /** undici reads with `read()`. */
   #filter(socket: Socket): void {
     const filter = new ContinueFilter();
@@ -139,15 +144,27 @@ export class Slot {
   }
 }
 
+/** Connections that are encrypted, to a sidecar that is known by name. */
+export interface SecureConnectors {
+  /** @param options for every connection, such as how names become addresses. */
+  to(sidecar: string, options: object): Connector.connector;
+  /** The next request has to make another connection. */
+  isOutdated(socket: Socket): boolean;
+}
+
 export interface PoolSettings {
   readonly clock: Clock;
   readonly connectTimeoutMs: number;
   readonly connectionsPerOrigin: number;
   readonly maxResponseHeaderBytes: number;
+  /** Of the pools that reach sidecars by name; absent = there are none. */
+  readonly secure?: SecureConnectors | null;
 }
 
 export class Pool {
   readonly origin: string;
+  /** The sidecar that has to be at the other end; '' = whoever answers. */
+  readonly peer: string;
   /** For messages: host and port, never credentials. */
   readonly host: string;
   readonly settings: PoolSettings;
@@ -165,14 +182,16 @@ export class Pool {
   #whenEmpty: (() => void) | null = null;
 
   /** @param destination judges the address, and every one that its name leads to; null = it is not judged. */
-  constructor(url: URL, destination: Destination | null, settings: PoolSettings) {
+  constructor(url: URL, destination: Destination | null, settings: PoolSettings, peer = '') {
     this.origin = url.origin;
+    this.peer = peer;
     this.host = url.host;
     this.settings = settings;
     this.refusal = destination?.refusal(url) ?? null;
     // timeout 0: undici's connect timer has a resolution of a second, ours is the Clock's.
     const options = destination === null ? {} : { lookup: destination.lookupFor(url) };
-    this.connector = buildConnector({ timeout: 0, allowH2: false, ...options });
+    const { secure } = settings;
+    this.connector = peer === '' || secure == null ? buildConnector({ timeout: 0, allowH2: false, ...options }) : secure.to(peer, options);
   }
 
   get isIdle(): boolean {
@@ -195,9 +214,18 @@ export class Pool {
     this.#start(slot, tenant);
   }
 
-  /** A request ended well: its connection can be used again at once. */
+  /**
+   * A request ended well: its connection can be used again at once. An encrypted one says a turn late that what was written
+   * has left; taken for clogged, it would cost a handshake.
+   */
   release(done: Slot): void {
     done.tenant = null;
+    if (this.closed) return;
+    if (this.peer !== '' && done.isClogged) atTurnEnd(() => this.#goOn(done));
+    else this.#goOn(done);
+  }
+
+  #goOn(done: Slot): void {
     if (this.closed) return;
     const slot = done.isClogged ? this.#replaced(done) : done;
     const next = this.#takeWaiting();
@@ -236,10 +264,15 @@ export class Pool {
   }
 
   #start(free: Slot, tenant: Tenant): void {
-    const slot = tenant.fresh && free.hasServed ? this.#replaced(free) : free;
+    const slot = free.hasServed && (tenant.fresh || this.#isOutdated(free)) ? this.#replaced(free) : free;
     slot.tenant = tenant;
     tenant.slot = slot;
     slot.client.dispatch(tenant.options, tenant);
+  }
+
+  #isOutdated(slot: Slot): boolean {
+    const { secure } = this.settings;
+    return this.peer !== '' && secure != null && slot.isOutdated(secure);
   }
 
   /** A slot without a connection in the place of one that has an old one. */

@@ -36,25 +36,26 @@ export class Pools {
     return open;
   }
 
-  /** Throws for an address that cannot be called as it is written: a bad configuration. */
-  for(url: URL): Pool {
+  /** @param peer the sidecar that has to be there, where the settings have secure connections. Throws for an address that cannot be called as it is written: a bad configuration. */
+  for(url: URL, peer = ''): Pool {
     if (url.protocol !== 'http:' && url.protocol !== 'https:')
       throw new Error(`an address begins with http:// or https://, not ${url.protocol}`);
     if (url.username !== '' || url.password !== '') throw new Error('an address holds no user and password: name a credential instead');
-    const known = this.#byOrigin.get(url.origin);
+    const key = keyOf(url.origin, peer);
+    const known = this.#byOrigin.get(key);
     if (known !== undefined) return known;
-    const pool = new Pool(url, this.#destination, this.#settings);
+    const pool = new Pool(url, this.#destination, this.#settings, peer);
     if (this.#closed) pool.closed = true;
     else {
       if (this.#byOrigin.size >= this.#maxPools) this.#evict();
-      this.#byOrigin.set(url.origin, pool);
+      this.#byOrigin.set(key, pool);
     }
     return pool;
   }
 
   /** Marks a use; an evicted pool is replaced by the one in force (a candidate may outlive its pool). */
   use(pool: Pool, url: URL): Pool {
-    const current = pool.closed && !this.#closed ? this.for(url) : pool;
+    const current = pool.closed && !this.#closed ? this.for(url, pool.peer) : pool;
     current.usedAt = ++this.#uses;
     return current;
   }
@@ -72,9 +73,14 @@ export class Pools {
       if (pool.isIdle && (oldest === null || pool.usedAt < oldest.usedAt)) oldest = pool;
     }
     if (oldest === null) return;
-    this.#byOrigin.delete(oldest.origin);
+    this.#byOrigin.delete(keyOf(oldest.origin, oldest.peer));
     const closing = oldest.close();
     this.#closing.add(closing);
     void closing.then(() => this.#closing.delete(closing));
   }
+}
+
+/** Two sidecars may have had one address, one after the other. */
+function keyOf(origin: string, peer: string): string {
+  return peer === '' ? origin : `${origin} ${peer}`;
 }

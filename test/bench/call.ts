@@ -8,11 +8,13 @@
  * Latency at a fixed 1,000 calls a second, the paths taking turns every 10 ms, so that a stall of the machine meets all
  * alike. The tail is judged only in windows in which the direct calls themselves were quick.
  *
- * When all that is taken, the other ways in and out are measured alike, on a sidecar of their own.
+ * When all that is taken, the same is measured with issued identities and mutual TLS, beside the plain mesh (`secured.ts`), and then
+ * the other ways in and out, each on sidecars of their own.
  *
- *     make bench-call                     about three minutes; the last line is one JSON object
+ *     make bench-call                     about five minutes; the last line is one JSON object
  *     node dist/test/bench/call.js --quick      seconds, for development: the figures are rough
- *     node dist/test/bench/call.js --profile    CPU profiles of floor, sidecar and host at saturation, in build/*.cpuprofile
+ *     node dist/test/bench/call.js --secured    only the paths with identities and mutual TLS, beside the plain mesh
+ *     node dist/test/bench/call.js --profile    CPU profiles of floor, sidecar and host at saturation, in build/*.cpuprofile, secured too
  *
  * Exit 0 when every call was answered rightly, also when a target is missed (the table says which); 1 otherwise.
  */
@@ -26,6 +28,7 @@ import { waitUntil } from '../support/settle.ts';
 import type { Target } from './connection.ts';
 import { figuresOf, type Latency, type Pass, PATHS, type PathName, perCall, type Round, tableOf, type Window } from './figures.ts';
 import type { Order, Paced, Saturated } from './load.ts';
+import { type Secured, SECURED, type SecuredName, securedFigures, securedTable, type SecuredWindow, secure } from './secured.ts';
 import { CALLER_TOKEN, callerSettings, DIRECT, HOSTED, hostSettings } from './scenario.ts';
 import { Server } from './servers.ts';
 import { type WayName, wayFigures, waysHere, waysSettings, wayTable, wayTarget, type WayWindow } from './ways.ts';
@@ -37,7 +40,7 @@ interface Plan {
   readonly rounds: number;
   readonly windowMs: number;
   readonly windows: number;
-  /** Windows of the other ways in and out. */
+  /** Windows of the other ways in and out, and of the secured mesh. */
   readonly wayWindows: number;
 }
 
@@ -58,6 +61,7 @@ class Stage {
   #load: Server | null = null;
   #agentUrl = '';
   readonly #wayTargets = new Map<WayName, Target>();
+  #secured: Secured | null = null;
 
   /** @param asModules the sidecars from their modules, for profiles. */
   constructor(asModules: boolean) {
@@ -114,6 +118,39 @@ class Stage {
     );
   }
 
+  /** Sidecars with identities and mutual TLS; started when the plain figures are taken. */
+  async buildSecured(): Promise<void> {
+    this.#secured = await secure(
+      {
+        folder: this.folder,
+        start: (name, program, args) => this.#start(name, program, args, false),
+        sidecar: (name, text) => this.#sidecar(name, text),
+        said: (server, pattern) => this.#said(server, pattern),
+      },
+      this.#agentUrl,
+    );
+  }
+
+  /** Whose CPU is counted, and where the load goes. */
+  secured(name: SecuredName): { readonly servers: readonly Server[]; readonly target: Target } {
+    if (name === 'mesh') return { servers: this.measured.mesh, target: this.targets.mesh };
+    const { caller, host, targets } = this.#secured as Secured;
+    return { servers: name === 'mesh_tls' ? [caller, host] : [caller], target: targets[name] };
+  }
+
+  saturateSecured(name: SecuredName, durationMs: number): Promise<Saturated> {
+    const { target } = this.secured(name);
+    return this.#order<Saturated>({ do: 'saturate', target, connections: CONNECTIONS, durationMs }, durationMs);
+  }
+
+  paceSecured(windowMs: number): Promise<Paced> {
+    const targets = [this.targets.direct, this.targets.mesh, this.secured('mesh_tls').target];
+    return this.#order<Paced>(
+      { do: 'pace', targets, connections: CONNECTIONS, ratePerSec: RATE_PER_SEC, windowMs, sliceMs: SLICE_MS },
+      windowMs,
+    );
+  }
+
   /** The sidecar of the other ways; started when the plain figures are taken, so that it cannot disturb them. */
   async buildWays(): Promise<Server> {
     let grpcAgentPort: number | null = null;
@@ -142,6 +179,7 @@ class Stage {
   async stop(): Promise<void> {
     // Callers before those they call, so that nobody sees a connection refused.
     for (const server of [...this.#servers].reverse()) await server.stop();
+    await this.#secured?.stop();
     rmSync(this.folder, { recursive: true, force: true });
   }
 
@@ -251,9 +289,42 @@ async function measure(stage: Stage, plan: Plan): Promise<number> {
   const measured = { rounds, windows, errors: errors.count, idleRssBytes: idle.rssBytes, loadedRssBytes: loaded.rssBytes };
   const figures = figuresOf(measured);
   console.log(`\n${tableOf(measured, figures)}\n`);
+  const secured = errors.count === 0 ? await measureSecured(stage, plan, errors) : {};
   const ways = errors.count === 0 ? await measureWays(stage, plan, errors) : {};
-  console.log(JSON.stringify({ ...figures, errors: errors.count, ...ways }));
+  console.log(JSON.stringify({ ...figures, errors: errors.count, ...secured, ...ways }));
   return errors.count;
+}
+
+async function securedPass(stage: Stage, name: SecuredName, durationMs: number, errors: Errors): Promise<Pass> {
+  const { servers } = stage.secured(name);
+  const before = await used(servers);
+  const seen = await stage.saturateSecured(name, durationMs);
+  const cpuUs = (await used(servers)) - before;
+  errors.add(seen);
+  return { calls: seen.calls, elapsedMs: seen.elapsedMs, cpuUs };
+}
+
+/** With identities and mutual TLS, beside the plain mesh. */
+async function measureSecured(stage: Stage, plan: Plan, errors: Errors): Promise<Readonly<Record<string, number>>> {
+  await stage.buildSecured();
+  // These sidecars have just been started; the plain ones have not.
+  for (let i = 0; i < 2; i++) for (const name of SECURED) await securedPass(stage, name, plan.warmMs, errors);
+  const passes: Record<SecuredName, Pass[]> = { mesh: [], mesh_tls: [], static: [], identity: [] };
+  for (let i = 0; i < plan.rounds && errors.count === 0; i++) {
+    for (const name of SECURED) passes[name].push(await securedPass(stage, name, plan.passMs, errors));
+    console.log(
+      `  secured, round ${i + 1}: ${SECURED.map((name) => `${name} ${perCall(passes[name].at(-1) as Pass).toFixed(1)}`).join(', ')} us of CPU per call`,
+    );
+  }
+  const windows: SecuredWindow[] = [];
+  for (let i = 0; i < plan.wayWindows && errors.count === 0; i++) {
+    const seen = await stage.paceSecured(plan.windowMs);
+    errors.add(seen);
+    windows.push(Object.fromEntries(seen.paths.map((path): [string, Latency] => [path.name, path])) as unknown as SecuredWindow);
+  }
+  const figures = securedFigures(passes, windows);
+  console.log(`\n${securedTable(passes, figures)}\n`);
+  return figures;
 }
 
 /** The other ways in and out, on a sidecar of their own. */
@@ -285,6 +356,13 @@ async function measureWays(stage: Stage, plan: Plan, errors: Errors): Promise<Re
   return wayFigures(passes, windows);
 }
 
+async function securedOnly(stage: Stage, plan: Plan): Promise<number> {
+  const errors = new Errors();
+  await round(stage, plan.warmMs, errors);
+  console.log(JSON.stringify({ bench: 'call', ...(await measureSecured(stage, plan, errors)), errors: errors.count }));
+  return errors.count;
+}
+
 /** One profile for each measured process but the agent; nothing else is asked of this run. */
 async function profile(stage: Stage, plan: Plan): Promise<number> {
   const errors = new Errors();
@@ -300,6 +378,13 @@ async function profile(stage: Stage, plan: Plan): Promise<number> {
       console.log(`${path}: ${done.calls} calls, ${perCall(done).toFixed(1)} us of CPU each while profiled: ${file}`);
     }
   }
+  await stage.buildSecured();
+  const { servers } = stage.secured('mesh_tls');
+  await securedPass(stage, 'mesh_tls', plan.warmMs, errors);
+  for (const server of servers) await server.profile();
+  const done = await securedPass(stage, 'mesh_tls', plan.passMs, errors);
+  for (const server of servers) await server.unprofile(repoFile('build', `mesh_tls-${server.name}.cpuprofile`));
+  console.log(`mesh_tls: ${done.calls} calls, ${perCall(done).toFixed(1)} us of CPU each while profiled`);
   return errors.count;
 }
 
@@ -308,7 +393,13 @@ function sleep(ms: number): Promise<void> {
 }
 
 async function main(): Promise<void> {
-  const { values } = parseArgs({ options: { quick: { type: 'boolean', default: false }, profile: { type: 'boolean', default: false } } });
+  const { values } = parseArgs({
+    options: {
+      quick: { type: 'boolean', default: false },
+      profile: { type: 'boolean', default: false },
+      secured: { type: 'boolean', default: false },
+    },
+  });
   const plan = values.quick ? QUICK : FULL;
   const stage = new Stage(values.profile);
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => void stage.stop().then(() => process.exit(130)));
@@ -318,7 +409,11 @@ async function main(): Promise<void> {
       `bench call: ${CONNECTIONS} connections, 1 KiB JSON both ways, enveloped; ${cpus().length} CPUs, Node ${process.version}; access log: ${stage.accessLog} (as shipped), to a file`,
     );
     if (values.quick || !COMPILED) console.log('rough figures: passes are short, or the programs run from source');
-    const errors = values.profile ? await profile(stage, plan) : await measure(stage, plan);
+    const errors = values.profile
+      ? await profile(stage, plan)
+      : values.secured
+        ? await securedOnly(stage, plan)
+        : await measure(stage, plan);
     if (errors > 0) process.exitCode = 1;
   } catch (error) {
     console.error(error instanceof Error ? error.message : error);

@@ -38,7 +38,7 @@ class Client {
   constructor(spec: ClientSpec, url: string, env: string, note: (client: string, change: string) => void) {
     this.spec = spec;
     const clock = realClock;
-    this.#bus = Bus.open({ servers: [url], name: spec.name, clock, random: systemRandom });
+    this.#bus = Bus.open({ servers: [url], name: spec.name, clock, random: systemRandom, inboxPrefix: `_INBOX.${spec.name}` });
     const here = { name: spec.name, region: null, zone: null };
     this.#table = new InstalledTable(clock, new Health(clock, { consecutive: 3, forMs: 10_000 }), here);
     const install = this.#table.installParts.bind(this.#table);
@@ -49,7 +49,7 @@ class Client {
     };
     this.#registry = new RegistryClient({
       bus: this.#bus,
-      subjects: new Subjects(env),
+      subjects: new Subjects(env, spec.name),
       env,
       clock,
       random: systemRandom,

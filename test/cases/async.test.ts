@@ -28,8 +28,13 @@ for (const [kind, headers] of [
   t.test(`C089 slow, not dead: a worker that stood still does not end a task that another one has done (${kind})`, async (t) => {
     const fleet = await Fleet.start(t, '  messages: {ack_wait: 2s}\n');
     // The same agent behind both sidecars would be two agents; each has its own, and they count together.
+    // It answers while its sidecar stands still.
+    let answer = (): void => {};
+    const stands = new Promise<void>((done) => {
+      answer = done;
+    });
     const slow = await agentOf(t, 'slow', async () => {
-      await sleep(1_500);
+      await stands;
       return { body: { by: 'slow' } };
     });
     const quick = await agentOf(t, 'quick', () => ({ body: { by: 'quick' } }));
@@ -43,6 +48,7 @@ for (const [kind, headers] of [
     await knows(sender, NAME, 2);
     frozen.signal('SIGSTOP');
     const stoodAt = performance.now();
+    answer();
     await waitUntil('another one has done it', () => quick.executions === 1, 40_000);
     await fleet.emptied(10_000);
     await sleep(Math.max(0, 5_500 - (performance.now() - stoodAt)));

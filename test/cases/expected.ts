@@ -14,10 +14,10 @@ const FAMILIES = {
   'Asynchronous work and lanes': 'C089 C090 C091 C093',
   'WebSocket channels': 'C095 C096 C097 C099',
   'JSON-RPC': 'C106 C107 C108',
-  Security: 'C114 C116 C117 C118 C120 C122 C124',
+  Security: 'C114 C116 C117 C118 C120 C122 C123 C124',
   Idempotency: 'C125 C126',
   Observability: 'C128 C129',
-  Lifecycle: 'C135',
+  Lifecycle: 'C132 C133 C135',
 } as const;
 
 export const EXPECTED_CASES: readonly string[] = Object.values(FAMILIES).flatMap((ids) => ids.split(' '));

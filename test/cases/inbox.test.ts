@@ -56,7 +56,7 @@ async function send(rig: Rig, from: number, to: number, token = TOKEN): Promise<
 
 /** Positions of what is in an agent's inbox, as the stream has them. */
 async function positions(fleet: Fleet, agent: string): Promise<number[]> {
-  const found = await fleet.bus.history(INBOX_STREAM, fleet.subjects.inbox('*', agent), 10_000);
+  const found = await fleet.bus.history(INBOX_STREAM, fleet.subjects.inboxesOf(agent)[1] as string, 10_000);
   if ('failed' in found) throw new Error(found.failed);
   return found.map(({ seq }) => seq);
 }

@@ -5,7 +5,7 @@ import t from 'tap';
 import { CODES } from '../../proto/wire/codes.ts';
 import { TestAgent } from '../support/agent.ts';
 import { type Base, takeBase } from '../support/invariants.ts';
-import { type Answer, type Asking, Rig } from '../support/rig.ts';
+import { type Answer, type Asking, Rig, TOKEN } from '../support/rig.ts';
 import { waitUntil } from '../support/settle.ts';
 import { tableOf } from './http-table.ts';
 
@@ -304,7 +304,7 @@ t.test('C108 an answer goes to whoever asked, whatever ids they use', async (t) 
       const rig = await Rig.start(t, {
         table: tableOf([{ name: 'crm.order.query', at: [url] }]).replace('type: http', `type: ${type}`),
       });
-      const one = new Client(rig.port, 'token-of-the-planner', 2);
+      const one = new Client(rig.port, TOKEN, 2);
       const two = new Client(rig.port, 'token-of-the-helper', 1);
       const wrong: string[] = [];
       const message = (text: string): string => `{"jsonrpc":"2.0","method":"crm.order.query","params":{"who":"${text}"},"id":1}`;
@@ -341,10 +341,7 @@ t.test('C108 an answer goes to whoever asked, whatever ids they use', async (t) 
       ),
       settings: '  connections_per_origin: 128',
     });
-    const clients = Array.from(
-      { length: 100 },
-      (_, i) => new Client(rig.port, i % 2 === 0 ? 'token-of-the-planner' : 'token-of-the-helper', 10),
-    );
+    const clients = Array.from({ length: 100 }, (_, i) => new Client(rig.port, i % 2 === 0 ? TOKEN : 'token-of-the-helper', 10));
     const asking: Promise<unknown>[] = [];
     for (let n = 0; n < 1_000; n++)
       asking.push((clients[n % 100] as Client).ask(`{"jsonrpc":"2.0","method":"crm.order.query","params":[${n}],"id":${n % 10}}`));

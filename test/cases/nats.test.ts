@@ -17,7 +17,7 @@ import { type Asked, ENV, FakeSidecar, Plane } from '../support/control-plane.ts
 import { assertQuiet, takeBase } from '../support/invariants.ts';
 import { HASTY, NatsServer } from '../support/nats.ts';
 import { NatsProxy } from '../support/nats-proxy.ts';
-import { CALLER, Rig } from '../support/rig.ts';
+import { CALLER, Rig, TOKEN } from '../support/rig.ts';
 import { waitUntil } from '../support/settle.ts';
 import { freePort } from '../support/sockets.ts';
 
@@ -538,7 +538,7 @@ t.test('C079 what would mean something else in a subject or a header is refused 
   }
 
   await t.test('header values of a caller with control characters', async (t) => {
-    const head = `POST /v1/invoke/${NAME} HTTP/1.1\r\nhost: 127.0.0.1:${rig.port}\r\nauthorization: Bearer token-of-the-planner\r\ncontent-type: application/json\r\ncontent-length: 2\r\n`;
+    const head = `POST /v1/invoke/${NAME} HTTP/1.1\r\nhost: 127.0.0.1:${rig.port}\r\nauthorization: Bearer ${TOKEN}\r\ncontent-type: application/json\r\ncontent-length: 2\r\n`;
     for (const value of ['a\rb', 'a\nb', 'a\0b', 'a\x07b']) {
       const answer = await raw(rig.port, `${head}reach-sequence: ${value}\r\n\r\n{}`);
       t.match(answer, /^HTTP\/1\.1 400 /, JSON.stringify(value));
@@ -547,7 +547,7 @@ t.test('C079 what would mean something else in a subject or a header is refused 
     const own = await new Promise<number>((done, fail) => {
       const request = httpRequest(
         `${rig.url}/v1/invoke/${NAME}`,
-        { method: 'POST', agent: false, headers: { authorization: 'Bearer token-of-the-planner', 'content-type': 'application/json' } },
+        { method: 'POST', agent: false, headers: { authorization: `Bearer ${TOKEN}`, 'content-type': 'application/json' } },
         (response) => {
           response.resume();
           response.on('end', () => done(response.statusCode ?? 0));

@@ -308,12 +308,12 @@ t.test('changes of two hundred registrations are written in a burst, and a chang
   await sidecar.hello();
   const latencies: number[] = [];
   const sentAt = new Map<number, number>();
-  sidecar.bus.subscribe(subjects.pushed(Tail.capability(ORDER)), (message) => {
-    const weight =
-      (JSON.parse(message.data.toString('utf8')) as { providers: { record: { weight: number } }[] }).providers[0]?.record.weight ?? 0;
+  const hear = ({ data }: { readonly data: Buffer }): void => {
+    const weight = (JSON.parse(data.toString('utf8')) as { providers: { record: { weight: number } }[] }).providers[0]?.record.weight ?? 0;
     const at = sentAt.get(weight);
     if (at !== undefined) latencies.push(performance.now() - at);
-  });
+  };
+  sidecar.bus.subscribe(subjects.pushed(Tail.capability(ORDER)), hear, { pushed: true });
   // A round trip behind the subscription: it is in force.
   await sidecar.scope();
   for (let weight = 2; weight < 42; weight++) {

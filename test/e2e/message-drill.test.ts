@@ -2,56 +2,14 @@
  * A drill as a program: that it ends with a failure when it has shown less than it is about, also when it is told to stop, and that
  * nothing it has started is left behind. What it judges, and how, is tried in `unit/test/message-drills.test.ts`.
  */
-import { type ChildProcess, spawn } from 'node:child_process';
-import { once } from 'node:events';
-import { readdirSync, readFileSync, realpathSync } from 'node:fs';
-import t, { type Test } from 'tap';
-import { nodeArgs, REPO } from '../support/paths.ts';
+import t from 'tap';
+import { DrillProgram } from '../support/drill-program.ts';
 import { waitUntil } from '../support/settle.ts';
 
-class Drill {
-  readonly child: ChildProcess;
-  readonly folder: string;
-  said = '';
-  readonly #end: Promise<unknown[]>;
-
-  constructor(t: Test, env: Readonly<Record<string, string>>) {
-    this.folder = realpathSync(t.testdir());
-    // All that it starts has this folder in its environment, and is known by it.
-    this.child = spawn(process.execPath, nodeArgs('test/drills/messages/worker.ts'), {
-      cwd: REPO,
-      env: { ...process.env, ...env, TMPDIR: this.folder },
-    });
-    for (const stream of [this.child.stdout, this.child.stderr])
-      stream?.setEncoding('utf8').on('data', (text: string) => {
-        this.said += text;
-      });
-    this.#end = once(this.child, 'close');
-    t.teardown(() => this.child.kill('SIGTERM'));
-  }
-
-  async ended(): Promise<number | null> {
-    const [code] = await this.#end;
-    return code as number | null;
-  }
-
-  /** Itself and all that it started. */
-  alive(): number {
-    const mark = `TMPDIR=${this.folder}`;
-    return readdirSync('/proc').filter((pid) => /^\d+$/.test(pid) && environOf(pid).split('\0').includes(mark)).length;
-  }
-}
-
-function environOf(pid: string): string {
-  try {
-    return readFileSync(`/proc/${pid}/environ`, 'latin1');
-  } catch {
-    return ''; // ended meanwhile
-  }
-}
+const MESSAGES = 'test/drills/messages/worker.ts';
 
 t.test('A drill that is about more than it was allowed to show', { timeout: 90_000 }, async (t) => {
-  const drill = new Drill(t, { DRILL_COUNT: '30' });
+  const drill = new DrillProgram(t, MESSAGES, { DRILL_COUNT: '30' });
   t.equal(await drill.ended(), 1, drill.said.slice(-2_000));
   t.match(drill.said, /!! only 30 messages were accepted of 20000/);
   const last = JSON.parse(drill.said.trim().split('\n').at(-1) as string) as Record<string, unknown>;
@@ -60,7 +18,7 @@ t.test('A drill that is about more than it was allowed to show', { timeout: 90_0
 });
 
 t.test('A drill that is told to stop in the midst of it', { timeout: 90_000 }, async (t) => {
-  const drill = new Drill(t, {});
+  const drill = new DrillProgram(t, MESSAGES, {});
   await waitUntil('the first kill', () => drill.said.includes('is killed'), 60_000);
   t.ok(drill.alive() >= 8, 'many programs run');
   drill.child.kill('SIGTERM');

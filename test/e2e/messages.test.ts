@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import t, { type Test } from 'tap';
 import { FINAL_STATES, type TaskState } from '../../proto/wire/messages.ts';
+import { MARK } from '../support/credential-mark.ts';
 import { TestAgent } from '../support/agent.ts';
 import { ENV, OPERATOR, settingsText } from '../support/control-plane.ts';
 import { NatsServer } from '../support/nats.ts';
@@ -16,7 +17,7 @@ import { freePort, type Program, startProgram } from '../support/sockets.ts';
 t.setTimeout(110_000);
 
 const NAME = 'crm.order.query';
-const PLANNER = 'token-of-the-planner';
+const PLANNER = `token-of-the-planner-${MARK}`;
 const AGENT = 'crm.order.a1';
 
 type Body = Readonly<Record<string, unknown>>;

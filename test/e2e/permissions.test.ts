@@ -1,32 +1,40 @@
 /**
- * Messages where NATS allows each sidecar only what is its own (NATS.md, Permissions): two sidecars and a control plane, each a process
- * and a user of the server. All that a sidecar has to do it can do, and what it must not do the server refuses.
+ * A fleet on NATS with the keys and permissions that `reachctl nats` makes: two replicas of the control plane and two sidecars
+ * with identities, each a process and a user of the server. Calls, messages, rules, overrides, quotas, a person with NATS
+ * alone, a change of leaders, a change of keys: all that has to be done can be done, without one permission violation in the
+ * server's log; and what must not be done the server refuses.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { connect } from 'nats';
+import { connect, nkeyAuthenticator } from 'nats';
 import t, { type Test } from 'tap';
+import { realClock } from '../../base/clock.ts';
+import { runReachctl } from '../../control-plane/cli/program.ts';
 import { CONFIG_STREAM, INBOX_STREAM, TASK_STREAM } from '../../proto/wire/subjects.ts';
+import { MARK } from '../support/credential-mark.ts';
 import { TestAgent } from '../support/agent.ts';
 import { ENV, OPERATOR, settingsText } from '../support/control-plane.ts';
-import { NatsServer } from '../support/nats.ts';
-import { usersOf } from '../support/nats-permissions.ts';
+import { newKeyPair } from '../../base/ed25519.ts';
+import { CONTROL, startWithUsers } from '../support/nats-permissions.ts';
 import { waitUntil } from '../support/settle.ts';
 import { freePort, type Program, startProgram } from '../support/sockets.ts';
 
-t.setTimeout(110_000);
+t.setTimeout(150_000);
 
 type Body = Readonly<Record<string, unknown>>;
-const PLANNER = 'token-of-the-planner';
+const PLANNER = `token-of-the-planner-${MARK}`;
 const NAMES = { idempotent: 'crm.order.query', once: 'crm.refund.apply', keyed: 'crm.order.change' } as const;
 
 t.test('with no more than its own permissions a sidecar sends, works, claims, tells, keeps, reads and calls off', async (t) => {
-  const nats = await NatsServer.start(t, usersOf(ENV, ['sender', 'worker']));
+  const users = await startWithUsers(t, { env: ENV, sidecars: ['sender', 'worker', 'thief'], operators: ['ann'] });
+  const { nats } = users;
   const folder = mkdtempSync(join(tmpdir(), 'reach-permissions-'));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
-  const as = (user: string): string => `credential: {user: ${user}, password: secret-of-${user}}`;
-  const [senderPort, planePort] = [await freePort(), await freePort()];
+  const as = (user: string): string => `credential: {nkey: {file: ${JSON.stringify(users.seedFile(user))}}}`;
+  writeFileSync(join(folder, 'signing-key.pem'), newKeyPair().privatePem, { mode: 0o600 });
+  const [senderPort, firstPort, secondPort] = [await freePort(), await freePort(), await freePort()];
+  let planePort = firstPort;
   const programs: Program[] = [];
   const start = (program: string, file: string, settings: string): Program => {
     const path = join(folder, file);
@@ -43,13 +51,42 @@ t.test('with no more than its own permissions a sidecar sends, works, claims, te
     return fail > 0 ? { status: fail, body: { why: 'as asked' } } : { body: { ok: true } };
   });
   t.teardown(() => agent.close());
-  start(
-    'control-plane/main.ts',
-    'control-plane.yaml',
-    settingsText('cp-1', nats.url, '  messages: {ack_wait: 2s}\n', planePort).replace(/nats: \{(.*)\}/, `nats: {$1, ${as('control')}}`),
-  );
+  const replica = (name: string, port: number): Program =>
+    start(
+      'control-plane/main.ts',
+      `${name}.yaml`,
+      settingsText(
+        name,
+        nats.url,
+        `  messages: {ack_wait: 2s}\n  identity: {signing_key: {file: ${JSON.stringify(join(folder, 'signing-key.pem'))}}}\n`,
+        port,
+        as(CONTROL),
+      ),
+    );
+  const first = replica('cp-1', firstPort);
+  const statusOf = async (port: number): Promise<string> => {
+    const response = await fetch(`http://127.0.0.1:${port}/v1/health`).catch(() => null);
+    return response === null ? 'away' : String(((await response.json()) as Body)['status']);
+  };
+  await waitUntil('the first replica leads', async () => (await statusOf(firstPort)) === 'leading', 30_000).catch((error: unknown) => {
+    t.comment(nats.process.said, first.stderr);
+    throw error;
+  });
+  replica('cp-2', secondPort);
+  const operator = async (method: string, path: string, payload?: unknown): Promise<{ status: number; body: Body }> => {
+    const response = await fetch(`http://127.0.0.1:${planePort}${path}`, {
+      method,
+      headers: { authorization: `Bearer ${OPERATOR}`, 'content-type': 'application/json' },
+      ...(payload === undefined ? {} : { body: JSON.stringify(payload) }),
+    });
+    return { status: response.status, body: (await response.json()) as Body };
+  };
+  for (const name of ['sender', 'worker']) {
+    const issued = await operator('POST', '/v1/identities', { kind: 'sidecar', name });
+    writeFileSync(join(folder, `${name}.token`), String(issued.body['token']), { mode: 0o600 });
+  }
   const joined = (name: string): string =>
-    `  state_dir: ./state\n  log: {level: info}\n  mesh: {listen: "127.0.0.1:0", token: token-of-the-mesh}\n  registry: {nats: "${nats.url}", ${as(name)}, env: ${ENV}, addresses: {loopback: true}}\n`;
+    `  state_dir: ./state\n  log: {level: info}\n  mesh: {listen: "127.0.0.1:0", token: token-of-the-mesh, tls: "off"}\n  identity: {token: {file: ${JSON.stringify(join(folder, `${name}.token`))}}}\n  registry: {nats: "${nats.url}", ${as(name)}, env: ${ENV}, addresses: {loopback: true}}\n`;
   start(
     'sidecar/main.ts',
     'sender.yaml',
@@ -77,14 +114,6 @@ t.test('with no more than its own permissions a sidecar sends, works, claims, te
     const response = await fetch(`http://127.0.0.1:${senderPort}${path}`, {
       method,
       headers: { authorization: `Bearer ${PLANNER}`, 'content-type': 'application/json', ...headers },
-      ...(payload === undefined ? {} : { body: JSON.stringify(payload) }),
-    });
-    return { status: response.status, body: (await response.json()) as Body };
-  };
-  const operator = async (method: string, path: string, payload?: unknown): Promise<{ status: number; body: Body }> => {
-    const response = await fetch(`http://127.0.0.1:${planePort}${path}`, {
-      method,
-      headers: { authorization: `Bearer ${OPERATOR}`, 'content-type': 'application/json' },
       ...(payload === undefined ? {} : { body: JSON.stringify(payload) }),
     });
     return { status: response.status, body: (await response.json()) as Body };
@@ -168,13 +197,95 @@ t.test('with no more than its own permissions a sidecar sends, works, claims, te
     await ends(t, String(held['task_id']), 'done');
   });
 
+  await t.test('calls go over the mesh with statements of the home', async (t) => {
+    const called = async (): Promise<number> => (await ask('POST', `/v1/invoke/${NAMES.idempotent}`, { payload: {} })).status;
+    await waitUntil('it is answered', async () => (await called()) === 200, 10_000);
+    t.equal(await called(), 200);
+  });
+
+  await t.test('overrides and quotas are in force everywhere, and that is known', async (t) => {
+    const target = { capability: NAMES.once };
+    const ordered = await operator('POST', '/v1/overrides', {
+      action: 'block',
+      target,
+      reason: 'a test',
+      for: '10m',
+      id: 'no-refunds',
+      wait: '5s',
+    });
+    t.match(ordered, { status: 201, body: { in_force: 2, of: 2, missing: [] } });
+    t.match((await ask('POST', `/v1/invoke/${NAMES.once}`, { payload: {} })).body, { error: { code: 2006 } });
+    t.match((await operator('DELETE', '/v1/overrides/no-refunds?reason=over&wait=5s')).body, { in_force: 2, of: 2 });
+    const quota = await operator('PUT', `/v1/quotas/capability/${NAMES.idempotent}`, { calls_per_sec: 1_000, reason: 'a test' });
+    t.equal(quota.status, 200, JSON.stringify(quota.body));
+    const isEverywhere = async (): Promise<boolean> => {
+      const { body } = await operator('GET', '/v1/quotas');
+      const { on, of } = body['in_force'] as { on: number; of: number };
+      return on === 2 && of === 2;
+    };
+    await waitUntil('both have the quota', isEverywhere, 10_000);
+    t.equal((await ask('POST', `/v1/invoke/${NAMES.idempotent}`, { payload: {} })).status, 200);
+  });
+
+  await t.test('a person with a key of NATS presses the red button without the control plane', async (t) => {
+    const said: string[] = [];
+    const io = {
+      out: (text: string) => void said.push(text),
+      err: (text: string) => void said.push(text),
+      env: {},
+      clock: realClock,
+      stdin: () => Promise.resolve(''),
+    };
+    const alone = ['--nats', nats.url, '--nkey', users.seedFile('ann'), '--env', ENV];
+    t.equal(
+      await runReachctl(['stop-bleeding', '--capability', NAMES.once, '--reason', 'alone', '--id', 'alone', ...alone], io, 'test'),
+      0,
+      said.join('\n'),
+    );
+    t.match(said.join('\n'), /2 of 2/);
+    t.match((await ask('POST', `/v1/invoke/${NAMES.once}`, { payload: {} })).body, { error: { code: 2006 } });
+    t.equal(await runReachctl(['override', 'lift', 'alone', ...alone], io, 'test'), 0, said.join('\n'));
+    await waitUntil('it is over', async () => (await ask('POST', `/v1/invoke/${NAMES.once}`, { payload: {} })).status === 200, 5_000);
+  });
+
+  await t.test('another replica takes over', async (t) => {
+    await first.stop(15_000);
+    planePort = secondPort;
+    await waitUntil('the second one leads', async () => (await statusOf(secondPort)) === 'leading', 20_000);
+    await waitUntil('it answers questions', async () => (await ask('GET', '/v1/tasks/nosuchtask2')).status === 404, 10_000);
+    await ends(t, await cast(NAMES.keyed, {}, { 'idempotency-key': 'k2' }), 'done');
+  });
+
+  await t.test('a key is changed while work goes on, and nothing is restarted', async (t) => {
+    const reloaded = async (): Promise<void> => {
+      const count = nats.process.said.split('Reloaded server configuration').length;
+      process.kill(nats.process.pid as number, 'SIGHUP');
+      await waitUntil('the server has read it', () => nats.process.said.split('Reloaded server configuration').length > count, 5_000);
+    };
+    const before = users.seed('worker');
+    await users.command('rotate', 'worker');
+    t.not(users.seed('worker'), before);
+    await reloaded();
+    await ends(t, await cast(NAMES.idempotent), 'done');
+    await users.command('settle', 'worker');
+    await users.command('remove', 'thief');
+    await reloaded();
+    await ends(t, await cast(NAMES.once), 'done');
+    await t.rejects(connect({ servers: nats.url, authenticator: nkeyAuthenticator(Buffer.from(before)), reconnect: false }));
+  });
+
   await t.test('nothing of it was refused by NATS', (t) => {
-    t.notMatch(nats.process.said, /violation/i);
+    t.notMatch(nats.process.said, /violation/i, 'in all that the server has said');
+    for (const { stdout, stderr } of programs) t.notMatch(`${stdout}${stderr}`, /does not allow|violation/i);
     t.end();
   });
 
   await t.test('what is another one’s is refused', async (t) => {
-    const thief = await connect({ servers: nats.url, user: 'worker', pass: 'secret-of-worker', inboxPrefix: '_INBOX.worker' });
+    const thief = await connect({
+      servers: nats.url,
+      authenticator: nkeyAuthenticator(Buffer.from(users.seed('worker'))),
+      inboxPrefix: '_INBOX.worker',
+    });
     t.teardown(() => thief.close());
     const refused: string[] = [];
     void (async () => {

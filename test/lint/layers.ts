@@ -12,7 +12,13 @@ interface Layer {
 
 /** Lowest first. A higher rank may import every lower one of its own side, and `base` and `proto`. */
 const SIDECAR: readonly (readonly string[])[] = [
-  ['sidecar/messages-config.ts', 'sidecar/claims-config.ts'],
+  [
+    'sidecar/messages-config.ts',
+    'sidecar/claims-config.ts',
+    'sidecar/identity-config.ts',
+    'sidecar/shutdown-config.ts',
+    'sidecar/listen-config.ts',
+  ],
   ['sidecar/config.ts'],
   ['sidecar/health/', 'sidecar/secrets.ts', 'sidecar/version.ts'],
   ['sidecar/table/'],
@@ -25,7 +31,7 @@ const SIDECAR: readonly (readonly string[])[] = [
     'sidecar/loops/',
     'sidecar/overrides/',
     'sidecar/limits/',
-    'sidecar/rate/',
+    'sidecar/quotas/',
     'sidecar/deadline/',
     'sidecar/resolve/',
     'sidecar/contract/',
@@ -40,6 +46,8 @@ const SIDECAR: readonly (readonly string[])[] = [
   ['sidecar/observe/', 'sidecar/send/', 'sidecar/inbox/', 'sidecar/deliver/', 'sidecar/settle.ts', 'sidecar/assemble.ts'],
   ['sidecar/pipeline.ts', 'sidecar/explain.ts'],
   ['sidecar/accept/', 'sidecar/join.ts'],
+  ['sidecar/steering.ts'],
+  ['sidecar/stop.ts'],
   ['sidecar/sidecar.ts', 'sidecar/embed/'],
   ['sidecar/embedded.ts'],
   ['sidecar/library.ts', 'sidecar/lab/'],

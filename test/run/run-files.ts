@@ -8,14 +8,18 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve as resolvePath } from 'node:path';
+import { pathToFileURL } from 'node:url';
 import { REPO } from '../support/paths.ts';
 import { livesOn } from './process-group.ts';
 import { readReport } from './report.ts';
 import type { FileRun } from './tally.ts';
+import type { Written } from './written.ts';
 
 export interface RunOptions {
   /** The program of a source file, from the top of the tree or absolute. */
   readonly program: (source: string) => string;
+  /** Where what the run writes is kept to be looked through; absent = wherever each file likes. */
+  readonly written?: Written;
   /** Files at the same time. */
   readonly jobs: number;
   /** For one file; tap itself ends it with a report a little earlier. */
@@ -30,6 +34,9 @@ const REPORT_MS = 10_000;
 const GRACE_MS = 500;
 /** Enough to see what happened; a file that logs without end must not fill the memory. */
 const MAX_STDERR_CHARS = 65_536;
+
+/** Loaded before each file, where what it writes is kept. */
+const KEEP = 'test/run/keep-written.ts';
 
 const groups = new Set<number>();
 
@@ -54,11 +61,12 @@ export async function runFiles(sources: readonly string[], options: RunOptions):
   return runs;
 }
 
-async function runFile(source: string, { program, limitMs }: RunOptions): Promise<FileRun> {
+async function runFile(source: string, { program, limitMs, written }: RunOptions): Promise<FileRun> {
   const startedAt = performance.now();
-  const child = spawn(process.execPath, ['--enable-source-maps', resolvePath(REPO, program(source))], {
+  const keeping = written === undefined ? [] : ['--import', pathToFileURL(resolvePath(REPO, program(KEEP))).href];
+  const child = spawn(process.execPath, [...keeping, '--enable-source-maps', resolvePath(REPO, program(source))], {
     cwd: REPO,
-    env: { ...process.env, TAP_TIMEOUT: String(Math.max(limitMs / 2, limitMs - REPORT_MS) / 1_000) },
+    env: { ...process.env, ...written?.env, TAP_TIMEOUT: String(Math.max(limitMs / 2, limitMs - REPORT_MS) / 1_000) },
     stdio: ['ignore', 'pipe', 'pipe'],
     detached: true,
   });
@@ -80,6 +88,7 @@ async function runFile(source: string, { program, limitMs }: RunOptions): Promis
   if (group !== undefined) groups.delete(group);
   const text = Buffer.concat(tap).toString('utf8');
   keep(source, text);
+  written?.look(source, [text, stderr]);
   return {
     file: source,
     report: readReport(text),

@@ -67,7 +67,7 @@ providers:
 }
 
 async function inboxSize(fleet: Fleet, agent: string): Promise<number> {
-  const found = await fleet.bus.history(INBOX_STREAM, fleet.subjects.inbox('*', agent), 1_000);
+  const found = await fleet.bus.history(INBOX_STREAM, fleet.subjects.inboxesOf(agent)[1] as string, 1_000);
   return 'failed' in found ? -1 : found.length;
 }
 

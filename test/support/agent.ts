@@ -30,6 +30,8 @@ export class TestAgent {
   readonly requests: AgentRequest[] = [];
   /** Requests whose caller closed the connection before the answer was out. */
   abandoned = 0;
+  /** Requests whose head has arrived; those in `requests` are whole. */
+  begun = 0;
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
   #behaviour: AgentBehaviour;
@@ -86,6 +88,7 @@ export class TestAgent {
   }
 
   async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    this.begun++;
     const chunks: Buffer[] = [];
     response.on('close', () => {
       if (!response.writableFinished) this.abandoned++;

@@ -16,24 +16,26 @@ import {
   type ScopeState,
 } from '../../proto/wire/registry.ts';
 import { CONFIG_STREAM, Subjects, Tail } from '../../proto/wire/subjects.ts';
+import { putAside } from '../run/written.ts';
+import { MARK } from './credential-mark.ts';
 import type { NatsServer } from './nats.ts';
 import { contractOf, providerOf } from './route-table.ts';
 import { waitUntil } from './settle.ts';
 
-export const OPERATOR = 'operator-token';
-export const VIEWER = 'viewer-token';
+export const OPERATOR = `operator-token-${MARK}`;
+export const VIEWER = `viewer-token-${MARK}`;
 export const ENV = 'test';
 
 interface Teardown {
   teardown(end: () => void | Promise<void>): unknown;
 }
 
-/** Settings as a person writes them; `more` are lines under `control_plane`. */
-export function settingsText(name: string, natsUrl: string, more = '', port = 0): string {
+/** Settings as a person writes them; `more` are lines under `control_plane`, `natsMore` stands beside the address of NATS. */
+export function settingsText(name: string, natsUrl: string, more = '', port = 0, natsMore = ''): string {
   return `control_plane:
   name: ${name}
   env: ${ENV}
-  nats: {url: "${natsUrl}"}
+  nats: {url: "${natsUrl}"${natsMore === '' ? '' : `, ${natsMore}`}}
   api:
     listen: 127.0.0.1:${port}
     operators:
@@ -51,10 +53,13 @@ export class Plane {
   /** The wall clock of this replica's machine is so far ahead. */
   wallAheadMs = 0;
 
-  static async start(t: Teardown, nats: NatsServer, name = 'cp-1', more = ''): Promise<Plane> {
-    const plane = new Plane(settingsText(name, nats.url, more));
+  static async start(t: Teardown, nats: NatsServer, name = 'cp-1', more = '', natsMore = ''): Promise<Plane> {
+    const plane = new Plane(settingsText(name, nats.url, more, 0, natsMore));
     await plane.control.start();
-    t.teardown(() => plane.control.stop(0));
+    t.teardown(async () => {
+      await plane.control.stop(0);
+      putAside(`plane-log.${process.pid}`, plane.lines.map((line) => `${JSON.stringify(line)}\n`).join(''));
+    });
     return plane;
   }
 
@@ -146,6 +151,8 @@ export class FakeSidecar {
   /** Answers to `ask`; null = it stays silent. */
   answer: (ask: Ask) => unknown = () => null;
   callers: readonly string[] = ['crm.front.x'];
+  /** Of this version, or of the one before. */
+  named = false;
   agents: { contracts: readonly Contract[]; record: ProviderRecord }[] = [];
   readonly #epochs = new Set<string>();
 
@@ -188,6 +195,7 @@ export class FakeSidecar {
       region: null,
       zone: null,
       callers: this.callers,
+      ...(this.named ? { named: true as const } : null),
       agents: this.agents,
     };
     const answer = await this.#ctl('hello', hello);

@@ -19,6 +19,7 @@ import type { SidecarConfig } from '../../sidecar/config.ts';
 import type { Engine } from '../../sidecar/engine.ts';
 import { Health } from '../../sidecar/health/health.ts';
 import { Observation } from '../../sidecar/observe/observer.ts';
+import { Quotas } from '../../sidecar/quotas/quotas.ts';
 import { Candidate, Capability, Provider, Snapshot, Version } from '../../sidecar/table/snapshot.ts';
 
 const EMPTY: TableDocument = { contracts: [], providers: [], policies: [], overrides: [], sidecars: [] };
@@ -239,7 +240,17 @@ export class ScriptedFront extends Front {
       peer: (authorization: string | undefined) => (authorization === 'Bearer mesh' ? 'there' : null),
     };
     const observation = new Observation(clock, log.logger, 'all');
-    const engine = { clock, random: new SeededRandom(7), config, table, health, identities, observer: observation } as unknown as Engine;
+    const quotas = new Quotas(clock, config.name);
+    const engine = {
+      clock,
+      random: new SeededRandom(7),
+      config,
+      table,
+      health,
+      identities,
+      observer: observation,
+      quotas,
+    } as unknown as Engine;
     const run = async (call: Call): Promise<void> => {
       calls.push(call);
       call.table = table.current();

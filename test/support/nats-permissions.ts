@@ -1,50 +1,63 @@
-/** What NATS allows one sidecar (NATS.md, Permissions), in the words of a server's configuration; and who else there is. */
-import { CONFIG_STREAM, INBOX_STREAM, LEDGER_STREAM, Subjects, TASK_STREAM } from '../../proto/wire/subjects.ts';
+/**
+ * A nats-server whose users are those that `reachctl nats` makes: the same commands, the same file. What a sidecar is allowed
+ * stands in proto/wire/permissions.ts and nowhere else.
+ */
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { basename, join } from 'node:path';
+import { realClock } from '../../base/clock.ts';
+import { runReachctl } from '../../control-plane/cli/program.ts';
+import { NatsServer } from './nats.ts';
 
-/** Where a sidecar may publish. */
-export function mayPublish(env: string, sidecar: string): string[] {
-  const root = `ar.${env}`;
-  const subjects = new Subjects(env);
-  return [
-    // To the control plane, and about itself.
-    ...(['hello', 'register', 'leave', 'pool', 'task'] as const).map((verb) => subjects.ctl(verb)),
-    subjects.heartbeat(sidecar),
-    subjects.report(sidecar),
-    // Its own configuration, subject by subject.
-    `$JS.API.DIRECT.GET.${CONFIG_STREAM}.${root}.cfg.>`,
-    // Tasks, under its own name only; pools are made by the control plane, and every sidecar may be given work in any.
-    `${root}.task.*.*.*.${sidecar}`,
-    `$JS.API.CONSUMER.MSG.NEXT.${TASK_STREAM}.*`,
-    `$JS.API.CONSUMER.INFO.${TASK_STREAM}.*`,
-    `$JS.ACK.${TASK_STREAM}.>`,
-    `$JS.ACK.*.*.${TASK_STREAM}.>`,
-    // Its own inboxes; results go to any.
-    `${root}.inbox.*.*.*.*`,
-    `$JS.API.CONSUMER.MSG.NEXT.${INBOX_STREAM}.inbox_${sidecar}`,
-    `$JS.API.CONSUMER.INFO.${INBOX_STREAM}.inbox_${sidecar}`,
-    `$JS.ACK.${INBOX_STREAM}.inbox_${sidecar}.>`,
-    `$JS.ACK.*.*.${INBOX_STREAM}.inbox_${sidecar}.>`,
-    // Claims, by key; what needs a person; news of tasks; calling off.
-    `${root}.idem.*`,
-    `$JS.API.DIRECT.GET.${LEDGER_STREAM}.${root}.idem.*`,
-    ...(['dead', 'in_doubt', 'review'] as const).map((kind) => subjects.kept(kind, '*')),
-    `${root}.note.*`,
-    subjects.cancel,
-  ];
+interface Teardown {
+  teardown(end: () => void | Promise<void>): unknown;
 }
 
-/** What it may hear. */
-export function mayHear(env: string, sidecar: string): string[] {
-  const subjects = new Subjects(env);
-  return [`_INBOX.${sidecar}.>`, subjects.push, subjects.beacon, subjects.ask(sidecar), subjects.note(sidecar), subjects.cancel];
+export interface Users {
+  readonly nats: NatsServer;
+  /** Where the seeds and the list are. */
+  readonly folder: string;
+  /** Path of a seed. */
+  seedFile(user: string): string;
+  seed(user: string): string;
+  /** One of the commands under `reachctl nats`; gives what it says. Throws when it fails. */
+  command(...words: readonly string[]): Promise<string>;
 }
 
-/** Users of a server: the control plane, which may everything, and sidecars, which may only what is theirs. Passwords are `secret-of-<name>`. */
-export function usersOf(env: string, sidecars: readonly string[]): string {
-  const list = (subjects: readonly string[]): string => `[${subjects.map((subject) => JSON.stringify(subject)).join(', ')}]`;
-  const users = sidecars.map(
-    (name) =>
-      `{user: ${JSON.stringify(name)}, password: ${JSON.stringify(`secret-of-${name}`)}, permissions: {publish: {allow: ${list(mayPublish(env, name))}}, subscribe: {allow: ${list(mayHear(env, name))}}, allow_responses: true}}`,
-  );
-  return `authorization: {users: [{user: control, password: secret-of-control}, ${users.join(', ')}]}`;
+export interface Wanted {
+  readonly env: string;
+  readonly sidecars: readonly string[];
+  readonly operators?: readonly string[];
+  /** More words for `sidecar add`, for one of them. */
+  readonly scopes?: Readonly<Record<string, readonly string[]>>;
+  /** Lines for the server's configuration beside the users. */
+  readonly config?: string;
+}
+
+export const CONTROL = 'control-plane';
+
+/** The server runs with what the commands have written; `command` afterwards writes anew, and a restart or reload takes it up. */
+export async function startWithUsers(t: Teardown, wanted: Wanted): Promise<Users> {
+  const folder = mkdtempSync(join(tmpdir(), 'reach-nats-users-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const command = async (...words: readonly string[]): Promise<string> => {
+    const said: string[] = [];
+    const io = {
+      out: (text: string) => void said.push(text),
+      err: (text: string) => void said.push(text),
+      env: {},
+      clock: realClock,
+      stdin: () => Promise.resolve(''),
+    };
+    const exit = await runReachctl(['nats', ...words, '--folder', folder], io, 'test');
+    if (exit !== 0) throw new Error(`reachctl nats ${words.join(' ')}: ${said.join('\n')}`);
+    return said.join('\n');
+  };
+  const operators = wanted.operators ?? [];
+  await command('init', '--env', wanted.env, ...(operators.length === 0 ? [] : ['--operator', ...operators]));
+  for (const name of wanted.sidecars) await command('sidecar', 'add', name, ...(wanted.scopes?.[name] ?? []));
+  // Always relative to the file that includes, which lies in a folder beside this one.
+  const nats = await NatsServer.start(t, `include "../${basename(folder)}/nats-users.conf"\n${wanted.config ?? ''}`);
+  const seedFile = (user: string): string => join(folder, `${user}.nk`);
+  return { nats, folder, seedFile, seed: (user) => readFileSync(seedFile(user), 'utf8').trim(), command };
 }

@@ -7,7 +7,15 @@ import { provider as providerShape } from '../../proto/language/provider.ts';
 import { BAD, openSource, Place, type Shape } from '../../proto/language/reader.ts';
 import type { AgentRegistration, CapabilityState, Hello, RegistrationState, ScopeState } from '../../proto/wire/registry.ts';
 import type { Change } from '../../control-plane/registry/change.ts';
-import { noCanary, noOperators, noPolicies, noProviderSettings, type OperatorsState } from '../../control-plane/registry/operators.ts';
+import {
+  noCanary,
+  noOperators,
+  noPolicies,
+  noProviderSettings,
+  type OperatorsState,
+  noQuotas,
+} from '../../control-plane/registry/operators.ts';
+import { noShifts } from '../../control-plane/shifts/shift.ts';
 import { inputMessages, pushedMessages } from '../../control-plane/push/derive-writes.ts';
 import type { Change as Write } from '../../control-plane/push/writer.ts';
 import { Registry } from '../../control-plane/registry/registry.ts';
@@ -83,6 +91,8 @@ export class Store {
       policies: (this.get('op.policies') ?? noPolicies('e1')) as OperatorsState['policies'],
       providers: (this.get('op.providers') ?? noProviderSettings('e1')) as OperatorsState['providers'],
       canary: (this.get('op.canary') ?? noCanary('e1')) as OperatorsState['canary'],
+      quotas: (this.get('op.quotas') ?? noQuotas('e1')) as OperatorsState['quotas'],
+      shifts: (this.get('op.shifts') ?? noShifts('e1')) as OperatorsState['shifts'],
     };
   }
 

@@ -13,11 +13,17 @@ import { createLog } from '../../base/log.ts';
 import { SeededRandom } from '../../base/random.ts';
 import { type Inside, type Started, startSidecar } from '../../sidecar/sidecar.ts';
 import type { LocalHub } from '../../sidecar/transports/local-hub.ts';
+import { putAside } from '../run/written.ts';
+import { MARK } from './credential-mark.ts';
 import { assertQuiet, type Base, type ProviderCount, type Quiet } from './invariants.ts';
 import { waitUntil } from './settle.ts';
 
-export const TOKEN = 'token-of-the-planner';
+export const TOKEN = `token-of-the-planner-${MARK}`;
 export const CALLER = 'support.planner.1';
+
+/** Answers with an error that are kept to be looked through for credentials. */
+const MOST_ERRORS = 500;
+const MOST_ERROR_BYTES = 8_192;
 
 export interface RigOptions {
   /** The table as YAML (contracts, providers, …); null = the file is left as it is, or is not there yet. */
@@ -69,6 +75,7 @@ export class Rig {
   /** Every log line, parsed. */
   readonly logged: Record<string, unknown>[];
   readonly #keepsFolder: boolean;
+  readonly #errors: string[] = [];
   #stopped = false;
 
   private constructor(started: Started, folder: string, logged: Record<string, unknown>[], keepsFolder: boolean) {
@@ -131,6 +138,8 @@ export class Rig {
           response.on('aborted', () => fail(new Error('the answer was cut')));
           response.on('end', () => {
             const bytes = Buffer.concat(chunks);
+            if ((response.statusCode ?? 0) >= 400 && this.#errors.length < MOST_ERRORS)
+              this.#errors.push(bytes.toString('utf8', 0, MOST_ERROR_BYTES) + JSON.stringify(response.headers));
             done({
               status: response.statusCode ?? 0,
               headers: response.headers,
@@ -183,9 +192,19 @@ export class Rig {
     await assertQuiet(t, { before, engines: [this.quiet], providers });
   }
 
+  /** What it has said of itself, for the run to look through. */
+  async #putAside(): Promise<void> {
+    if (process.env['REACH_TEST_WRITTEN'] === undefined) return;
+    putAside(`rig-log.${process.pid}`, this.logged.map((line) => `${JSON.stringify(line)}\n`).join(''));
+    putAside(`rig-errors.${process.pid}`, this.#errors.join('\n'));
+    const told = await Promise.all(['/metrics', '/v1/health'].map((path) => this.ask(path).catch(() => null)));
+    putAside(`rig-pages.${process.pid}`, told.map((answer) => answer?.bytes.toString('utf8') ?? '').join('\n'));
+  }
+
   async stop(): Promise<void> {
     if (this.#stopped) return;
     this.#stopped = true;
+    await this.#putAside();
     await this.started.stop(0);
     if (!this.#keepsFolder) rmSync(this.folder, { recursive: true, force: true });
   }

@@ -1,6 +1,7 @@
 /** Ports and processes for tests that need real ones. Everything is bounded in time, and a process is stopped by its pid. */
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
 import type { Readable } from 'node:stream';
+import { putAside } from '../run/written.ts';
 import { unusedPort } from '../../deploy/local/ports.ts';
 import { nodeArgs, REPO } from './paths.ts';
 import { waitUntil } from './settle.ts';
@@ -44,6 +45,9 @@ export class Program {
     this.#ended = new Promise((resolve) => {
       child.once('close', (code, signal) => {
         this.exit = { code, signal };
+        const name = nameOf(child.spawnargs);
+        putAside(`${name}.${this.pid}.stdout`, this.stdout);
+        putAside(`${name}.${this.pid}.stderr`, this.stderr);
         resolve(this.exit);
       });
     });
@@ -87,6 +91,16 @@ export class Program {
   #words(): string {
     return `\n--- stdout\n${this.stdout.slice(-4_000)}\n--- stderr\n${this.stderr.slice(-4_000)}`;
   }
+}
+
+/** `reachctl-agent-add-…`, or the folder of the program and its arguments: what its words are put aside under. */
+function nameOf([, ...args]: readonly string[]): string {
+  const words = args.filter((word) => !word.startsWith('--import') && !/loader|tsx/.test(word));
+  const said = words.map((word) => word.replace(`${REPO}/`, '')).join(' ');
+  return said
+    .replace(/.*(control-plane\/cli\/main|reachctl)\.[jt]s/, 'reachctl')
+    .replace(/[^\w.-]+/g, '-')
+    .slice(0, 80);
 }
 
 /** Starts a program of this tree by its source name (`sidecar/main.ts`). Stop it in the test's teardown. */

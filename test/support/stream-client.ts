@@ -13,10 +13,15 @@ export const FORMS: readonly Form[] = ['plain', 'events', 'frames'];
 
 const ACCEPT: Readonly<Record<Form, string | null>> = { plain: null, events: 'text/event-stream', frames: FRAMES_TYPE };
 
+const OURS: readonly string[] = ['error', 'end', 'going_away'];
+
 /** What a client that knows the form makes of it. */
 export interface Outcome {
-  /** `end` is the proper end; `error` was told in words; `cut`: the connection broke; `refused`: no stream came to be. */
-  readonly ending: 'end' | 'error' | 'cut' | 'refused';
+  /**
+   * `end` is the proper end; `error` was told in words; `going_away`: a sidecar stops, and says where to go on; `cut`: the connection
+   * broke; `refused`: no stream came to be.
+   */
+  readonly ending: 'end' | 'error' | 'going_away' | 'cut' | 'refused';
   /** The bytes of the body without anything of the form (events: their data, one a line). */
   readonly data: string;
   /** The Result of the last event or frame, or the problem document; null where there is none. */
@@ -38,7 +43,7 @@ export class StreamClient {
   response: IncomingMessage | null = null;
   readonly #request: ReturnType<typeof httpRequest>;
 
-  constructor(rig: Rig, target: string, form: Form, payload: unknown = {}, headers: Readonly<Record<string, string>> = {}) {
+  constructor(rig: Pick<Rig, 'url'>, target: string, form: Form, payload: unknown = {}, headers: Readonly<Record<string, string>> = {}) {
     this.form = form;
     const accept = ACCEPT[form];
     const body = JSON.stringify(payload);
@@ -93,10 +98,12 @@ export class StreamClient {
     const data = frames.filter(([type]) => type === Frame.data).map(([, payload]) => payload);
     const last = frames.at(-1);
     const isTold = last !== undefined && (last[0] === Frame.end || last[0] === Frame.error);
+    const result = isTold ? JSON.parse(Buffer.from(last[1], 'latin1').toString('utf8')) : null;
+    const told = last?.[0] === Frame.end ? 'end' : result?.going_away === true ? 'going_away' : 'error';
     return {
-      ending: !isTold || !this.isWhole ? 'cut' : last[0] === Frame.end ? 'end' : 'error',
+      ending: isTold && this.isWhole ? told : 'cut',
       data: Buffer.from(data.join(''), 'latin1').toString('utf8'),
-      result: isTold ? JSON.parse(Buffer.from(last[1], 'latin1').toString('utf8')) : null,
+      result,
     };
   }
 
@@ -104,9 +111,9 @@ export class StreamClient {
   #events(): Outcome {
     const events = eventsIn(this.text);
     const last = events.at(-1);
-    const isOurs = last !== undefined && (last.type === 'error' || last.type === 'end') && last.data.startsWith('{"code":');
+    const isOurs = last !== undefined && OURS.includes(last.type) && last.data.startsWith('{"code":');
     return {
-      ending: !this.isWhole ? 'cut' : last?.type === 'error' ? 'error' : 'end',
+      ending: !this.isWhole ? 'cut' : last?.type === 'error' || last?.type === 'going_away' ? last.type : 'end',
       data: (isOurs ? events.slice(0, -1) : events).map((event) => event.data).join('\n'),
       result: isOurs ? JSON.parse(last.data) : null,
     };

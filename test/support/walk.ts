@@ -9,6 +9,7 @@ import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import type { Test } from 'tap';
+import { findNatsServer } from '../../deploy/local/nats-binary.ts';
 import { pythonPath } from '../../deploy/local/python.ts';
 import { likeGrpcurl } from './grpc-client.ts';
 import { grpcurl } from './grpcurl.ts';
@@ -68,11 +69,13 @@ export class Walk {
       'program=$1; shift',
       'case $program in',
       `reach-sidecar) exec ${quoted(sidecar)} "$@";;`,
+      `reach-control) exec ${quoted([process.execPath, ...nodeArgs('control-plane/main.ts')])} "$@";;`,
       `reachctl) exec ${quoted([process.execPath, ...nodeArgs('control-plane/cli/main.ts')])} "$@";;`,
       `tsx) exec ${quoted(tsx)} "$@";;`,
       '*) echo "npx $program is not in this test" >&2; exit 2;;',
       'esac',
     ]);
+    this.#script('bin/nats-server', [`exec ${quoted([findNatsServer() ?? 'nats-server'])} "$@"`]);
     this.#script('build/tour/python/bin/python', [`exec ${quoted([pythonPath()])} -u "$@"`]);
     const program = grpcurl();
     if (program !== null) this.#script('bin/grpcurl', [`exec ${quoted([program])} "$@"`]);

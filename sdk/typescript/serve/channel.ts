@@ -129,10 +129,11 @@ export class Channel {
       const result = resultIn(answer, 0);
       throw new ReachError(result.ok ? ownFailure(Code.bad_response, 'the sidecar gives no ticket', false, 0) : result);
     }
-    const url = new URL(json.url, this.#http.settings.url);
+    const { socketPath, url: base } = this.#http.settings;
+    const url = new URL(json.url, socketPath === null ? base : 'http://localhost');
     url.protocol = url.protocol.replace(/^http/, 'ws');
     url.searchParams.set('ticket', json.ticket);
-    return url.href;
+    return socketPath === null ? url.href : `ws+unix:${socketPath}:${url.pathname}${url.search}`;
   }
 }
 

@@ -6,7 +6,7 @@ import { Code } from '../../../proto/wire/codes.ts';
 import { Frame, frameHead } from '../../../proto/wire/frames.ts';
 import type { RpcId } from '../../../proto/wire/json-rpc.ts';
 import { readTraceContext } from '../../../proto/wire/trace-context.ts';
-import { Call } from '../../call/call.ts';
+import { Call, GOING_AWAY } from '../../call/call.ts';
 import type { Principal } from '../../call/principal.ts';
 import { type BodySink, type BodySource, NO_BODY, type Reply } from '../../call/reply.ts';
 import { type JsonBytes, resultOf, streamEnd } from '../../call/result.ts';
@@ -78,6 +78,15 @@ export class AgentCall implements BodySink {
     if (!this.#over()) return;
     this.#call.cancel();
     this.#source?.cancel(Code.cancelled, 'the caller went away');
+  }
+
+  /** The sidecar stops, and the time for what is under way is over: the agent is told so. */
+  goAway(): void {
+    if (this.#source === null) this.#call.goAway();
+    else {
+      this.#on.front.streamsTold++;
+      this.#source.cancel(Code.blocked_by_operator, GOING_AWAY);
+    }
   }
 
   /** The connection has room again. */

@@ -56,6 +56,7 @@ export class AllChannels implements Channels, ChannelDoor {
     this.maxMessageBytes = config.limits.bodyBytes + ENVELOPE_BYTES;
     this.hardBytes = config.channel.sendBufferBytes + LARGEST_AHEAD * config.limits.bodyBytes;
     this.#log = log;
+    front.onTakenBack.add((agent, by) => this.#takenBack(agent, by));
   }
 
   get size(): number {
@@ -74,11 +75,11 @@ export class AllChannels implements Channels, ChannelDoor {
     return null;
   }
 
-  /** The address is the one that the request has reached this port by. */
-  offer(agentId: string, request: IncomingMessage): ReturnType<ChannelDoor['offer']> {
+  /** The address is the one that the request has reached this port by. @param by whose credential has asked; null = an operator's */
+  offer(agentId: string, request: IncomingMessage, by: Principal | null): ReturnType<ChannelDoor['offer']> {
     return {
       url: `ws://${request.headers.host ?? 'localhost'}${CHANNEL_PATH}`,
-      ticket: this.tickets.issue(new Principal(agentId)),
+      ticket: this.tickets.issue(by ?? new Principal(agentId)),
       expires_in_ms: this.tickets.ttlMs,
     };
   }
@@ -109,8 +110,11 @@ export class AllChannels implements Channels, ChannelDoor {
     this.#connections.delete(connection);
     const { agentId } = connection;
     const left = (this.#perAgent.get(agentId) ?? 1) - 1;
-    if (left === 0) this.#perAgent.delete(agentId);
-    else this.#perAgent.set(agentId, left);
+    if (left === 0) {
+      this.#perAgent.delete(agentId);
+      // It needs this sidecar no more, when that is about to stop.
+      if (this.front.draining) this.front.finishing?.said(agentId);
+    } else this.#perAgent.set(agentId, left);
     if (connection.isServing) this.hub.detach(connection);
     if (why === '') this.#log.debug({ agent: agentId, code }, 'a channel was closed');
     else this.#log.warn({ agent: agentId, code, why }, 'a channel was closed');
@@ -118,6 +122,20 @@ export class AllChannels implements Channels, ChannelDoor {
     this.#looking?.cancel();
     this.#looking = null;
     this.#whenEmpty?.();
+  }
+
+  /** Its credential counts no more: it comes back with another one, or not at all. */
+  #takenBack(agent: string, by: Principal | null): void {
+    this.tickets.forgetOf(agent);
+    if (!this.#perAgent.has(agent)) return;
+    for (const connection of this.#connections)
+      if (connection.agentId === agent && (by === null || by === connection.principal))
+        connection.end({ code: ChannelClose.unauthenticated, words: 'its credential has been taken back, or has run out' });
+  }
+
+  /** The sidecar has begun to stop: its agents hear of it, and finish. */
+  tellGoodbye(graceMs: number): void {
+    for (const connection of this.#connections) connection.tellGoodbye(graceMs);
   }
 
   /** Tells every agent, lets what is under way end within the grace, and ends what is left. Resolves when none is left. */

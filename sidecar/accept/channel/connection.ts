@@ -80,6 +80,7 @@ export class ChannelConnection implements ChannelLink, AskedOn, CalledOn, ReadOn
   readonly #socket: Duplex;
   readonly #reader: WebSocketReader;
   #isPaused = false;
+  #isToldGoodbye = false;
   #waiting: Set<{ resume(): void }> | null = null;
   reader: InboxOnChannel | null = null;
 
@@ -258,6 +259,11 @@ export class ChannelConnection implements ChannelLink, AskedOn, CalledOn, ReadOn
     this.closed(ABNORMAL, '');
   }
 
+  /** Told with all channels, which end in an order of their own. */
+  goAway(): void {
+    for (const call of this.in.all()) call.goAway();
+  }
+
   // ---- ending it
 
   /** At once: with a word to a peer that can hear it, and without waiting for an answer. */
@@ -296,13 +302,20 @@ export class ChannelConnection implements ChannelLink, AskedOn, CalledOn, ReadOn
   /** Lets what is under way end, and closes then. */
   leave(graceMs: number): void {
     if (this.isOver || this.isLeaving) return;
+    this.tellGoodbye(graceMs);
     this.isLeaving = true;
+    this.#leaveIfIdle();
+  }
+
+  /** The sidecar will close: the agent hears it once, and may finish. */
+  tellGoodbye(graceMs: number): void {
+    if (this.isOver || this.#isToldGoodbye) return;
+    this.#isToldGoodbye = true;
     this.sendText(
       `{"jsonrpc":"2.0","method":"${ChannelMethod.goodbye}","params":{"grace_ms":${Math.max(0, Math.round(graceMs))}}}`,
       null,
       '',
     );
-    this.#leaveIfIdle();
   }
 
   #leaveIfIdle(): void {

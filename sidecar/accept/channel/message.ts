@@ -2,6 +2,7 @@
  * The parts of a call and of an answer out of a message, as their author wrote them: payloads are passed on as bytes, never
  * built and written again. Everything that comes from the peer is doubted here, so that nothing behind this has to.
  */
+import { repeatedName } from '../../../base/json-repeats.ts';
 import { valuesOf } from '../../../base/json-values.ts';
 import type { RpcId } from '../../../proto/wire/json-rpc.ts';
 import type { HeaderView } from '../../call/call.ts';
@@ -103,19 +104,22 @@ function bytesOf(text: string): Buffer | null {
 /** Names and texts, as HTTP would carry them; names come out in lower case. */
 export function readHeaders(value: Buffer): Record<string, string> | string {
   if (value[0] !== OBJECT) return 'headers must be an object of names and texts';
-  const given = JSON.parse(value.toString('utf8')) as Record<string, unknown>;
+  const text = value.toString('utf8');
+  const given = JSON.parse(text) as Record<string, unknown>;
+  const twice = repeatedName(text);
+  if (twice !== null) return `the header ${shown(twice)} stands here twice`;
   const headers = Object.create(null) as Record<string, string>;
   let count = 0;
   let chars = 0;
   for (const name in given) {
-    const text = given[name];
-    if (typeof text !== 'string' || hasForbiddenCharacter(text))
+    const said = given[name];
+    if (typeof said !== 'string' || hasForbiddenCharacter(said))
       return `the header ${shown(name)} must be a text without control characters`;
     if (!isHeaderName(name)) return `${shown(name)} is not the name of a header`;
     const lower = name.toLowerCase();
     if (lower in headers) return `the header ${shown(lower)} stands here twice`;
-    headers[lower] = text;
-    chars += name.length + text.length;
+    headers[lower] = said;
+    chars += name.length + said.length;
     count++;
   }
   // What may come is what could go on: the same figures as on the way out.

@@ -52,7 +52,7 @@ export function serveMessage(all: AllChannels, connection: ChannelConnection, me
     // Nobody could be told of others.
     if (method === ChannelMethod.cancel) cancel(connection, params);
     else if (method === ChannelMethod.ack) acknowledge(all, connection, null, params);
-    else if (method === ChannelMethod.cast && params !== null && all.front.ready)
+    else if (method === ChannelMethod.cast && params !== null && whyNot(all, connection, undefined) === null)
       void submitted(all.front, messageFrom(connection.principal, params, NO_HEADERS));
     return;
   }
@@ -139,7 +139,7 @@ function call(all: AllChannels, connection: ChannelConnection, id: RpcId, params
     malformed(connection, id, RpcError.invalidParams, ask);
     return;
   }
-  const refusal = whyNot(all, connection);
+  const refusal = whyNot(all, connection, ask.headers['traceparent']);
   if (refusal !== null) {
     refuseWith(connection, id, refusal.code, refusal.words);
     return;
@@ -149,10 +149,15 @@ function call(all: AllChannels, connection: ChannelConnection, id: RpcId, params
   void made.run();
 }
 
-function whyNot(all: AllChannels, connection: ChannelConnection): { code: Code; words: string } | null {
+function whyNot(
+  all: AllChannels,
+  connection: ChannelConnection,
+  traceparent: string | string[] | undefined,
+): { code: Code; words: string } | null {
   const { front } = all;
-  if (front.draining) return { code: Code.blocked_by_operator, words: 'this sidecar is stopping and takes no new calls' };
-  if (!front.ready) return { code: Code.none_healthy, words: 'starting: no route table is loaded yet' };
+  if (front.draining && !front.takesLast(connection.principal, traceparent))
+    return { code: Code.blocked_by_operator, words: 'this sidecar is stopping and takes no new calls' };
+  if (!front.table.ready) return { code: Code.none_healthy, words: 'starting: no route table is loaded yet' };
   if (connection.in.count >= all.maxInFlight)
     return { code: Code.caller_busy, words: `${connection.in.count} calls of this channel are under way, its limit (channel.in_flight)` };
   if (connection.outbox.isFilledTo(all.sendBufferBytes + 1))
@@ -207,7 +212,7 @@ function cast(all: AllChannels, connection: ChannelConnection, id: RpcId, params
     malformed(connection, id, RpcError.invalidParams, 'reach.cast needs params: a message as POST /v1/messages takes it');
     return;
   }
-  const refusal = whyNot(all, connection);
+  const refusal = whyNot(all, connection, undefined);
   if (refusal !== null) {
     refuseWith(connection, id, refusal.code, refusal.words);
     return;

@@ -62,6 +62,11 @@ export class Tickets {
     return this.#clock.now() < found.endsAt ? found.principal : null;
   }
 
+  /** Those that an agent has not used are worth nothing any more. */
+  forgetOf(agent: string): void {
+    for (const key of this.#byAgent.get(agent) ?? []) this.#drop(key);
+  }
+
   /** Tickets that have run out are forgotten, used or not. */
   forgetOld(): void {
     const now = this.#clock.now();

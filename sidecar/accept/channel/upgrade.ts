@@ -28,7 +28,7 @@ export function offerChannel(all: AllChannels, request: IncomingMessage, respons
   }
   const full = all.whyFull(principal.agent);
   if (full !== null) refuse(response, Code.caller_busy, 503, full, 'keep', STARTING_MS);
-  else json(response, 201, all.offer(principal.agent, request));
+  else json(response, 201, all.offer(principal.agent, request, principal));
 }
 
 export class Upgrades implements UpgradeDoor {

@@ -71,7 +71,7 @@ export async function runDrill(plan: Plan): Promise<void> {
 }
 
 /** Stops all that was started, says the last line, and ends this process: with 0 only if there are no problems. */
-async function leave(stage: Stage, problems: readonly string[], line: unknown): Promise<void> {
+export async function leave(stage: Stage, problems: readonly string[], line: unknown): Promise<void> {
   const killed = await Promise.race([stage.team.stop(), sleep(STOP_MOST_MS, ['something that did not even end by SIGKILL'])]);
   if (killed.length > 0) process.stdout.write(`  !! did not stop when asked and had to be killed: ${killed.join(', ')}\n`);
   const last = `evidence: ${evidenceOf(stage)}\n${JSON.stringify(line)}\n`;
@@ -118,7 +118,7 @@ function countOf({ submit: { count } }: Plan): number {
 }
 
 /** Until every accepted message has its end, or the time is up; then whatever else is told is waited for. */
-async function settle({ accepted }: Submitter, outcomes: Outcomes, withinMs: number, stage: Stage): Promise<void> {
+export async function settle({ accepted }: Submitter, outcomes: Outcomes, withinMs: number, stage: Stage): Promise<void> {
   const end = performance.now() + withinMs;
   let saidAt = performance.now();
   for (;;) {
@@ -140,6 +140,6 @@ async function settle({ accepted }: Submitter, outcomes: Outcomes, withinMs: num
   await sleep(CALM_MS);
 }
 
-function wordsOf(error: unknown): string {
+export function wordsOf(error: unknown): string {
   return error instanceof Error ? (error.stack ?? error.message) : String(error);
 }

@@ -57,9 +57,11 @@ export function tableOf({ verdict, submitter, settleMs }: Told): string {
   ].join('\n');
 }
 
+const SHORTENED = ['DRILL_COUNT', 'DRILL_ROLL'] as const;
+
 /** Where its evidence is put, from the top of the tree. A drill that was made shorter leaves that of whole ones alone. */
 export function evidenceOf(stage: Stage): string {
-  return join('build', `drill-${stage.name}${process.env['DRILL_COUNT'] === undefined ? '' : '-short'}`);
+  return join('build', `drill-${stage.name}${SHORTENED.some((name) => process.env[name] !== undefined) ? '-short' : ''}`);
 }
 
 export function keep(stage: Stage, told: Told | null, problems: readonly string[], text: string, line: Line): void {

@@ -44,7 +44,7 @@ export class Stage {
     return this.submitter?.isThrough ?? true;
   }
 
-  get nats(): { kill(): Promise<void>; restart(): Promise<void>; pause(): void; resume(): void } {
+  get nats(): { kill(): Promise<void>; stop(): Promise<void>; restart(): Promise<void>; pause(): void; resume(): void } {
     const { process: server } = this.team.registry.nats;
     if (server === null) throw new Error('this nats-server is not ours');
     return server;

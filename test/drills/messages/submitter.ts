@@ -29,6 +29,15 @@ export interface Accepted {
   readonly tookMs: number;
 }
 
+/** A submission that was sent and not answered. */
+export interface Silence {
+  readonly n: number;
+  readonly gate: string;
+  readonly key: string;
+  readonly atMs: number;
+  readonly words: string;
+}
+
 export interface SubmitOptions {
   readonly gates: readonly Gate[];
   readonly ratePerSec: number;
@@ -64,7 +73,10 @@ export class Submitter {
   /** Numbers whose submission was sent and not answered. */
   readonly inDoubt = new Set<number>();
   /** Submissions that were not answered, those that were sent again included. */
-  unanswered = 0;
+  get unanswered(): number {
+    return this.silences.length;
+  }
+  readonly silences: Silence[] = [];
   /** Refusals by code. */
   readonly refusals: Record<string, number> = {};
   /** Given up, with the last words. */
@@ -72,6 +84,8 @@ export class Submitter {
   readonly #options: SubmitOptions;
   readonly #mayPipeline: boolean;
   readonly #pools: readonly Pool[];
+  /** Gates through which nothing is submitted at present, with those that wait. */
+  readonly #paused = new Map<string, (() => void)[]>();
   readonly #underWay = new Set<Promise<void>>();
   readonly #running: Promise<void>;
   readonly #startedAt = performance.now();
@@ -117,6 +131,17 @@ export class Submitter {
     await Promise.all(this.#pools.map((pool) => pool.close()));
   }
 
+  /** What is due at this gate waits until `resume`; what is under way goes on. */
+  pause(gate: string): void {
+    if (!this.#paused.has(gate)) this.#paused.set(gate, []);
+  }
+
+  resume(gate: string): void {
+    const waiting = this.#paused.get(gate) ?? [];
+    this.#paused.delete(gate);
+    for (const go of waiting) go();
+  }
+
   /** No more are sent. */
   stop(): void {
     this.#isEnding = true;
@@ -157,6 +182,8 @@ export class Submitter {
       ...(key === '' ? {} : { 'idempotency-key': key }),
     };
     for (;;) {
+      for (let paused = this.#paused.get(name); paused !== undefined; paused = this.#paused.get(name))
+        await new Promise<void>((go) => paused?.push(go));
       const outcome = await this.#once(this.#pools[gate] as Pool, `/v1/cast/${capabilityOf(kind)}`, headers, JSON.stringify({ n }));
       if ('taskId' in outcome) {
         this.accepted.push({ n, kind, key, ...outcome, gate: name, atMs: Date.now(), tookMs: performance.now() - dueAt });
@@ -167,7 +194,7 @@ export class Submitter {
         return;
       }
       if ('words' in outcome) {
-        this.unanswered++;
+        this.silences.push({ n, gate: name, key, atMs: Date.now(), words: outcome.words });
         // A key makes it safe to submit it again; without one it might be a second message.
         if (key === '') {
           this.inDoubt.add(n);

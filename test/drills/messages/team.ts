@@ -5,7 +5,7 @@
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { parse, stringify } from 'yaml';
-import type { Place } from '../../../deploy/local/files.ts';
+import type { Place, TeamText } from '../../../deploy/local/files.ts';
 import { pythonPath } from '../../../deploy/local/python.ts';
 import { RegisteredTeam } from '../../../deploy/local/registered-team.ts';
 import type { Member } from '../../../deploy/local/roster.ts';
@@ -38,6 +38,10 @@ export interface TeamOptions {
   readonly workMs: number;
   /** `messages` of every sidecar; default: only the quota is raised. */
   readonly messages?: Readonly<Record<string, unknown>>;
+  /** Contracts and policies beside those of the three kinds of work. */
+  readonly more?: TeamText;
+  /** What one agent works on at a time, if that is more than its messages. */
+  readonly perProvider?: number;
   /** Further agents of the senders' sidecars, with their tokens. */
   readonly callers?: readonly { readonly agent: string; readonly token: string }[];
 }
@@ -49,15 +53,18 @@ export class MessageTeam extends RegisteredTeam {
 
   constructor(options: TeamOptions) {
     super({
-      contracts: KINDS.map((kind) => ({
-        name: capabilityOf(kind),
-        version: VERSION,
-        execution: kind,
-        timeout: '10s',
-        acl: 'public',
-        limits: { per_provider: PER_PROVIDER },
-      })),
-      policies: [],
+      contracts: [
+        ...KINDS.map((kind) => ({
+          name: capabilityOf(kind),
+          version: VERSION,
+          execution: kind,
+          timeout: '10s',
+          acl: 'public',
+          limits: { per_provider: options.perProvider ?? PER_PROVIDER },
+        })),
+        ...(options.more?.contracts ?? []),
+      ],
+      policies: options.more?.policies ?? [],
     });
     this.#options = options;
     // Read by the workers, whose processes are started with our environment.
@@ -90,7 +97,15 @@ type Times = Readonly<Record<string, number>>;
 export interface Counted {
   readonly keyed: Worked & { readonly effects: Times };
   readonly idempotent: Worked;
-  readonly once: Worked;
+  readonly once: Worked & {
+    /** When the last start was, by the wall clock; absent: from a worker that does not write it down. */
+    readonly began?: Times;
+  };
+  /** Absent: from a worker that takes no calls. */
+  readonly call?: Worked & {
+    /** Agents that have carried it out, by the number of the call. */
+    readonly by: Readonly<Record<string, readonly string[]>>;
+  };
 }
 
 interface Worked {

@@ -165,4 +165,9 @@ t.test('names that mean this machine are judged without a resolver', async (t) =
   }
   const other = parseHost('localhost.example.com');
   t.equal(other === null ? '' : judgeHost(other, STRICT), null);
+  const open = { allow: AllowList.parse(['*.internal', 'metadata.google.internal']) as AllowList, loopback: true, private: true };
+  for (const name of ['metadata.google.internal', 'METADATA.google.internal.', 'metadata', 'instance-data']) {
+    const parsed = parseHost(name);
+    t.match(parsed === null ? null : judgeHost(parsed, open), /credentials of a machine/, `${name}, though it is allowed`);
+  }
 });

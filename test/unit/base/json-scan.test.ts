@@ -1,5 +1,7 @@
 import t from 'tap';
-import { isJson } from '../../../base/json-scan.ts';
+import { boundsProblem } from '../../../base/depth.ts';
+import { repeatedName } from '../../../base/json-repeats.ts';
+import { isJson, isShallowJson } from '../../../base/json-scan.ts';
 import { SeededRandom } from '../../../base/random.ts';
 
 function byParser(text: string): boolean {
@@ -133,4 +135,47 @@ t.test('for texts made by chance, and for good ones with a byte changed, it agre
     const text = bytes.toString('utf8');
     if (isJson(bytes) !== (byParser(text) && !text.includes('\ufffd'))) t.fail(text);
   }
+});
+
+t.test('a name that stands in an object twice is found, at any depth and however it is escaped', async (t) => {
+  const twice: readonly (readonly [string, string])[] = [
+    ['{"a":1,"a":2}', 'a'],
+    ['{"x":{"b":[{"c":1,"c":2}]}}', 'c'],
+    ['{"name":1,"\\u006eame":2}', 'name'],
+    ['{"":1,"":2}', ''],
+    ['{"__proto__":1,"__proto__":2}', '__proto__'],
+    ['[{"a":"}","a":1}]', 'a'],
+    ['{"a":{},"b":[],"a":null}', 'a'],
+  ];
+  for (const [text, name] of twice) t.equal(repeatedName(text), name, text);
+  const once = [
+    '{}',
+    '[]',
+    '"a"',
+    '1',
+    '{"a":"a","b":"a"}',
+    '{"a":{"a":{"a":1}}}',
+    '[{"a":1},{"a":1}]',
+    '{"a":["a","a"]}',
+    '{"a":"\\"a\\":1","b":"{\\"a\\":1}"}',
+    '{"constructor":1,"toString":2}',
+  ];
+  for (const text of once) t.equal(repeatedName(text), null, text);
+  const deep = `${'{"a":['.repeat(50_000)}1${']}'.repeat(50_000)}`;
+  t.equal(repeatedName(deep), null, 'without running out of stack');
+});
+
+t.test('data keeps within bounds of depth, width and names', async (t) => {
+  const bounds = { levels: 3, members: 6, nameChars: 4 };
+  for (const fine of [null, 1, 'x'.repeat(99), [], {}, [[[1]]], { a: { b: { c: 1 } } }, { abcd: [1, 2, 3, 4, 5] }])
+    t.equal(boundsProblem(fine, bounds), null, JSON.stringify(fine));
+  t.match(boundsProblem([[[[]]]], bounds), /more than 3 levels/);
+  t.match(boundsProblem({ a: { b: { c: {} } } }, bounds), /more than 3 levels/);
+  t.match(boundsProblem([1, 2, 3, 4, 5, 6, 7], bounds), /more than 6 members/);
+  t.match(boundsProblem({ a: [1, 2, 3], b: [1, 2] }, bounds), /more than 6 members/);
+  t.match(boundsProblem({ abcde: 1 }, bounds), /name of more than 4/);
+  t.match(boundsProblem(JSON.parse(`${'['.repeat(1_000_000)}${']'.repeat(1_000_000)}`), bounds), /levels/, 'without running out of stack');
+  t.equal(isShallowJson(Buffer.from('{"a":[1]}')), true);
+  t.equal(isShallowJson(Buffer.from('{"a":[1}')), false);
+  t.equal(isShallowJson(Buffer.from(`${'['.repeat(257)}${']'.repeat(257)}`)), 'deep');
 });

@@ -136,6 +136,11 @@ t.test('what it reads', async (t) => {
     const good = { 'Nats-Stream': 'S', 'Nats-Subject': 's.a', 'Nats-Sequence': '7', 'Nats-Last-Sequence': '0' };
     t.match(republished(message(good)), { stream: 'S', subject: 's.a', seq: 7, lastSeq: 0 });
     t.equal(republished(message({})), null);
+    t.equal(
+      republished({ ...message(good), reply: '$JS.ACK.S.c.1.1.1.1.0' }),
+      null,
+      'given out by a consumer, to a subject that somebody chose',
+    );
     for (const bad of ['', '-1', '1.5', 'x', '0', '99999999999999999999'])
       t.equal(republished(message({ ...good, 'Nats-Sequence': bad })), null, bad);
   });
@@ -202,6 +207,24 @@ t.test('messages and requests', async (t) => {
     t.strictSame(await bus.request('r.nobody', bytes(''), 1_000), { kind: 'no_responder' });
     t.strictSame(await bus.request('r.silent', bytes(''), 50), { kind: 'timeout' });
     t.match(await bus.request('r.broken', bytes(''), 1_000), { kind: 'refused', why: /broke/ });
+  });
+
+  t.test('whoever is asked by name answers at an address of its own, which says nothing of where other answers come to', async (t) => {
+    const places: string[] = [];
+    other.serve('r.who', (message) => {
+      places.push(message.reply);
+      return message.data.length === 0 ? null : message.data;
+    });
+    await other.request('nobody', bytes(''), 1_000);
+    const replies = await Promise.all(['a', 'b'].map((each) => bus.request('r.who', bytes(each), 1_000, undefined, 'one')));
+    t.same(
+      replies.map((reply) => reply.kind === 'ok' && words(reply.message)),
+      ['a', 'b'],
+    );
+    t.ok(places.every((place) => /^_INBOX\.(?:[^.]+\.)?told\.one\.[a-z2-7]{22}$/.test(place)) && places[0] !== places[1], places.join(' '));
+    t.strictSame(await bus.request('r.nobody', bytes('x'), 1_000, undefined, 'one'), { kind: 'no_responder' });
+    t.strictSame(await bus.request('r.who', bytes(''), 50, undefined, 'one'), { kind: 'timeout' });
+    t.match(await bus.request('r.who', bytes('x'), 50, undefined, 'one.>'), { kind: 'refused', why: /name/ });
   });
 
   t.test('many requests at a time each get their own answer', async (t) => {
@@ -367,10 +390,11 @@ t.test('streams', async (t) => {
 
   t.test('what is stored is published again, with its own and the last sequence of its subject', async (t) => {
     const seen: string[] = [];
-    const watching = bus.subscribe('ar.x.push.cap.>', (message) => {
+    const hear = (message: BusMessage): void => {
       const it = republished(message);
       seen.push(`${it?.subject} ${it?.stream} ${(it?.seq ?? 0) - (it?.lastSeq ?? 0)} ${it?.lastSeq === 0} ${words(message)}`);
-    });
+    };
+    const watching = bus.subscribe('ar.x.push.cap.>', hear, { pushed: true });
     await bus.append('ar.x.cfg.cap.q', bytes('1'));
     await bus.append('ar.x.cfg.other', bytes('-'));
     await bus.append('ar.x.cfg.cap.q', bytes('2'));

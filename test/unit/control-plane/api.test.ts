@@ -127,10 +127,17 @@ t.test('an order is in force before it is answered, and is kept with who, what, 
   t.match(canary.body, { shares: { '2.1.0': 0.05 } });
   t.equal((await sidecar.capability(ORDER))?.state.policies.find((each) => each.capability === ORDER)?.canary?.['2.1.0'], 0.05);
   t.match((await plane.ask(`/v1/capabilities/${ORDER}/canary`, { json: { shares: null } })).body, { shares: null });
-  const { body } = await plane.ask('/v1/audit?limit=20');
-  const entries = body['entries'] as { what: string; target: string; who: string; before: unknown; after: unknown; reason: string }[];
-  const first = entries.findLast(({ what }) => what === 'provider.drain');
-  t.match(first, { who: 'ada', target: 'crm.order.a', before: null, after: { drain: true }, reason: 'new build' });
+  const { body } = await plane.ask('/v1/audit?limit=20&outcome=done');
+  const entries = body['entries'] as { action: string }[];
+  const first = entries.findLast(({ action }) => action === 'provider.drain');
+  t.match(first, {
+    actor: 'ada',
+    role: 'operator',
+    subject: 'crm.order.a',
+    detail: { 'after.drain': true },
+    reason: 'new build',
+    outcome: 'done',
+  });
   t.equal((await plane.ask('/v1/audit?limit=1')).body['entries'] !== undefined, true);
 });
 
@@ -285,7 +292,8 @@ t.test('settings: every default is stated here, and every slip has its place', a
     env: 'default',
     nats: {
       url: 'nats://127.0.0.1:4222',
-      credential: { user: null, password: null, token: null, credsFile: null },
+      credential: { user: null, password: null, token: null, credsFile: null, nkey: null },
+      tls: null,
       replicas: 1,
       monitor: [],
     },
@@ -312,6 +320,8 @@ t.test('settings: every default is stated here, and every slip has its place', a
       stickyGraceMs: 30_000,
       notices: null,
     },
+    audit: { ageMs: 7_776_000_000, bytes: 268_435_456, refusedBytes: 268_435_456 },
+    identity: null,
     restore: null,
     logLevel: 'info',
   });
@@ -385,7 +395,7 @@ t.test('rules for messages: shown with what they decided, looked through, and tr
     ['/v1/rules/test', { json: { messages: [{}] } }, '400 4003'],
     ['/v1/rules/test', { json: { text: 'rules: 1' } }, '422 4003'],
   ] as const)
-    t.equal(code(await plane.ask(path, init)), expected, `${path} ${JSON.stringify(init)}`);
+    t.equal(code(await plane.ask(path, init)), expected, `${path} ${'json' in init ? JSON.stringify(init.json) : ''}`);
   sidecar.answer = () => null;
   t.equal((await plane.ask('/v1/policies', { body: BETTER })).status, 200);
 });

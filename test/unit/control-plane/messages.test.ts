@@ -9,6 +9,7 @@ import type { Bus } from '../../../base/nats.ts';
 import { ack, Puller } from '../../../base/puller.ts';
 import { realClock } from '../../../base/clock.ts';
 import { runReachctl } from '../../../control-plane/cli/program.ts';
+import { inboxPage } from '../../../control-plane/messages/inbox-page.ts';
 import { DEFAULT_MESSAGES } from '../../../control-plane/messages/config.ts';
 import { guessPool, poolFor } from '../../../control-plane/messages/pool-guess.ts';
 import { messageStreams } from '../../../control-plane/messages/streams.ts';
@@ -22,12 +23,14 @@ import {
   type KeptKind,
   type Pool,
   type PoolAnswer,
+  POOL_SECRET,
   type PoolState,
   type TaskAnswer,
   type TaskEvent,
   type WorkState,
 } from '../../../proto/wire/messages.ts';
 import { partitionOf, poolId } from '../../../proto/wire/pool.ts';
+import type { Beacon } from '../../../proto/wire/registry.ts';
 import { CONFIG_STREAM, INBOX_STREAM, KEPT_STREAM, LEDGER_STREAM, Subjects, Tail, TASK_STREAM } from '../../../proto/wire/subjects.ts';
 import { askLeader, ENV, FakeSidecar, OPERATOR, Plane, VIEWER } from '../../support/control-plane.ts';
 import { systemRandom } from '../../../base/random.ts';
@@ -328,7 +331,7 @@ t.test('streams, pools and work', async (t) => {
     await bus.ensureConsumer({
       stream: INBOX_STREAM,
       name: Consumer.inbox('ghost'),
-      filter: subjects.inbox('ghost', '*'),
+      filter: subjects.inboxesAt('ghost'),
       ackWaitMs: 30_000,
       maxAckPending: 10,
       maxDeliver: -1,
@@ -727,8 +730,8 @@ t.test('what is kept for people', async (t) => {
   await world.keep('dead', envelopeOf({ task_id: 'dead0002', capability: REFUND, pool: `p${'a'.repeat(20)}` }), 'x');
   const order = (task: string, verb: string, body: object = {}) =>
     plane.ask(`/v1/tasks/kept/${task}/${verb}`, { json: { reason: 'a test', ...body } });
-  const audits = async (): Promise<{ what: string; target: string; who: string; reason: string }[]> =>
-    (await plane.ask('/v1/audit')).body['entries'] as { what: string; target: string; who: string; reason: string }[];
+  const audits = async (): Promise<{ action: string }[]> =>
+    (await plane.ask('/v1/audit?outcome=done')).body['entries'] as { action: string }[];
 
   await t.test('it is listed, page by page, and shown', async (t) => {
     const all = (await plane.ask('/v1/tasks/kept', { token: VIEWER })).body;
@@ -746,7 +749,7 @@ t.test('what is kept for people', async (t) => {
     t.equal((await plane.ask('/v1/tasks/kept/dead0001/payload', { token: VIEWER })).status, 403);
     const payload = (await plane.ask('/v1/tasks/kept/dead0001/payload')).body;
     t.equal(Buffer.from(String(payload['base64']), 'base64').toString('utf8'), '{"a":1}');
-    t.match(await audits(), [{ what: 'task.payload', target: 'dead0001', who: 'ada' }]);
+    t.match(await audits(), [{ action: 'task.payload', subject: 'dead0001', actor: 'ada' }]);
   });
 
   await t.test('a task in doubt is run again on a person’s word: its claim is freed first, the sender hears of it', async (t) => {
@@ -768,7 +771,9 @@ t.test('what is kept for people', async (t) => {
     t.equal((await plane.ask('/v1/tasks/kept/doubt001')).status, 404);
     await waitUntil('the sender is told', () => heard.length === 1);
     t.match(heard, [{ task_id: 'doubt001', state: 'waiting', cause: 'released', detail: 'released by ada' }]);
-    t.match(await audits(), [{ what: 'task.release', target: 'doubt001', who: 'ada', reason: 'a test', before: { kind: 'in_doubt' } }]);
+    t.match(await audits(), [
+      { action: 'task.release', subject: 'doubt001', actor: 'ada', reason: 'a test', detail: { 'before.kind': 'in_doubt' } },
+    ]);
     t.equal((await order('doubt001', 'release')).status, 404, 'once');
   });
 
@@ -802,7 +807,7 @@ t.test('what is kept for people', async (t) => {
   await t.test('dropped is dropped; a sender that was still waiting is told', async (t) => {
     await world.keep('review', envelopeOf({ task_id: 'review02' }), 'look', { rule: 'r' });
     t.match((await order('review02', 'drop')).body, { task_id: 'review02', pool: null });
-    const told = await bus.history(INBOX_STREAM, subjects.inbox('front', 'crm.front.x'));
+    const told = await inboxPage(bus, subjects, 'crm.front.x', 1_000, 1);
     t.match(
       'failed' in told ? '' : told.map(({ data }) => data.toString('utf8')).join(),
       /"review02".*"state":"cancelled".*dropped by ada/,
@@ -851,7 +856,7 @@ t.test('what is kept for people', async (t) => {
       const won = verbs[both.findIndex(({ status }) => status === 200)];
       const isQueued = (await world.queued(poolOf())).some(({ envelope }) => envelope.task_id === task);
       t.equal(isQueued, won === 'release');
-      const told = await bus.history(INBOX_STREAM, subjects.inbox('front', 'crm.front.x'));
+      const told = await inboxPage(bus, subjects, 'crm.front.x', 1_000, 1);
       t.equal('failed' in told ? true : told.some(({ data }) => data.includes(task)), won === 'drop');
     }
   });
@@ -877,7 +882,7 @@ t.test('what is kept for people', async (t) => {
     // its pool is known to nobody, and cannot be worked out: the message is of another one
     const rest = await plane.ask('/v1/tasks/redrive', { json: {} });
     t.match(rest.body, { redriven: 0, failed: [{ task_id: 'dead0002', why: /nobody knows the pool/ }] });
-    t.match(await audits(), [{ what: 'task.redrive' }]);
+    t.match(await audits(), [{ action: 'task.redrive' }]);
   });
 
   await t.test('reachctl says the same', async (t) => {
@@ -948,16 +953,16 @@ t.test('what is parked can be sent elsewhere or dropped, as long as nobody works
     done: ['parked03'],
     failed: [{ task_id: 'parked02', why: /may have been begun: its claim is executing/ }],
   });
-  const told = await bus.history(INBOX_STREAM, subjects.inbox('front', 'crm.front.x'));
+  const told = await inboxPage(bus, subjects, 'crm.front.x', 1_000, 1);
   t.match('failed' in told ? [] : told.map(({ data }) => data.toString('utf8')), [/"parked03".*"state":"cancelled"/]);
   t.same(
     (await world.queued(pool)).map(({ envelope }) => envelope.task_id),
     ['parked02'],
   );
-  t.match((await plane.ask('/v1/audit')).body, {
+  t.match((await plane.ask('/v1/audit?outcome=done')).body, {
     entries: [
-      { what: 'parked.drop', target: pool.id },
-      { what: 'parked.reroute', reason: 'newer', before: { task: 'parked01', capability: ORDER } },
+      { action: 'parked.drop', subject: pool.id },
+      { action: 'parked.reroute', reason: 'newer', detail: { 'before.task': 'parked01', 'before.capability': ORDER } },
     ],
   });
   sidecar.host('crm.order.old', [`${ORDER}@1.0.0`]);
@@ -1072,7 +1077,7 @@ t.test('messages of a pool that nobody remembers are not lost: it is made again 
     (found) => found?.pool.id === poolOf().id,
     20_000,
   );
-  t.same(await world.consumers(), [`${poolOf().id}_high`, `${poolOf().id}_low`, `${poolOf().id}_normal`]);
+  t.same((await world.consumers()).map(Consumer.shown), [`${poolOf().id}_high`, `${poolOf().id}_low`, `${poolOf().id}_normal`]);
 });
 
 t.test('a server without room for the streams stops no call: it is said where people look, and to senders', async (t) => {
@@ -1197,4 +1202,68 @@ t.test('a receiver of notices leads nowhere else, holds nobody up, and gets a lo
   await waitUntil('all are taken', () => got.length >= tasks.length, 10_000);
   t.ok(performance.now() - startedAt < 2_500, `${Math.round(performance.now() - startedAt)} ms for the rest`);
   t.same(got, tasks);
+});
+
+t.test('consumers of pools have names that nobody can guess, while no sidecar of the version before works there', async (t) => {
+  const world = await World.start(t);
+  const { bus } = world;
+  const beacons: string[] = [];
+  bus.subscribe(subjects.beacon, ({ data }) => void beacons.push(String((JSON.parse(data.toString('utf8')) as Beacon).speech)));
+  const young = await FakeSidecar.join(world.nats, 'young', { 'crm.order.a': [`${ORDER}@2.0.0`] });
+  young.named = true;
+  await young.hello();
+  const [lanes, sticky] = [poolOf(), poolOf({ sticky: true })];
+  for (const pool of [lanes, sticky]) t.match(await world.usePool(pool, 'young'), { ok: true });
+  const names = (id: string): Promise<string[]> => world.consumers().then((all) => all.filter((name) => name.startsWith(id)));
+  const secret = (await world.tail<PoolState>(Tail.pool(lanes.id)))?.secret ?? '';
+  t.match(secret, POOL_SECRET);
+  t.same(
+    await names(lanes.id),
+    ['high', 'low', 'normal'].map((lane) => `${lanes.id}_${lane}_${secret}`),
+  );
+  t.match(await world.work('young'), { pools: [{ secret: POOL_SECRET }, { secret: POOL_SECRET }] }, 'whoever works there is told');
+  await eventually(
+    'partitions have owners',
+    () => names(sticky.id),
+    (all) => all.length === 8,
+  );
+  t.ok((await names(sticky.id)).every((name) => /_s\d_t\d+_[a-z2-7]{26}$/.test(name)));
+  await eventually(
+    'everybody speaks with names',
+    () => Promise.resolve(beacons.at(-1)),
+    (said) => said === 'named',
+  );
+
+  const old = await FakeSidecar.join(world.nats, 'old', { 'crm.order.b': [`${ORDER}@2.0.0`] });
+  await old.hello();
+  await eventually(
+    'the old one can pull there',
+    () => names(lanes.id),
+    (all) => all.length === 3 && all.includes(`${lanes.id}_normal`),
+  );
+  await eventually(
+    'and from partitions',
+    () => names(sticky.id),
+    (all) => all.length === 8 && all.every((name) => !/_[a-z2-7]{26}$/.test(name)),
+  );
+  await eventually(
+    'nobody is told a secret',
+    () => world.work('young'),
+    (work) => work !== null && work.pools.every((each) => each.secret === undefined),
+  );
+  await eventually(
+    'inboxes are written to without names',
+    () => Promise.resolve(beacons.at(-1)),
+    (said) => said === 'asks',
+  );
+
+  await old.leave();
+  await eventually(
+    'names are secret again',
+    () => names(lanes.id),
+    (all) => all.length === 3 && all.every((name) => /_[a-z2-7]{26}$/.test(name)),
+  );
+  t.notOk((await names(lanes.id)).includes(`${lanes.id}_normal_${secret}`), 'and other ones');
+  const lost = (await world.bus.consumer(TASK_STREAM, (await names(lanes.id))[0] as string)) as { readonly filter: string };
+  t.match(lost.filter, /^ar\.test\.task\.p[a-z2-7]{20}\.high\.\*\.\*$/);
 });

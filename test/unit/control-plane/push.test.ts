@@ -214,7 +214,7 @@ t.test('the beacon repeats what changed lately, and says from where on it is who
     0,
   );
   beacon.changed([['cap.a.b.c', 6]], 5_000);
-  const message = beacon.message('e1', 6, 12, 5_000);
+  const message = beacon.message('e1', 6, 12, 5_000, 'named');
   t.same(message, {
     wire: REGISTRY_WIRE,
     epoch: 'e1',
@@ -225,15 +225,16 @@ t.test('the beacon repeats what changed lately, and says from where on it is who
     ],
     since: 3,
     term: 12,
+    speech: 'named',
   });
-  const later = beacon.message('e1', 6, 0, 12_000);
+  const later = beacon.message('e1', 6, 0, 12_000, 'named');
   t.same(later.recent, [['cap.a.b.c', 6]], 'what is older than ten seconds is left out');
   t.equal(later.since, 5, 'and the reader is told');
   beacon.changed(
     Array.from({ length: 500 }, (_, i) => [`cap.a.b.c${i}`, 7 + i] as const),
     12_000,
   );
-  const full = beacon.message('e1', 506, 0, 12_000);
+  const full = beacon.message('e1', 506, 0, 12_000, 'named');
   t.equal(full.recent.length, 200);
   t.equal(full.since, 306, 'everything after it is among the two hundred');
 });

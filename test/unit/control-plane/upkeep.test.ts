@@ -6,6 +6,7 @@ import { realClock } from '../../../base/clock.ts';
 import { SeededRandom } from '../../../base/random.ts';
 import { runReachctl } from '../../../control-plane/cli/program.ts';
 import { readControlPlaneConfig } from '../../../control-plane/config.ts';
+import { inboxPage } from '../../../control-plane/messages/inbox-page.ts';
 import { DueList } from '../../../control-plane/messages/due-list.ts';
 import { isGhost, StreamEnd } from '../../../control-plane/messages/ghosts.ts';
 import { flushIn, flushWords, NatsFlush } from '../../../control-plane/nats-flush.ts';
@@ -13,7 +14,7 @@ import { encodeEnvelope, type Envelope, MESSAGE_WIRE } from '../../../proto/wire
 import { ledgerKey } from '../../../proto/wire/ledger-key.ts';
 import { Consumer, type KeptEntry, type Pool, type PoolAnswer, type TaskEvent } from '../../../proto/wire/messages.ts';
 import { poolId } from '../../../proto/wire/pool.ts';
-import { INBOX_STREAM, KEPT_STREAM, LEDGER_STREAM, Subjects, TASK_STREAM } from '../../../proto/wire/subjects.ts';
+import { KEPT_STREAM, LEDGER_STREAM, Subjects, TASK_STREAM } from '../../../proto/wire/subjects.ts';
 import { askLeader, ENV, FakeSidecar, Plane, settingsText, VIEWER } from '../../support/control-plane.ts';
 import { envelopeOf } from '../../support/envelope.ts';
 import { NatsServer } from '../../support/nats.ts';
@@ -67,6 +68,14 @@ class World {
     return { seq: stored.seq, envelope };
   }
 
+  /** What the normal lane's consumer is called; the end of its name nobody can guess. */
+  async lane(pool: string): Promise<string> {
+    const listed = await this.bus.consumers(TASK_STREAM);
+    const found = 'failed' in listed ? undefined : listed.find(({ name }) => Consumer.shown(name) === Consumer.lane(pool, 'normal'));
+    if (found === undefined) throw new Error(`${pool} has no normal lane`);
+    return found.name;
+  }
+
   /** Pulls so many, does something with each, and gives their sequences. */
   async pull(consumer: string, count: number, act: (delivery: Delivery) => unknown): Promise<number[]> {
     const { bus } = this;
@@ -97,7 +106,7 @@ class World {
 
   /** Every final event of the sender. */
   async events(): Promise<TaskEvent[]> {
-    const found = await this.bus.history(INBOX_STREAM, subjects.inbox('front', 'crm.front.x'));
+    const found = await inboxPage(this.bus, subjects, 'crm.front.x', 1_000, 1);
     if ('failed' in found) throw new Error(found.failed);
     return found.map(({ data }) => JSON.parse(data.toString('utf8', 0, data.indexOf(0x0a))) as TaskEvent);
   }
@@ -146,7 +155,7 @@ t.test('acknowledged messages that a killed server brings back are deleted; what
     await world.send(pool);
     if (i % 10 === 0) waiting.push((await world.send(other)).seq, (await world.send(sticky, {}, 3)).seq, (await world.send(unknown)).seq);
   }
-  const lane = Consumer.lane(pool.id, 'normal');
+  const lane = await world.lane(pool.id);
   await world.pull(lane, 250, (delivery) => ackConfirmed(world.bus, delivery, 5_000));
   // One is in hand, the ones behind it are acknowledged: nothing below it is gone before it is.
   const [inHand] = await world.pull(lane, 1, (delivery) => nak(world.bus, delivery, 600_000));
@@ -254,15 +263,15 @@ t.test('a task that nobody takes in time ends, once, whoever works on its pool l
     await waitUntil('all that were due are gone', async () => (await world.queued()).length === 2);
     t.same(await world.queued(), [before.seq, after.seq], 'the others wait on');
     t.match(notes, [{ task_id: unheard.envelope.task_id, state: 'expired' }], 'where nobody wants the result, its home hears of it');
-    await world.pull(Consumer.lane(pool.id, 'normal'), 1, (delivery) => ackConfirmed(bus, delivery, 5_000));
+    await world.pull(await world.lane(pool.id), 1, (delivery) => ackConfirmed(bus, delivery, 5_000));
     t.same(await world.queued(), [after.seq], 'and a worker gets them');
     t.equal((await eventsOf(due.envelope.task_id)).length, 1);
   });
 
   await t.test('what was delivered and given back; what somebody has in hand is left alone', async (t) => {
     const pool = poolOf({ capability: 'a.b.c' });
-    const lane = Consumer.lane(pool.id, 'normal');
     await world.usePool(pool);
+    const lane = await world.lane(pool.id);
     const tried = await world.send(pool, { expires_ms: 1_500 });
     const held = await world.send(pool, { expires_ms: 1_500 });
     const patient = await world.send(pool);
@@ -340,8 +349,8 @@ t.test('a task that nobody takes in time ends, once, whoever works on its pool l
 t.test('a task that a person takes out of the midst of a queue hides no other', async (t) => {
   const world = await World.start(t);
   const pool = poolOf();
-  const lane = Consumer.lane(pool.id, 'normal');
   await world.usePool(pool);
+  const lane = await world.lane(pool.id);
   const sent: { readonly seq: number; readonly envelope: Envelope }[] = [];
   for (let i = 0; i < 5; i++) sent.push(await world.send(pool));
   for (const i of [4, 3, 1, 0]) {

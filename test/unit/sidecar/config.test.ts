@@ -25,8 +25,12 @@ t.test('every default of the sidecar is stated here', async (t) => {
   t.same(config(`sidecar: {name: s1}\n${TABLE}`), {
     name: 's1',
     listen: { host: '127.0.0.1', port: 7700 },
+    socket: null,
+    apiToken: null,
     mesh: null,
     grpc: null,
+    identity: null,
+    aclAudit: false,
     channel: {
       heartbeatMs: 45_000,
       offlineAfterMs: 135_000,
@@ -67,6 +71,7 @@ t.test('every default of the sidecar is stated here', async (t) => {
       memoryBytes: 67_108_864,
       memoryMs: 86_400_000,
     },
+    shutdown: { graceMs: 10_000, quietMs: 1_500, ownCalls: 'finishing' },
     maxDeadlineMs: 600_000,
     maxHops: 16,
     retryBudget: { ratio: 0.2, minPerSec: 10 },
@@ -253,12 +258,18 @@ t.test('with a registry the file holds agents, and may hold none', async (t) => 
   );
   t.match(config(registry('{credential: {creds_file: ./me.creds}}')).registry, { credential: { credsFile: './me.creds' } });
   t.match(config(registry('{credential: {token: {file: ./t}}}')).registry, { credential: { token: { file: './t' } } });
+  t.match(config(registry('{credential: {nkey: {file: ./me.nk}}, tls: {ca: ./ca.pem}}')).registry, {
+    credential: { nkey: { file: './me.nk' } },
+    tls: { caFile: './ca.pem', certFile: null, keyFile: null },
+  });
   for (const [more, expected] of [
     ['{nats: "nats://u:p@a"}', /holds no user name or password/],
     ['{nats: "http://a"}', /not the address of a NATS server/],
     ['{env: "a.b"}', /not the name of an environment/],
     ['{env: "*"}', /not the name of an environment/],
     ['{credential: {user: u}}', /go together/],
+    ['{credential: {token: {env: T}, nkey: {env: K}}}', /give one of user and password, token, creds_file, or nkey/],
+    ['{tls: {cert: ./me.pem}}', /cert and key go together/],
     ['{credential: {user: u, password: {env: P}, token: {env: T}}}', /give one of/],
     ['{heartbeat: 45s, lease: 60s}', /at least two heartbeats/],
     ['{stale: 5s}', /unknown key "stale"/],

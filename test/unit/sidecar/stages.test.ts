@@ -7,7 +7,7 @@ import { Principal } from '../../../sidecar/call/principal.ts';
 import { answered, failed, NO_BODY, type Reply } from '../../../sidecar/call/reply.ts';
 import { isAmbiguous, resultOf } from '../../../sidecar/call/result.ts';
 import { type Verdict, wordsOf } from '../../../sidecar/call/verdict.ts';
-import { acl } from '../../../sidecar/acl/acl.ts';
+import { acl, aclOf } from '../../../sidecar/acl/acl.ts';
 import { judgeAnswer, judgeFailure, retryAfterMsOf } from '../../../sidecar/attempt/judge.ts';
 import { affinityKeyOf } from '../../../sidecar/contract/affinity-key.ts';
 import { contract } from '../../../sidecar/contract/contract.ts';
@@ -18,13 +18,13 @@ import { CallerLimits } from '../../../sidecar/limits/limits.ts';
 import { loops, pathWith } from '../../../sidecar/loops/loops.ts';
 import { name, targetOf } from '../../../sidecar/name/name.ts';
 import { overrides } from '../../../sidecar/overrides/overrides.ts';
-import { outbound } from '../../../sidecar/pipeline.ts';
+import { inbound, outbound } from '../../../sidecar/pipeline.ts';
 import { RetryBudget } from '../../../sidecar/retry/budget.ts';
 import { backoffMs, retry } from '../../../sidecar/retry/retry.ts';
 import { readScenario } from '../../../sidecar/lab/read-scenario.ts';
 import { World } from '../../../sidecar/lab/world.ts';
 import type { Engine } from '../../../sidecar/engine.ts';
-import type { Version } from '../../../sidecar/table/snapshot.ts';
+import type { Capability, Version } from '../../../sidecar/table/snapshot.ts';
 import { resolve } from '../../../sidecar/resolve/resolve.ts';
 
 /** A lab over a table in YAML. */
@@ -228,6 +228,59 @@ providers: []
   t.test('an alias is held against the list of what it stands for', async (t) => {
     t.match(may('order', 'bot.helper.a'), { code: 4002, words: /may not call crm\.order\.query/ });
   });
+  t.test('a version that is named from outside is held against its own list', async (t) => {
+    const call = named(world, 'crm.order.query', { as: 'web.shop.1' });
+    const [newest, oldest] = (call.capability as Capability).versions as [Version, Version];
+    t.equal(aclOf(call, oldest), null);
+    t.match(said(aclOf(call, newest) as Verdict), {
+      code: 4002,
+      words: /may not call crm\.order\.query@2\.0\.0: no entry of its ACL \(web\.desk\.7, team:ops\)/,
+    });
+  });
+  t.test('where the provider is hosted, a peer that names a version does not get round that version’s list', async (t) => {
+    const hosted = lab(`
+contracts:
+  - {name: crm.order.query, version: 1.0.0, description: x, acl: ["team:web"]}
+  - {name: crm.order.query, version: 2.0.0, description: x, acl: ["team:ops"]}
+providers:
+  - {agent_id: crm.order.1, offers: [crm.order.query@1.0.0, crm.order.query@2.0.0], endpoint: {type: mock, address: crm.order.1}}
+`);
+    const { document } = hosted.table.current();
+    hosted.table.install(
+      { ...document, providers: document.providers.map((each) => ({ ...each, via: hosted.engine.config.name })) },
+      'test',
+    );
+    const arrive = async (agent: string, version: string): Promise<Call> => {
+      const call = new Call('message', 'crm.order.query', NO_HEADERS, Buffer.from('{}'), 'application/json', false, hosted.clock);
+      call.principal = new Principal(agent, 'two');
+      call.totalMs = 1_000;
+      const done = inbound(hosted.engine, call, 'crm.order.1', version);
+      await hosted.clock.advance(1_000);
+      await done;
+      return call;
+    };
+    t.match(await arrive('web.desk.1', '1.0.0'), { code: 0, attempts: { length: 1 } });
+    t.match(await arrive('ops.night.1', '2.0.0'), { code: 0, attempts: { length: 1 } });
+    const refused = await arrive('web.desk.1', '2.0.0');
+    t.match(said(refused.refusal as Verdict), { code: 4002, words: /may not call crm\.order\.query@2\.0\.0/ });
+    t.equal(refused.attempts.length, 0, 'nothing reached the provider');
+  });
+  t.test('a list in audit lets in and says whom it would not: by the contract, by a policy, by this sidecar', async (t) => {
+    const text = (own: string, policies: string): string => `
+contracts:
+  - {name: crm.order.query, version: 1.0.0, description: x, acl: ${own}}
+providers: []
+${policies}`;
+    const ask1 = (table: string): Call => named(lab(table), 'crm.order.query', { as: 'bot.helper.a' });
+    const judged = (call: Call): unknown => ({ ...said(acl(call)), isLetIn: call.letIn !== null });
+    const words =
+      'bot.helper.a would not be let in to crm.order.query: no entry of its ACL (team:web) names it; the list is in audit, so it goes on';
+    t.match(judged(ask1(text('{allow: ["team:web"], mode: audit}', ''))), { code: 0, words, isLetIn: true });
+    t.match(judged(ask1(text('{allow: ["team:web"]}', ''))), { code: 4002, isLetIn: false });
+    t.match(judged(ask1(text('["team:web"]', 'policies: [{capability: "*", acl_mode: audit}]'))), { code: 0, words, isLetIn: true });
+    t.match(judged(ask1(text('{allow: ["team:web"], mode: audit}', 'policies: [{capability: crm.*, acl_mode: enforce}]'))), { code: 4002 });
+    t.match(judged(ask1(text('{allow: ["team:bot"], mode: audit}', ''))), { code: 0, words: /admitted by team:bot/, isLetIn: false });
+  });
   t.test('versions with different lists: who is in any may go on, and gets only a version that admits him', async (t) => {
     t.match(may('crm.order.query', 'ops.night.1'), { code: 0 });
     t.match(may('crm.order.query', 'web.shop.1'), { code: 0 });
@@ -252,6 +305,7 @@ t.test('overrides', async (t) => {
     caller: null,
     to: null,
     data: null,
+    cut: false,
     reason: 'a test',
     author: 'ann',
     expiresAtMs: null,
@@ -259,7 +313,10 @@ t.test('overrides', async (t) => {
   const under = (rules: readonly Partial<Override>[], parts: Parts = {}): { call: Call; verdict: ReturnType<typeof said> } => {
     world.install({ ...document, overrides: rules.map((rule, i) => ({ ...base, name: `rule-${i}`, ...rule })) }, 'test');
     const call = named(world, 'order', parts);
-    return { call, verdict: said(overrides(call)) };
+    const verdict = said(overrides(call));
+    // What the pipeline finds, it is to find itself.
+    call.reroutedBy = null;
+    return { call, verdict };
   };
   t.test('none is the usual case', async (t) => {
     t.match(under([]).verdict, { name: 'overrides.none', passes: true });

@@ -18,6 +18,7 @@ import {
 } from '../../bench/figures.ts';
 import { turnAt } from '../../bench/load.ts';
 import { streamFigures, streamGoals, type StreamPass, type StreamRound, streamTable } from '../../bench/stream/figures.ts';
+import { type SecuredPasses, securedFigures, securedTable } from '../../bench/secured.ts';
 import { wayFigures, waysHere, waysSettings, wayTable } from '../../bench/ways.ts';
 import { readSidecarConfig } from '../../../sidecar/config.ts';
 import { ANSWER, QUESTION, QUESTION_SCHEMA } from '../../bench/payload.ts';
@@ -229,4 +230,26 @@ t.test('the figures of a stream: ratios are formed within a round, memory is the
     streamGoals({ ...figures, first_chunk_added_ms: 1.001, mb_per_s_ratio: 0.599, rss_growth_mb: 32 }).map((goal) => goal.isMet),
     [false, false, false],
   );
+});
+
+t.test('what identities and TLS cost is a ratio within a round, and said beside what it may be', async (t) => {
+  const passes: SecuredPasses = {
+    mesh: [pass(100), pass(200), pass(120)],
+    mesh_tls: [pass(140), pass(260), pass(240)],
+    static: [pass(60), pass(60), pass(60)],
+    identity: [pass(60), pass(66), pass(66)],
+  };
+  const window = { direct: latency(0.1, 0.2, 1), mesh: latency(0.6, 1, 2), mesh_tls: latency(0.8, 1, 2) };
+  const figures = securedFigures(passes, [window]);
+  t.strictSame(figures, {
+    mesh_tls_cpu_us: 240,
+    mesh_tls_ratio: 1.4,
+    mesh_tls_added_p50_ms: 0.7,
+    static_cpu_us: 60,
+    identity_cpu_us: 66,
+    identity_cpu_ratio: 1.1,
+  });
+  const table = securedTable(passes, figures);
+  t.match(table, /mesh_tls_ratio +1\.4 +<= 1\.5 +met/);
+  t.match(table, /identity_cpu_ratio +1\.1 +<= 1\.05 +MISSED/);
 });

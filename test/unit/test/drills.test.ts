@@ -3,7 +3,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import t, { type Test } from 'tap';
-import { Generator } from '../../drills/generator.ts';
+import { Generator, type GeneratorOptions } from '../../drills/generator.ts';
 import { figuresOf, tableOf } from '../../drills/phases.ts';
 import { waitUntil } from '../../support/settle.ts';
 import { freePort } from '../../support/sockets.ts';
@@ -37,9 +37,9 @@ function good(n: number, response: ServerResponse, by = 'a.b.c'): void {
   response.end(JSON.stringify({ code: 0, degraded: false, data: { asked: n, by }, provider: 'a.b.c', attempts: [{}] }));
 }
 
-function start(t: Test, ports: readonly number[], ratePerSec = 200): Generator {
+function start(t: Test, ports: readonly number[], ratePerSec = 200, options: GeneratorOptions = {}): Generator {
   const lanes = ports.map((port, i) => ({ name: `lane-${i}`, url: `http://127.0.0.1:${port}`, token: 'not-for-production' }));
-  const generator = new Generator(lanes, ['a.b.c@^1.0'], ratePerSec);
+  const generator = new Generator(lanes, ['a.b.c@^1.0'], ratePerSec, options);
   t.teardown(() => generator.end());
   return generator;
 }
@@ -80,6 +80,51 @@ t.test('the generator of a drill', async (t) => {
     await generator.end();
     t.equal(generator.failures.length, 1);
     t.equal(generator.reconnects, 0);
+  });
+
+  await t.test('sends idempotent calls again that were cut off or turned away, when told so, and keeps each such try', async (t) => {
+    const seen = new Set<number>();
+    const stopping = { code: 2006, detail: 'this sidecar is stopping and takes no new calls' };
+    const blocked = { ...stopping, detail: 'blocked by ada: this sidecar is stopping nobody', attempts: [{}] };
+    const server = await stub(t, 0, (n, response) => {
+      const isAgain = seen.has(n);
+      seen.add(n);
+      if (isAgain || n < 102 || n > 104) return good(n, response);
+      if (n === 102) return void response.destroy();
+      response.writeHead(503).end(JSON.stringify(n === 103 ? stopping : blocked));
+    });
+    const generator = start(t, [server.port], 200, { repeatsCut: true, from: 100 });
+    await waitUntil('ten calls', () => generator.calls.length >= 10 && generator.cuts.length + generator.turnedAway.length === 2);
+    await generator.end();
+    t.match(generator.cuts, [{ n: 102, lane: 'lane-0' }]);
+    t.match(generator.turnedAway, [{ n: 103, lane: 'lane-0', words: /stopping/ }]);
+    t.match(generator.failures, [{ words: /2006 blocked by ada/ }], 'what was tried is not taken for a call that was turned away');
+    t.match(
+      generator.calls
+        .filter(({ cuts, refusals }) => cuts + refusals > 0)
+        .map(({ n, cuts, refusals }) => [n, cuts, refusals])
+        .sort(),
+      [
+        [102, 1, 0],
+        [103, 0, 1],
+      ],
+    );
+  });
+
+  await t.test('begins nothing in a lane that is paused', async (t) => {
+    const server = await stub(t, 0, good);
+    const generator = start(t, [server.port]);
+    await waitUntil('calls', () => generator.calls.length >= 3);
+    generator.pause('lane-0');
+    await waitUntil('nothing under way', () => generator.inFlight === 0);
+    const held = generator.calls.length;
+    await sleep(50);
+    t.equal(generator.calls.length, held);
+    generator.resume('lane-0');
+    await waitUntil('what has become due', () => generator.calls.length > held + 5);
+    t.throws(() => generator.pause('nowhere'), /no lane nowhere/);
+    await generator.end();
+    t.strictSame(generator.failures, []);
   });
 
   await t.test('takes nothing for an answer that is none', async (t) => {
@@ -131,6 +176,8 @@ t.test('the generator of a drill', async (t) => {
 
 t.test('the table of a drill puts every call into the phase in which it was due', async (t) => {
   const call = (dueMs: number, tookMs: number, refusals = 0, attempts = 1) => ({
+    n: dueMs,
+    cuts: 0,
     dueMs,
     endedMs: dueMs + tookMs,
     tookMs,

@@ -4,6 +4,8 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import t from 'tap';
 import { EXPECTED_CASES } from '../../cases/expected.ts';
+import { REACHED_NOTHING } from '../../attacks/words.ts';
+import { tallyAttacks } from '../../run/attack-tally.ts';
 import { tallyCases } from '../../run/case-tally.ts';
 import { describeRun } from '../../run/print.ts';
 import { type Point, readReport, type Report } from '../../run/report.ts';
@@ -178,10 +180,43 @@ t.test('cases are counted by their ids', async (t) => {
     t.equal(faults.length, 3);
   });
 
-  t.test('78 different ids are expected', async (t) => {
-    t.equal(EXPECTED_CASES.length, 92);
-    t.equal(new Set(EXPECTED_CASES).size, 92);
+  t.test('95 different ids are expected', async (t) => {
+    t.equal(EXPECTED_CASES.length, 95);
+    t.equal(new Set(EXPECTED_CASES).size, 95);
     t.ok(EXPECTED_CASES.every((id) => /^C\d{3}$/.test(id)));
+  });
+});
+
+t.test('counting attacks', async (t) => {
+  const look = (ok: boolean): Point => ({ ...point(REACHED_NOTHING, { ok }), children: [], isSubtest: false });
+  const attack = (name: string, reached: boolean, over: Partial<Point> = {}): Point =>
+    point(name, { ok: !reached, children: [point('inside', { children: [look(!reached)] })], ...over });
+
+  t.test('an attempt that was refused, and has reached nothing, is counted as that', async (t) => {
+    const runs = caseFile(attack('a forged token', false), attack('a stolen one', false), point('rightful: the owner', {}));
+    t.strictSame(tallyAttacks(runs), { attacks: 2, refused: 2, reached_provider: 0, faults: [] });
+  });
+
+  t.test('one that has reached a provider is counted as that, whatever was answered', async (t) => {
+    const { faults, ...counts } = tallyAttacks(caseFile(attack('a forged token', true), attack('a stolen one', false)));
+    t.strictSame(counts, { attacks: 2, refused: 1, reached_provider: 1 });
+    t.match(faults, [/"a forged token" was not refused/]);
+  });
+
+  t.test('one that does not look, was skipped, or failed otherwise is not refused', async (t) => {
+    const runs = caseFile(
+      point('looks nowhere', {}),
+      attack('skipped', false, { skipped: true }),
+      attack('wrong code', false, { ok: false }),
+    );
+    const { faults, ...counts } = tallyAttacks(runs);
+    t.strictSame(counts, { attacks: 3, refused: 0, reached_provider: 0 });
+    t.equal(faults.length, 3);
+  });
+
+  t.test('where nobody is served, refusals prove nothing; and no attempts are no success', async (t) => {
+    t.match(tallyAttacks(caseFile(attack('a', false), point('rightful: b', { ok: false }))).faults, [/refusals prove nothing/]);
+    t.match(tallyAttacks([]), { attacks: 0, faults: ['there are no attempts'] });
   });
 });
 

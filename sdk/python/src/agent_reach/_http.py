@@ -22,6 +22,7 @@ from ._errors import ReachError
 from ._result import own_failure, parsed, result_in
 
 DEFAULT_URL = "http://127.0.0.1:7700"
+_UNIX = "unix:"
 # The sidecar answers when the time is over; the client's own clock is for a sidecar that does not.
 _GRACE = 0.5
 # Less than the sidecar keeps an idle connection, so that no call meets one that is being closed.
@@ -34,6 +35,10 @@ T = TypeVar("T")
 def settings_of(url: Optional[str], token: Optional[str]) -> Tuple[str, str]:
     """Address and token: what is given, then the environment, then the sidecar's shipped address."""
     text = url or os.environ.get("REACH_URL") or DEFAULT_URL
+    if text.startswith(_UNIX):
+        if not text.startswith(_UNIX + "/"):
+            raise ValueError(f"the address of a sidecar's socket reads like unix:/run/reach/agents.sock, not {text!r}")
+        return text, token if token is not None else os.environ.get("REACH_TOKEN", "")
     parts = urlsplit(text)
     if parts.scheme != "http" or not parts.hostname or parts.path not in ("", "/"):
         raise ValueError(f"the sidecar's address reads like {DEFAULT_URL}, not {text!r}")
@@ -42,8 +47,11 @@ def settings_of(url: Optional[str], token: Optional[str]) -> Tuple[str, str]:
 
 class Http:
     def __init__(self, url: str, token: str) -> None:
-        self.url = url
+        # Of a socket in the file system, any address will do: it says nothing about where the connection leads.
+        self._socket = url[len(_UNIX) :] if url.startswith(_UNIX) else None
+        self.url = url if self._socket is None else "http://localhost"
         self._token = token
+        self._api_token = os.environ.get("REACH_API_TOKEN", "")
         self.is_closed = False
         """Nobody wants anything more of it."""
         self._sessions: "WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession]" = WeakKeyDictionary()
@@ -55,7 +63,9 @@ class Http:
         session = self._sessions.get(loop)
         if session is None or session.closed:
             session = self._sessions[loop] = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE),
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE)
+                if self._socket is None
+                else aiohttp.UnixConnector(self._socket, limit=0, keepalive_timeout=_KEEP_ALIVE),
                 timeout=aiohttp.ClientTimeout(total=None, connect=None, sock_connect=None, sock_read=None),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
@@ -67,7 +77,10 @@ class Http:
 
     @property
     def authorization(self) -> Dict[str, str]:
-        return {"authorization": f"Bearer {self._token}"} if self._token else {}
+        shown = {"authorization": f"Bearer {self._token}"} if self._token else {}
+        if self._api_token:
+            shown["reach-api-token"] = self._api_token
+        return shown
 
     async def close(self) -> None:
         """Those of this loop: whoever has called from several loops closes in each."""

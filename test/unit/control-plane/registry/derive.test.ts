@@ -2,6 +2,7 @@ import { isDeepStrictEqual } from 'node:util';
 import t, { type Test } from 'tap';
 import { SeededRandom } from '../../../../base/random.ts';
 import { VirtualClock } from '../../../../base/virtual-clock.ts';
+import { judgeAcl } from '../../../../control-plane/registry/acl-judge.ts';
 import { type Change, isQuiet } from '../../../../control-plane/registry/change.ts';
 import { Registry } from '../../../../control-plane/registry/registry.ts';
 import { shrinks, tallyOf } from '../../../../control-plane/registry/shrink.ts';
@@ -88,7 +89,17 @@ t.test('the state of a capability', async (t) => {
     const agents = [agent('crm.order.a', ['crm.order.query@2.0.0'])];
     arrive(registry, hello('s1', agents));
     t.same(arrive(registry, hello('s1', agents, { instance: 'i2', mesh: 'http://10.0.0.9:7701' })).capabilities, ['crm.order.query']);
-    t.equal(registry.capabilityStates('crm.order.query')[0]?.providers[0]?.mesh, 'http://10.0.0.9:7701');
+    t.match(registry.capabilityStates('crm.order.query')[0]?.providers[0], { mesh: 'http://10.0.0.9:7701', instance: 'i2' });
+  });
+
+  t.test('says that its sidecar was started anew, also at the same address', async (t) => {
+    const registry = fresh(new VirtualClock());
+    const agents = [agent('crm.order.a', ['crm.order.query@2.0.0'])];
+    arrive(registry, hello('s1', agents));
+    t.equal(registry.capabilityStates('crm.order.query')[0]?.providers[0]?.instance, 'i1');
+    t.same(arrive(registry, hello('s1', agents)).capabilities, [], 'the same process says hello again');
+    t.same(arrive(registry, hello('s1', agents, { instance: 'i2' })).capabilities, ['crm.order.query']);
+    t.equal(registry.capabilityStates('crm.order.query')[0]?.providers[0]?.instance, 'i2');
   });
 });
 
@@ -239,6 +250,34 @@ t.test('scopes', async (t) => {
     t.same(opened.problems, []);
     t.same(registry.scope('none').capabilities, ['crm.order.secret']);
     t.same(registry.scope('one').capabilities, ['crm.order.cached', 'crm.order.last', 'crm.order.secret']);
+  });
+
+  t.test('have what only audits its list, for everybody; by a policy or by the contract itself', async (t) => {
+    const registry = fresh(new VirtualClock());
+    const order: AgentRegistration = {
+      contracts: [
+        contract('crm.order.query', '1.0.0', 'acl: ["team:crm"]'),
+        contract('crm.order.open', '1.0.0', 'acl: {allow: ["team:crm"], mode: audit}'),
+      ],
+      record: record('crm.order.a', ['crm.order.query@1.0.0', 'crm.order.open@1.0.0']),
+    };
+    arrive(registry, hello('s1', [order]));
+    arrive(registry, hello('ops', [], { callers: ['ops.desk.d1'] }));
+    t.same(registry.scope('ops').capabilities, ['crm.order.open']);
+    const [state] = registry.capabilityStates('crm.order.open') as [CapabilityState];
+    t.equal(state.contracts[0]?.acl.mode, 'audit', 'it comes through the registration');
+    t.match(judgeAcl(state, 'ops.desk.d1', '^1'), [{ version: '1.0.0', by: null, mode: 'audit', mode_by: 'its contract', admits: true }]);
+    registry.applyPolicies('policies: [{ capability: "*", acl_mode: audit }]', { author: 'op' });
+    t.same(registry.scope('ops').capabilities, ['crm.order.open', 'crm.order.query']);
+    const [asked] = registry.capabilityStates('crm.order.query') as [CapabilityState];
+    t.match(judgeAcl(asked, 'ops.desk.d1', '^2'), [
+      { is_in_range: false, by: null, mode: 'audit', mode_by: 'the policy for *', admits: true },
+    ]);
+    t.match(judgeAcl(asked, 'crm.bot.a', null), [{ is_in_range: true, by: 'team:crm', admits: true }]);
+    const held = registry.applyPolicies('policies: [{ capability: crm.*, acl_mode: enforce }]', { author: 'op' });
+    t.same(held.problems, []);
+    t.same(registry.scope('ops').capabilities, []);
+    t.match(held.diff.lines.join('\n'), /acl_mode/);
   });
 
   t.test('a sidecar that was forgotten and comes back begins with nothing', async (t) => {

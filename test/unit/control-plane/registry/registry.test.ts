@@ -512,7 +512,7 @@ t.test('requests', async (t) => {
 
   t.test('a request that is not one is refused as a whole', async (t) => {
     const changes: readonly (readonly [(copy: Draft) => unknown, string])[] = [
-      [(copy) => (copy.wire = 2), 'speaks version 1'],
+      [(copy) => (copy.wire = 2), "speaks version 2 of the registry's wire, and this program version 1"],
       [(copy) => (copy.sidecar = 'a.b'), 'no dots'],
       [(copy) => (copy.sidecar = 'crm.>\r\nPUB x 0'), 'cannot be the name of a sidecar'],
       [(copy) => (copy.sidecar = undefined), 'cannot be the name of a sidecar'],

@@ -342,12 +342,15 @@ t.test('a contract without acl is refused, and so is an acl that lets nobody in 
     ['[]', /at least one/],
     ['publik', /the word public or a list/],
     ['["crm.*"]', /pattern of agents/],
-    ['{team: crm}', /acl must be public, or a list/],
     ['', /acl is empty/],
     ['true', /acl must be public/],
   ] as const) {
     t.match(problems(`contracts:\n  - name: a.b.c\n    version: "1.0.0"\n    acl: ${acl}\n`), [expected], acl);
   }
+  t.match(problems('contracts:\n  - name: a.b.c\n    version: "1.0.0"\n    acl: {team: crm}\n'), [
+    /unknown key "team": known are allow, mode/,
+    /allow is missing: who may call/,
+  ]);
 });
 
 t.test('a weight is kept exactly, and an empty or negative one is refused', async (t) => {
@@ -393,6 +396,12 @@ t.test('an endpoint is a plain http address, and secrets stand elsewhere', async
     ['{type: http, address: "http://x.test", path: "/{name}"}', /cannot be filled/],
     ['{type: http, address: "http://x.test", path: "/{/id}"}', /use a mapping/],
     ['{type: http, address: "http://x.test", credential: {secret: topsecret}}', /a reference to a secret/],
+    [
+      '{type: http, address: "http://x.test", mapping: {"*": {path: /, headers: {Authorization: "Bearer topsecret"}}}}',
+      /a secret does not stand in this file/,
+    ],
+    ['{type: http, address: "http://x.test", mapping: {"*": {path: /, headers: {x-vendor-token: topsecret}}}}', /under credential/],
+    ['{type: http, address: "http://x.test", mapping: {"*": {path: /, query: {api_key: topsecret}}}}', /under credential/],
     ['{type: http, address: "http://x.test", credential: {header: Host, secret: {env: A}}}', /set by the sidecar itself/],
     ['{type: http, address: "http://x.test", credential: {secret: {env: "A B"}}}', /environment variable/],
     ['{type: http, address: "http://x.test", mapping: {crm.order.query: {path: "/{id}"}}}', /cannot be filled/],

@@ -118,9 +118,10 @@ t.test('a peer of another wire version is told both versions', async (t) => {
   const { at, front } = await open(t, (call, stage) => stage.answer(call, 200, '{}'));
   for (const wire of ['2', null]) {
     const answer = await ask(at, { 'reach-wire': wire });
-    t.equal(answer.status, 400);
-    t.match(answer.headers, { 'reach-code': '4003', 'reach-started': 'not_started' });
-    t.equal(decodeURIComponent(answer.headers['reach-detail'] ?? ''), `the peer speaks mesh version ${wire ?? 'unknown'}, this sidecar 1`);
+    t.equal(answer.status, 503, "nobody's mistake: another provider's sidecar may understand it");
+    t.match(answer.headers, { 'reach-code': '2003', 'reach-started': 'not_started' });
+    const detail = decodeURIComponent(answer.headers['reach-detail'] ?? '');
+    t.equal(detail, `it speaks version ${wire ?? 'unknown'} of the mesh, and this program version 1: update the older one`);
   }
   t.match((await ask(at, { 'reach-provider': null })).headers, { 'reach-code': '4003' });
   t.match((await ask(at, { 'reach-version': null })).headers, { 'reach-code': '4003' });

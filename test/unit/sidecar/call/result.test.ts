@@ -1,7 +1,7 @@
 import t from 'tap';
 import { VirtualClock } from '../../../../base/virtual-clock.ts';
 import type { Code } from '../../../../proto/wire/codes.ts';
-import { bodyKind, dataOf, isWholeJson } from '../../../../sidecar/call/answer-body.ts';
+import { bodyKind, dataOf, isWholeJson, jsonProblem } from '../../../../sidecar/call/answer-body.ts';
 import { Attempt, type Started } from '../../../../sidecar/call/attempt-record.ts';
 import { Call, NO_HEADERS } from '../../../../sidecar/call/call.ts';
 import { answered, failed, NO_BODY } from '../../../../sidecar/call/reply.ts';
@@ -140,6 +140,11 @@ t.test('a body that was checked already is not looked at again', async (t) => {
   call.outputChecked = true;
   t.equal(dataText(call), '{"not": checked}');
   t.ok(isWholeJson(Buffer.from('[]')));
+  t.equal(jsonProblem(Buffer.from('{"a":[1]}')), null);
+  t.match(jsonProblem(Buffer.from('{"a":[1}')), /not well formed/);
+  const deep = Buffer.from(`${'['.repeat(257)}${']'.repeat(257)}`);
+  t.match(jsonProblem(deep), /more than 256 levels/, 'its caller parses the Result that it would stand in');
+  t.match(dataOf({ 'content-type': 'application/json' }, deep, false), /levels/);
   t.notOk(isWholeJson(Buffer.from('[] []')));
   t.equal(dataOf({}, NO_BODY, true), null);
   for (let i = 0; i < 1_000; i++) bodyKind(`application/x-${i}`);

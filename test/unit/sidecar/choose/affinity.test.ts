@@ -214,6 +214,7 @@ t.test('strict: an unfit or lost holder is a refusal, never somebody else', asyn
         caller: null,
         to: null,
         data: null,
+        cut: false,
         reason: 'r',
         author: 'a',
         expiresAtMs: null,

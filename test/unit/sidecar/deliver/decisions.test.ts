@@ -191,9 +191,12 @@ t.test('what is remembered is bounded', (t) => {
   tries.forget('task24999');
   t.equal(tries.of('task24999'), null);
   const cancelled = new Cancelled();
-  for (let i = 0; i < 60_000; i++) cancelled.add(`task${i}`, 'a.b.c');
-  t.notOk(cancelled.has('task0', 'a.b.c'));
-  t.ok(cancelled.has('task59999', 'a.b.c'));
-  t.notOk(cancelled.has('task59999', 'x.y.z'), "a stranger's word does not count");
+  for (let i = 0; i < 60_000; i++) cancelled.add(`task${i}`, 'a.b.c', 'home-1');
+  t.notOk(cancelled.has('task0', 'a.b.c', 'home-1'));
+  t.ok(cancelled.has('task59999', 'a.b.c', 'home-1'));
+  t.notOk(cancelled.has('task59999', 'x.y.z', 'home-1'), "a stranger's word does not count");
+  t.notOk(cancelled.has('task59999', 'a.b.c', 'home-2'), 'nor that of a sidecar where the sender is not at home');
+  cancelled.add('plain', 'a.b.c', null);
+  t.ok(cancelled.has('plain', 'a.b.c', 'home-2'), 'the version before says it without a name');
   t.end();
 });

@@ -345,6 +345,25 @@ t.test('C074: a table push keeps everything of those that stay and forgets only 
   t.equal(again.weightFactor(clock.now()), 0.1, 'whoever comes back is new');
 });
 
+t.test('a provider whose sidecar was started anew is left alone no longer for what the process before has done', async (t) => {
+  const { clock, health } = setup();
+  const cell = warmCell(health, 'a.b.1');
+  const { provider } = cell;
+  provider.servedBy('one');
+  for (let i = 0; i < 3; i++) cell.connectFailed(clock.now());
+  provider.servedBy('one');
+  t.equal(cell.usable(clock.now()), 'ejected', 'the same process as before');
+  const { version } = health;
+  provider.servedBy('two');
+  t.equal(cell.usable(clock.now()), 'yes');
+  t.ok(health.version > version, 'and whoever keeps what follows from that is told');
+  t.equal(cell.weightFactor(clock.now()), 0.1, 'it starts slowly');
+  for (let i = 0; i < 2; i++) cell.connectFailed(clock.now());
+  provider.servedBy('three');
+  cell.connectFailed(clock.now());
+  t.equal(cell.usable(clock.now()), 'yes', 'failures of another process are not counted together with its own');
+});
+
 t.test('calls that are under way at a provider that goes and comes back still count; everything else of it is new', async (t) => {
   const { clock, health } = setup();
   const cell = warmCell(health, 'a.b.1');

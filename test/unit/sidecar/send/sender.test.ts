@@ -195,7 +195,7 @@ t.test('a burst is taken, then the rate holds; it can be raised while it runs', 
   await world.clock.advance(50);
   for (let i = 0; i < 10; i++) if ((await world.submit(NAME)).ok) taken++;
   t.equal(taken, 105);
-  world.rates.set('support.planner.1', { perSec: 1_000, burst: 1_000 });
+  world.rates.set('support.planner.1', { perSec: 1_000, burst: 1_000 }, world.clock.now());
   await world.clock.advance(1_000);
   t.equal(world.rates.view('support.planner.1', world.clock.now()).remaining, 1_000);
   world.close();

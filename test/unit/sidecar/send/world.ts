@@ -152,6 +152,7 @@ export class SendWorld {
       home: this.home,
       cancels: this.cancels,
       onDecided: (subject, rule) => this.decided.push({ subject, rule }),
+      statements: null,
       instance: 'abcdefgh01',
     });
   }

@@ -95,6 +95,15 @@ t.test('a capability out of its shards', async (t) => {
     t.equal(part?.providers[0]?.record.drain, false);
     t.equal(part?.contracts.length, 1);
   });
+  t.test('which process a sidecar is comes with its providers, and another one makes another part', async (t) => {
+    const saying = (instance: string): CapabilityState => ({ ...one, providers: one.providers.map((each) => ({ ...each, instance })) });
+    const before = assemble(QUERY, [saying('i1')], 0.5, [], all, null);
+    t.equal(before?.providers[0]?.instance, 'i1');
+    t.equal(assemble(QUERY, [saying('i1')], 0.5, [], all, before), before);
+    const after = assemble(QUERY, [saying('i2')], 0.5, [], all, before);
+    t.equal(after?.providers[0]?.instance, 'i2');
+    t.notOk('instance' in (assemble(QUERY, [one], 0.5, [], all, null)?.providers[0] ?? {}), 'an older control plane does not say it');
+  });
   t.test('a provider that stands in two shards for a moment is one', async (t) => {
     const part = assemble(QUERY, [one, { ...one, shard: 1, contracts: [] }], 0.5, [], all, null);
     t.equal(part?.providers.length, 3);
@@ -169,7 +178,7 @@ t.test('what comes over the bus is opened with care', async (t) => {
     ['\u0000', /not JSON/],
     ['[]', /not a JSON object/],
     ['null', /not a JSON object/],
-    [{ epoch: 'e' }, /version nothing/],
+    [{ epoch: 'e' }, /version unknown/],
     [{ wire: '1', epoch: 'e' }, /version "1"/],
     [{ wire: 1 }, /no epoch/],
     [{ wire: 1, epoch: '' }, /no epoch/],
@@ -179,7 +188,9 @@ t.test('what comes over the bus is opened with care', async (t) => {
     t.match(open(bytes(value)), { problem: why }, JSON.stringify(value));
   t.match(open(bytes({ wire: 1, epoch: 'e', later: 'field' })), { epoch: 'e' }, 'fields that it does not know are let be');
   const good = { wire: 1, epoch: 'e', lastSeq: 3, recent: [['cap.a.b.c', 3]], since: 1, term: 1 };
-  t.strictSame(readBeacon(bytes(good)), { epoch: 'e', lastSeq: 3, recent: [['cap.a.b.c', 3]], since: 1 });
+  t.strictSame(readBeacon(bytes(good)), { epoch: 'e', lastSeq: 3, recent: [['cap.a.b.c', 3]], since: 1, speech: 'plain' });
+  const speeches = ['named', 'asks', 'plain', 'nonsense', undefined].map((speech) => readBeacon(bytes({ ...good, speech }))?.speech);
+  t.strictSame(speeches, ['named', 'asks', 'plain', 'plain', 'plain'], 'a leader that says nothing of it is of the version before');
   for (const bad of [
     { lastSeq: -1 },
     { lastSeq: '3' },

@@ -420,14 +420,14 @@ t.test('losses', async (t) => {
     const before = world.nats.subscriptions.size;
     const here = await world.joined();
     const count = (): number => world.nats.subscriptions.size - before;
-    t.equal(count(), 5, 'beacon, scope, capability, work, rules');
+    t.equal(count(), 9, 'beacon, scope, capability, work, rules, quotas, shifts, overrides and their beacon');
     for (let i = 0; i < 20; i++) {
       here.bus.disconnect('again');
       await world.clock.advance(2_000);
       here.bus.connect();
       await world.clock.advance(2_000);
     }
-    t.equal(count(), 5);
+    t.equal(count(), 9);
   });
 });
 

@@ -145,3 +145,42 @@ t.test('a sidecar that starts without NATS has the pools and rules that it had l
   const elsewhere = world.client({ keepAt: world.keepAt, env: 'other' });
   t.same(elsewhere.client.work.current().pools, [], 'a copy of another environment is not believed');
 });
+
+t.test('quotas and what is watched are pushed like the others, refused when they cannot be read, and kept over restarts', async (t) => {
+  const world = await VirtualRegistry.begun(t);
+  await world.writer.all(tableOf({ [QUERY]: 1 }), 'here');
+  const quota = {
+    kind: 'agent',
+    target: 'sales.*.*',
+    calls: { perSec: 5, burst: 5 },
+    messages: null,
+    inFlight: null,
+    reason: '',
+    author: 'ada',
+    atMs: 1,
+    expiresAtMs: null,
+  };
+  await world.writer.put(Tail.quotas, { quotas: [quota] });
+  const first = await world.joined({ keepAt: world.keepAt });
+  await world.writer.put(Tail.shifts, { watched: [QUERY] });
+  await world.clock.advance(1);
+  t.match(first.client.quotas.current().quotas, [quota]);
+  t.same(first.client.shifts.current().watched, [QUERY]);
+  const wrong: readonly unknown[] = [
+    { quotas: 7 },
+    { quotas: [{ ...quota, kind: 'team' }] },
+    { quotas: [{ ...quota, target: 'sales.*' }] },
+    { quotas: [{ ...quota, target: 'sales.>.*' }] },
+    { quotas: [{ ...quota, calls: { perSec: 0, burst: 1 } }] },
+    { quotas: [{ ...quota, inFlight: -1 }] },
+  ];
+  for (const state of wrong) await world.writer.put(Tail.quotas, state as object);
+  await world.writer.put(Tail.shifts, { watched: ['nonsense'] });
+  await world.clock.advance(1);
+  t.match(first.client.quotas.current().quotas, [quota], 'what was in force stays');
+  t.same(first.client.shifts.current().watched, [QUERY]);
+  t.equal(first.client.report().refused.filter(({ tail }) => tail === Tail.quotas).length > 0, true, 'and people see it');
+  await world.written(first);
+  const second = world.client({ keepAt: world.keepAt });
+  t.match(second.client.quotas.current().quotas, [quota], 'before anybody was asked');
+});

@@ -101,7 +101,7 @@ t.test("an error of the server's is an answer, with its status, words and metada
   t.equal(reply.headers['grpc-status'], '5');
   t.equal(reply.headers['reach-retry'], 'none');
   t.same(JSON.parse(reply.body.toString()), { code: 5, status: 'NOT_FOUND', message: 'kein Auftrag für 你' });
-  t.match(reply.detail, /NOT_FOUND \(5\): kein Auftrag/);
+  t.match(reply.detail, /NOT_FOUND \(5\): "kein Auftrag/);
 });
 
 t.test('a streaming method gives one message a line, or an array when it is invoked', async (t) => {
@@ -204,7 +204,7 @@ t.test('what the server says about its error is read: when to come back, the rea
   const reply = await transport.invoke(exchangeOf(candidate(stub.address)));
   t.equal(reply.status, 429);
   t.equal(reply.retryAfterMs, 2_500);
-  t.match(reply.detail, /RESOURCE_EXHAUSTED \(8\) OUT_OF_STOCK: slow/);
+  t.match(reply.detail, /RESOURCE_EXHAUSTED \(8\) OUT_OF_STOCK: "slow"/);
   const said = JSON.parse(reply.body.toString());
   t.equal(said.details[1].reason, 'OUT_OF_STOCK');
   t.equal(said.details[2].value, 'AQ==', 'a type that nobody described is shown as its bytes');

@@ -174,10 +174,10 @@ t.test('a thousand at once get each its own answer, whatever the order', async (
 t.test('error headers of the micro convention are the agent’s own error, with its code where it is a status', async (t) => {
   const scene = await Scene.start(t);
   const rows: readonly [string, string, string, number, RegExp][] = [
-    ['404', 'no such order', '{"id":7}', 404, /404: no such order$/],
+    ['404', 'no such order', '{"id":7}', 404, /404: "no such order"$/],
     ['429', 'slow down', '', 429, /429.*slow down/],
-    ['503', 'overloaded', '', 503, /503: overloaded$/],
-    ['17', 'odd', '', 500, /500: code 17: odd$/],
+    ['503', 'overloaded', '', 503, /503: "overloaded"$/],
+    ['17', 'odd', '', 500, /500: code 17: "odd"$/],
     ['200', 'no error code', '', 500, /500/],
     ['', 'no code', '', 500, /500/],
   ];

@@ -566,7 +566,7 @@ t.test('a notification that is too deep is passed over in silence, and the same 
 });
 
 t.test('a sidecar that stops tells its agents, lets calls end, and closes with 1001', async (t) => {
-  const rig = await Rig.start(t, { table: table() });
+  const rig = await Rig.start(t, { table: table(), settings: '  shutdown: {own_calls: none}' });
   const raw = await RawChannel.dial(rig.port, AGENT_TOKEN);
   raw.text({ jsonrpc: '2.0', id: 'h', method: 'reach.hello', params: { wire: 1 } });
   await waitUntil('hello is answered', () => raw.messages.length === 1);
@@ -584,6 +584,28 @@ t.test('a sidecar that stops tells its agents, lets calls end, and closes with 1
   await waitUntil('closed', () => raw.closeCode === 1001);
   raw.client.close();
   await stopping;
+  await rig.finish(t, before);
+});
+
+t.test('an agent that dials in finishes its work while the sidecar stops: its calls are taken', async (t) => {
+  const rig = await Rig.start(t, { table: table() });
+  const raw = await RawChannel.dial(rig.port, AGENT_TOKEN);
+  raw.text({ jsonrpc: '2.0', id: 'h', method: 'reach.hello', params: { wire: 1 } });
+  await waitUntil('hello is answered', () => raw.messages.length === 1);
+  const pending = rig.invoke(QUERY, { payload: 1 });
+  await waitUntil('asked', () => raw.messages.length === 2);
+  const stopping = rig.started.stop(5_000);
+  await waitUntil('told', () => raw.messages.length === 3);
+  raw.text({ jsonrpc: '2.0', id: 'more', method: 'reach.invoke', params: { capability: QUERY, payload: 'for the work' } });
+  await waitUntil('its call is made: to itself, in this table', () => raw.messages.length === 4);
+  t.match(raw.messages[3], { method: 'reach.invoke', params: { payload: 'for the work' } });
+  raw.text({ jsonrpc: '2.0', id: 2, result: { payload: 'part' } });
+  await waitUntil('answered', () => raw.messages.length === 5);
+  t.match(raw.messages[4], { id: 'more', result: { code: 0, data: 'part' } });
+  raw.text({ jsonrpc: '2.0', id: 1, result: { payload: 'whole' } });
+  t.equal((await pending).json.data, 'whole');
+  raw.client.close();
+  t.match(await stopping, { callsCut: 0 });
   await rig.finish(t, before);
 });
 
