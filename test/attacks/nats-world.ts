@@ -178,6 +178,11 @@ export class NatsWorld {
     await waitUntil(`${task} is done`, isDone, 15_000).catch((error: unknown) => {
       throw new Error(`${String(error)}: ${last}`);
     });
+    // It is acknowledged a moment after its sender has heard of its end.
+    await waitUntil('the queue is empty', async () => {
+      const streams = (await this.#streams()) as readonly { readonly name: string; readonly messages: number }[];
+      return streams.find(({ name }) => name === 'AR_TASKS')?.messages === 0;
+    });
   }
 
   /** The attempt changes nothing that the server keeps, and reaches no provider. */
