@@ -99,11 +99,14 @@ export class Destination {
     this.#resolve = resolve;
   }
 
-  /** Why nothing may be sent there, as far as the address alone tells; null = nothing is against it, or it is a name. */
-  refusal(url: URL): string | null {
+  /**
+   * Why nothing may be sent there, as far as the address alone tells; null = nothing is against it, or it is a name.
+   * @param speaksNats the server of the bus may be spoken to, in its own language
+   */
+  refusal(url: URL, speaksNats = false): string | null {
     const host = parseHost(url.hostname);
     if (host === null) return 'its host cannot be read';
-    if (!speaksBus(url) && this.#isBus(host.text, portOf(url))) return `${host.text}:${portOf(url)} is ${BUS}`;
+    if (!speaksNats && this.#isBus(host.text, portOf(url))) return `${host.text}:${portOf(url)} is ${BUS}`;
     if (host.kind === 'name') return judgeHost(host, this.#policy);
     if (this.#isOwn(host.text, portOf(url))) return `${host.text}:${portOf(url)} is ${CIRCLE}`;
     return judgeHost(host, this.#believesNumbers ? { ...ANY_NETWORK, allow: this.#policy.allow } : this.#policy);
@@ -112,15 +115,16 @@ export class Destination {
   /**
    * Gives only addresses at which a socket may be opened; an error with the reason when a name leads to none.
    * @param resolve another way of finding addresses (a name server that the address names).
+   * @param speaksNats see `refusal`
    */
-  lookupFor(url: URL, resolve: LookupFunction = this.#resolve): LookupFunction {
+  lookupFor(url: URL, resolve: LookupFunction = this.#resolve, speaksNats = false): LookupFunction {
     const port = portOf(url);
     return (hostname, options, callback) => {
       resolve(hostname, { ...options, all: true }, (error, found) => {
         if (error !== null) return callback(error, '', 0);
         const addresses = typeof found === 'string' ? [] : found;
         const reasons = addresses.map(({ address }) =>
-          !speaksBus(url) && this.#isBus(address, port)
+          !speaksNats && this.#isBus(address, port)
             ? `${hostname} leads to ${address}:${port}, ${BUS}`
             : this.#problem(address, port, hostname),
         );
@@ -140,10 +144,6 @@ export class Destination {
 
 /** Nothing may be sent there; the message is the reason. */
 export class NotAllowed extends Error {}
-
-function speaksBus(url: URL): boolean {
-  return url.protocol === 'nats:' || url.protocol === 'tls:';
-}
 
 function portOf(url: URL): number {
   return url.port !== '' ? Number(url.port) : url.protocol === 'https:' ? 443 : 80;

@@ -192,12 +192,12 @@ function refusalBy(destination: Destination): (address: ServerAddress) => Promis
 /** Where a name leads is looked at just before the client does. */
 async function judged({ host, port }: ServerAddress, destination: Destination): Promise<string | null> {
   const url = new URL(`http://${host.includes(':') ? `[${host}]` : host}:${port}`);
-  return destination.refusal(url) ?? (await nameRefusal(url, destination));
+  return destination.refusal(url, true) ?? (await nameRefusal(url, destination));
 }
 
 function nameRefusal(url: URL, destination: Destination): Promise<string | null> {
   if (/^[[\d]/.test(url.hostname)) return Promise.resolve(null);
   return new Promise((resolve) => {
-    destination.lookupFor(url)(url.hostname, {}, (error) => resolve(error === null ? null : error.message));
+    destination.lookupFor(url, undefined, true)(url.hostname, {}, (error) => resolve(error === null ? null : error.message));
   });
 }

@@ -372,7 +372,14 @@ t.test('where connections may not lead, none is opened: judged by number, and by
     exchangeOf(candidateOf({ reach: 'self', endpoint: { type: 'nats', address: `nats://localhost:${port}` } })),
   );
   t.match(hosted.detail, /nobody answers/, 'what this sidecar hosts may stand on its own machine');
-  t.equal((await server.connections()).length, 1);
+  destinations.bus([server.url]);
+  for (const host of ['localhost', '127.0.0.1']) {
+    const endpoint = { type: 'nats', address: `nats://${host}:${port}` } as const;
+    const reply = await transport.invoke(exchangeOf(candidateOf({ reach: 'self', endpoint })));
+    t.match(reply.detail, /nobody answers/, 'nor is the server of the bus closed to agents that stand there: its language is spoken');
+    t.match(destinations.hosted.refusal(new URL(`http://${host}:${port}`)), /own bus/, 'which others do not');
+  }
+  t.equal((await server.connections()).length, 2);
 });
 
 t.test('where a name leads is judged anew whenever the connection is made again', async (t) => {
