@@ -4,7 +4,7 @@
  */
 import { acl, aclOf } from './acl/acl.ts';
 import { type Call, note, record } from './call/call.ts';
-import type { TraceLine } from './call/trace.ts';
+import type { TraceLine } from '../proto/wire/trace-line.ts';
 import { wordsOf } from './call/verdict.ts';
 import { type CandidateView, explainChoice } from './choose/explain.ts';
 import { affinityKeyOf } from './contract/affinity-key.ts';

@@ -91,6 +91,11 @@ const LIST: readonly Line[] = [
   { subjects: ['{root}.ask.{name}'], publish: { control: 'any' }, hear: { sidecar: 'own' } },
   { subjects: ['{root}.beacon', '{root}.shares'], publish: { control: 'any' }, hear: { sidecar: 'any', control: 'any', monitor: 'any' } },
 
+  // ---- what is seen of traffic
+  { subjects: ['{root}.spans.{name}', '{root}.digest.{name}'], publish: { sidecar: 'own' }, hear: { control: 'any', monitor: 'any' } },
+  { subjects: ['{root}.keep.{name}'], publish: { sidecar: 'own' } },
+  { subjects: ['{root}.keep.*'], hear: { sidecar: 'any', control: 'any' } },
+
   // ---- configuration: written by the leader, republished by the server, read subject by subject
   { subjects: ['{root}.cfg.>', '{root}.ops.>'], publish: { control: 'any' } },
   { subjects: ['{root}.cp.>'], publish: { control: 'any' }, hear: { control: 'any' } },

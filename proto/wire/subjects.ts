@@ -138,6 +138,20 @@ export class Subjects {
     return `${this.#root}.ask.${token(sidecar)}`;
   }
 
+  // What is seen: core NATS, of each sidecar about itself; nothing of it is stored.
+  /** Spans of traces, to the control plane. `*`: those of all sidecars. */
+  spans(sidecar: string): string {
+    return `${this.#root}.spans.${sidecar === '*' ? sidecar : token(sidecar)}`;
+  }
+  /** Traces that something failed in: to every sidecar, which sends after what it still holds of them. */
+  keep(sidecar: string): string {
+    return `${this.#root}.keep.${sidecar === '*' ? sidecar : token(sidecar)}`;
+  }
+  /** Counts and durations of a period, to every replica of the control plane. */
+  digest(sidecar: string): string {
+    return `${this.#root}.digest.${sidecar === '*' ? sidecar : token(sidecar)}`;
+  }
+
   // Durable messages.
   /** What AR_TASKS stores. */
   get tasks(): string {
@@ -263,6 +277,8 @@ export const Tail = {
   /** Shifts of traffic, those that are over too, and what sidecars are to measure for those that run. */
   storedShifts: 'op.shifts',
   shifts: 'shifts',
+  /** Alerts that fire, and which of them are silenced. */
+  alerts: 'op.alerts',
   /** Up to where operators have been told of what is kept for them. */
   notices: 'op.notices',
   /** Rules for messages, in force. */

@@ -5,7 +5,7 @@ import { type Decision, ExplainReply, InvokeReply } from '../../proto/wire/reach
 import { bodyKind } from '../call/answer-body.ts';
 import type { Call } from '../call/call.ts';
 import { MAX_DETAIL_CHARS, type Result, resultOf } from '../call/result.ts';
-import type { TraceLine } from '../call/trace.ts';
+import type { TraceLine } from '../../proto/wire/trace-line.ts';
 import type { Exchange } from './grpc-exchange.ts';
 import { type Form, grpcCall, headerChars, readInvokeRequest } from './grpc-request.ts';
 import { attemptOf, failureTrailers, rounded, successTrailers } from './grpc-status.ts';

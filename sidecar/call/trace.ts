@@ -1,14 +1,6 @@
 /** The decision record of one call: every verdict in order, kept as references and rendered only on reading. */
-import { type Stage, type Verdict, wordsOf } from './verdict.ts';
-
-/** As it stands in answers: `decision` of a Result and of `explain`. */
-export interface TraceLine {
-  readonly at_ms: number;
-  readonly stage: Stage;
-  readonly reason: string;
-  readonly code: number;
-  readonly words: string;
-}
+import type { TraceLine } from '../../proto/wire/trace-line.ts';
+import { type Verdict, wordsOf } from './verdict.ts';
 
 /** Stages of a usual call: no more room is asked for then. */
 const USUAL = 12;

@@ -4,7 +4,7 @@
  */
 import { compileRange } from '../../proto/language/range.ts';
 import { type Call, record } from '../call/call.ts';
-import type { TraceLine } from '../call/trace.ts';
+import type { TraceLine } from '../../proto/wire/trace-line.ts';
 import { type Capability, type Candidate, offlineWords, type Version } from '../table/snapshot.ts';
 import { keyHash, keyOf } from './affinity.ts';
 import type { Chooser } from './choose.ts';

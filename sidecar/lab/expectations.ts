@@ -3,7 +3,7 @@
  * was wanted. An empty list means that all of it holds.
  */
 import { codeEntry } from '../../proto/wire/codes.ts';
-import type { TraceLine } from '../call/trace.ts';
+import type { TraceLine } from '../../proto/wire/trace-line.ts';
 import { type Comparison, holds, shown } from './comparison.ts';
 import type { Outcome } from './one-call.ts';
 import type { CallExpectation, StateExpectation } from './scenario.ts';

@@ -2,7 +2,7 @@
  * Runs a scenario: time is moved from event to event, as fast as the machine can. A step begins when all steps before it
  * have ended, or at its own time; calls under way do not keep a step with a time from beginning.
  */
-import type { TraceLine } from '../call/trace.ts';
+import type { TraceLine } from '../../proto/wire/trace-line.ts';
 import { checkCall, checkState, checkStep, readsTrace, type Served, type State } from './expectations.ts';
 import { brokenInvariants } from './invariants.ts';
 import { CallMaker, type Outcome } from './one-call.ts';

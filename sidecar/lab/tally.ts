@@ -1,6 +1,6 @@
 /** What the calls of one step came to, in numbers: small, whatever the number of calls. */
 import type { Attempt } from '../call/attempt-record.ts';
-import type { TraceLine } from '../call/trace.ts';
+import type { TraceLine } from '../../proto/wire/trace-line.ts';
 import type { Outcome } from './one-call.ts';
 
 export class Tally {
