@@ -3,7 +3,7 @@
  * vendor's, so what is not named is not kept, at any depth. Values are dropped, names stay, so that it is seen what was there.
  *
  * Two users: the log, which keeps nothing but the headers in `LOGGABLE_HEADERS` and words that no payload is quoted in; and
- * recordings, whose rules an operator writes and without which none is begun (`sidecar/observe/recording.ts`).
+ * recordings, whose rules an operator writes and without which none is begun (`sidecar/record/`).
  */
 
 import { quote } from './duration.ts';
@@ -16,6 +16,8 @@ export interface RedactionRules {
   readonly query: ReadonlySet<string>;
   /** Places in JSON whose values are kept, such as `/order/status`; the part `*` is any one name or index. What stands below a place is not kept by it. */
   readonly json: readonly (readonly string[])[];
+  /** Content types whose bodies are kept as they are, byte by byte; lower case. */
+  readonly bodies: ReadonlySet<string>;
 }
 
 /** Stands where a value was. */
@@ -40,13 +42,17 @@ const NEVER: ReadonlySet<string> = new Set([
   'reach-api-token',
 ]);
 
-/** Rules as they are written: all three lists must be there. Words when they are none. */
+/** `type/subtype`, whole: a pattern would keep what nobody has thought of. */
+const CONTENT_TYPE = /^[a-z0-9][a-z0-9!#$&^_.+-]{0,126}\/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}$/;
+
+/** Rules as they are written: headers, query and json must be there, bodies may be. Words when they are none. */
 export function redactionRules(written: unknown): RedactionRules | string {
   if (typeof written !== 'object' || written === null || Array.isArray(written))
     return 'recording needs redaction rules: {headers: [...], query: [...], json: [...]}, each a list of what may be kept, perhaps empty';
   const given = written as Readonly<Record<string, unknown>>;
   for (const key of Object.keys(given))
-    if (key !== 'headers' && key !== 'query' && key !== 'json') return `redaction rules have headers, query and json, not ${shown(key)}`;
+    if (key !== 'headers' && key !== 'query' && key !== 'json' && key !== 'bodies')
+      return `redaction rules have headers, query, json and bodies, not ${shown(key)}`;
   const lists: Record<'headers' | 'query' | 'json', readonly string[]> = { headers: [], query: [], json: [] };
   for (const key of ['headers', 'query', 'json'] as const) {
     const list = given[key];
@@ -66,7 +72,15 @@ export function redactionRules(written: unknown): RedactionRules | string {
       return `${shown(pointer)} is not a place in JSON: write one such as /order/status, with * for any name or index`;
     json.push(parts.slice(1).map((part) => part.replaceAll('~1', '/').replaceAll('~0', '~')));
   }
-  return { headers: new Set(headers), query: new Set(lists.query), json };
+  const bodies = given['bodies'] ?? [];
+  if (!Array.isArray(bodies) || bodies.length > MAX_ENTRIES) return `redaction rules: bodies is a list of at most ${MAX_ENTRIES} content types`;
+  const types: string[] = [];
+  for (const type of bodies as readonly unknown[]) {
+    if (typeof type !== 'string' || !CONTENT_TYPE.test(type.toLowerCase()))
+      return `redaction rules: bodies names content types such as image/png, not ${shown(String(type))}`;
+    types.push(type.toLowerCase());
+  }
+  return { headers: new Set(headers), query: new Set(lists.query), json, bodies: new Set(types) };
 }
 
 /** Headers, metadata or trailers: every name, and the values that may be kept. */

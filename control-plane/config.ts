@@ -40,6 +40,7 @@ import type { Problem } from '../proto/language/types.ts';
 import { type AuditConfig, auditShape, DEFAULT_AUDIT } from './audit/config.ts';
 import { type IdentityConfig, identityShape } from './identity/config.ts';
 import { DEFAULT_MESSAGES, type MessagesConfig, messagesShape } from './messages/config.ts';
+import { type ConsoleConfig, consoleShape, DEFAULT_CONSOLE } from './sessions/config.ts';
 
 export type Role = 'viewer' | 'operator';
 
@@ -87,6 +88,8 @@ export interface ControlPlaneConfig {
   readonly messages: MessagesConfig;
   /** How long what operators do, and what is refused, is kept. */
   readonly audit: AuditConfig;
+  /** The console, and those who have signed in to it. */
+  readonly console: ConsoleConfig;
   /** Issued identities; null = there are none. */
   readonly identity: IdentityConfig | null;
   /** An export that is taken in when the stream had to be made anew. */
@@ -250,6 +253,7 @@ export const controlPlaneFields = {
     'The audit log: what operators do, and what is refused to them and by sidecars (`reachctl audit`).',
     DEFAULT_AUDIT,
   ),
+  console: optional(consoleShape, 'The console: what is going on, and the red button, in a browser (docs/console.md).', DEFAULT_CONSOLE),
   identity: optional<IdentityConfig, null>(
     identityShape,
     'Tokens for agents and sidecars, and the word for other sidecars that an agent is at home at one (`reachctl identity`, `agent`, `sidecar`). Absent: none are issued, and sidecars know only the tokens of their own settings.',
@@ -292,6 +296,7 @@ const section: Shape<ControlPlaneConfig> = mapped(object('control_plane', contro
     addresses: read.addresses,
     messages: read.messages,
     audit: read.audit,
+    console: read.console,
     identity: read.identity,
     restore: read.restore,
     logLevel: read.log.level,

@@ -17,6 +17,8 @@ import { auditFullness, readyAuditStreams } from './audit/streams.ts';
 import type { AskAnswer, LeaderFacts, Plane } from './api/plane.ts';
 import { allRoutes } from './api/routes.ts';
 import { ApiPort } from './api/server.ts';
+import { sessionRoutes } from './api/session.ts';
+import { Site } from './api/site.ts';
 import { RequestCounts } from './api/metrics.ts';
 import { readExport } from './api/state.ts';
 import type { ControlPlaneConfig } from './config.ts';
@@ -39,6 +41,10 @@ import { Prober } from './push/prober.ts';
 import { readEpoch, readyStreams } from './push/streams.ts';
 import type { RegistryEvent } from './registry/change.ts';
 import type { Registry } from './registry/registry.ts';
+import { EndedBook } from './sessions/ended.ts';
+import { Sessions } from './sessions/sessions.ts';
+import { hearDigests } from './traffic/hearing.ts';
+import { Traffic } from './traffic/traffic.ts';
 
 /** Settings it cannot be started with; the message is for the person who wrote them. */
 export class StartRefused extends Error {
@@ -68,6 +74,7 @@ export class ControlPlane implements Plane {
   readonly audit: Audit;
   readonly auditBook: AuditBook;
   readonly overrides: OverrideDesk;
+  readonly traffic: Traffic;
   readonly api: ApiPort;
   readonly counts = new RequestCounts();
   epoch = '';
@@ -89,6 +96,7 @@ export class ControlPlane implements Plane {
   readonly #random: Random;
   readonly #restoreFile: string | null;
   readonly #keys: KeyRing | null;
+  readonly #endedSessions: EndedBook;
   /** What has been issued, should the stream lose it. */
   readonly #identities = new Map<string, IdentityState>();
   #leadership: Leadership | null = null;
@@ -125,6 +133,7 @@ export class ControlPlane implements Plane {
     this.#restoreFile = restoreFile;
     this.#subjects = new Subjects(config.env, CONTROL);
     this.fleet = new Fleet(this.mirror, config.reportsMissingMs);
+    this.traffic = new Traffic(clock);
     this.#copy = new FollowerCopy(this.mirror, clock, config.leases);
     this.#prober = new Prober(config.addresses, clock);
     this.#admission = new Admission(config.addresses, clock);
@@ -183,6 +192,9 @@ export class ControlPlane implements Plane {
         ),
     });
     this.journal = new Journal(this.#bus, this.#subjects, this.#logger);
+    hearDigests(this.#inbound, this.#subjects, this.traffic);
+    const sessions = new Sessions({ operators, env: config.env, sessionMs: config.console.sessionMs, clock });
+    this.#endedSessions = new EndedBook({ bus: this.#bus, subjects: this.#subjects, sessions, clock });
     const publicHost = config.api.publicUrl === null ? [] : [new URL(config.api.publicUrl).hostname.toLowerCase()];
     this.api = new ApiPort(
       {
@@ -191,13 +203,15 @@ export class ControlPlane implements Plane {
         bodyBytes: config.api.bodyBytes,
         connections: config.api.connections,
         operators,
+        sessions: config.console.isServed ? sessions : null,
+        site: config.console.isServed ? Site.beside() : null,
         leader: () => ({ isLeading: this.leading !== null, url: this.leader()?.url ?? null }),
         clock,
         logger: this.#logger,
         audit: this.audit,
         count: (route, status) => this.counts.add(route, status),
       },
-      allRoutes(this),
+      allRoutes(this, config.console.isServed ? sessionRoutes({ plane: this, operators, sessions, book: this.#endedSessions }) : []),
     );
   }
 
@@ -363,6 +377,7 @@ export class ControlPlane implements Plane {
     this.#streamWarnings = ready.warnings;
     for (const warning of ready.warnings) this.#logger.warn(warning);
     await this.#readyAudit();
+    void this.#endedSessions.arrive();
     if (ready.epoch !== this.epoch) this.#newEpoch(ready.epoch, ready.isNew);
     else if (this.leading !== null) this.leading.recover();
     return this.#following.begin();

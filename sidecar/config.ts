@@ -46,7 +46,9 @@ import { type ClaimSettings, claimsShape } from './claims-config.ts';
 import { agentsListen, type ListenRead, SOCKET_MODES } from './listen-config.ts';
 import { type IdentityConfig, identityShape, type MeshTlsConfig, meshTlsShape } from './identity-config.ts';
 import { type MessageSettings, messagesShape } from './messages-config.ts';
+import { type RecordingSettings, recordingShape } from './recording-config.ts';
 import { type ShutdownSettings, shutdownShape } from './shutdown-config.ts';
+import { type TraceSettings, tracesShape } from './traces-config.ts';
 
 export interface CallerToken {
   /** `team.role.id`. */
@@ -92,6 +94,9 @@ export interface SidecarConfig {
   /** Durable messages; only with a registry. */
   readonly messages: MessageSettings;
   readonly shutdown: ShutdownSettings;
+  readonly traces: TraceSettings;
+  /** Calls that are written down, to be decided anew; null = none can be. */
+  readonly recording: RecordingSettings | null;
   readonly maxDeadlineMs: number;
   readonly maxHops: number;
   readonly retryBudget: { readonly ratio: number; readonly minPerSec: number };
@@ -570,6 +575,13 @@ export const sidecarFields = {
   ),
   messages: optional(messagesShape, 'Durable messages: casts, tasks and their results. They need a registry.', defaultsOf(messagesShape)),
   shutdown: optional(shutdownShape, 'How it stops.', defaultsOf(shutdownShape)),
+  traces: optional(tracesShape, 'Spans of calls and messages: which are told, and to whom.', defaultsOf(tracesShape)),
+  recording: optional<RecordingSettings, null>(
+    recordingShape,
+    'Calls that are written down with all that decided about them, to be decided anew under other settings (`reach-sidecar replay`). Absent: none, and none can be begun.',
+    null,
+    'none',
+  ),
   max_deadline: optional(
     duration(100),
     'Longest total time of a task, whoever asks for it: what runs longer belongs in a message.',
@@ -654,6 +666,8 @@ export const sidecarShape: Shape<{ readonly config: SidecarConfig; readonly tabl
     claims: read.claims,
     messages: read.messages,
     shutdown: read.shutdown,
+    traces: read.traces,
+    recording: read.recording,
     maxDeadlineMs: read.max_deadline,
     maxHops: read.max_hops,
     retryBudget: { ratio: read.retry_budget.ratio, minPerSec: read.retry_budget.min_per_sec },

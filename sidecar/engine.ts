@@ -27,7 +27,27 @@ export interface Observer {
   bug(call: Call, error: unknown): void;
 }
 
-export interface Engine {
+/**
+ * What the life of a call asks of it, and no more: for a call that is recorded, and for one that is decided anew from a recording,
+ * others stand in its place.
+ */
+export interface Decider {
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly config: Pick<SidecarConfig, 'maxDeadlineMs' | 'maxHops' | 'claims'>;
+  readonly table: Table;
+  readonly identities: Identities;
+  readonly limits: Pick<CallerLimits, 'check'>;
+  readonly quotas: Pick<Quotas, 'isOn' | 'agent' | 'capability' | 'provider'>;
+  readonly chooser: Pick<Chooser, 'choose' | 'ended'>;
+  readonly ledger: Ledger;
+  readonly retryBudget: Pick<RetryBudget, 'noteCall' | 'take' | 'recent'>;
+  readonly underway: Pick<Underway, 'join' | 'add' | 'remove' | 'leave'>;
+  readonly transports: Pick<Transports, 'for'>;
+  readonly observer: Observer;
+}
+
+export interface Engine extends Decider {
   readonly clock: Clock;
   readonly random: Random;
   readonly config: SidecarConfig;

@@ -10,7 +10,7 @@ import { comeBackMs } from './choose/refusal.ts';
 import { affinityKeyOf } from './contract/affinity-key.ts';
 import { contract } from './contract/contract.ts';
 import { deadline } from './deadline/deadline.ts';
-import type { Engine } from './engine.ts';
+import type { Decider } from './engine.ts';
 import { fallback } from './fallback/fallback.ts';
 import { identify, identifyPeer } from './identify/identify.ts';
 import { loops, pathWith } from './loops/loops.ts';
@@ -25,7 +25,7 @@ import type { Version } from './table/snapshot.ts';
 import type { Verdict } from './call/verdict.ts';
 
 /** The caller's end. Never rejects; afterwards `call.code`, `call.reply` and the rest say how it ended. */
-export async function outbound(engine: Engine, call: Call): Promise<void> {
+export async function outbound(engine: Decider, call: Call): Promise<void> {
   begin(engine, call);
   try {
     const isKnown = record(call, identify(engine.identities, call));
@@ -45,7 +45,7 @@ export async function outbound(engine: Engine, call: Call): Promise<void> {
 }
 
 /** One capability of the fallback chain: may this caller have it now, in which version, and from whom. */
-async function serve(engine: Engine, call: Call): Promise<void> {
+async function serve(engine: Decider, call: Call): Promise<void> {
   call.code = 0;
   const reroutedBefore = call.reroutedBy;
   if (!record(call, acl(call)) || !record(call, overrides(call, engine.table.current().overrides))) return;
@@ -58,7 +58,7 @@ async function serve(engine: Engine, call: Call): Promise<void> {
 }
 
 /** In which version, and from whom. */
-async function decide(engine: Engine, call: Call): Promise<void> {
+async function decide(engine: Decider, call: Call): Promise<void> {
   if (!record(call, engine.limits.check(call))) return;
   if (engine.quotas.isOn && !within(call, engine.quotas.capability(call))) return;
   call.affinityKey = affinityKeyOf(call);
@@ -81,7 +81,7 @@ async function decide(engine: Engine, call: Call): Promise<void> {
  * The call keeps its table, but what was blocked while it waited for its key, or between two attempts, does not begin. Of one provider
  * that is asked in `attempt`. Where a call goes is not changed any more.
  */
-function mayBegin(engine: Engine, call: Call): boolean {
+function mayBegin(engine: Decider, call: Call): boolean {
   const newest = engine.table.current().overrides;
   if (newest.length === 0 || newest === call.table?.overrides) return true;
   const verdict = overrides(
@@ -103,7 +103,7 @@ function within(call: Call, verdict: Verdict | null): boolean {
 }
 
 /** Who serves it. When attempts were made and nobody is left, the failure of the last attempt stands. */
-function choose(engine: Engine, call: Call): boolean {
+function choose(engine: Decider, call: Call): boolean {
   call.panicked = false;
   const verdict = engine.chooser.choose(call, engine.clock.now());
   if (verdict.reason.passes) return record(call, verdict);
@@ -116,7 +116,8 @@ function choose(engine: Engine, call: Call): boolean {
 }
 
 /** The provider's end: the sidecar that hosts `agentId`. One attempt, no second opinion. Never rejects. */
-export async function inbound(engine: Engine, call: Call, agentId: string, version: string): Promise<void> {
+export async function inbound(engine: Decider, call: Call, agentId: string, version: string): Promise<void> {
+  call.isInbound = true;
   begin(engine, call);
   try {
     const mayEnter =

@@ -4,7 +4,7 @@ import { TO_PROVIDER } from '../proto/wire/overrides.ts';
 import { type Call, record } from './call/call.ts';
 import type { Principal } from './call/principal.ts';
 import { refusing, Verdict } from './call/verdict.ts';
-import type { Engine } from './engine.ts';
+import type { Decider } from './engine.ts';
 import { targetOf } from './name/name.ts';
 
 const cancelled = refusing('attempt', 'cancelled', Code.cancelled, 'the caller went away');
@@ -17,14 +17,14 @@ const nowhere = refusing(
 );
 const fault = refusing('attempt', 'internal', Code.internal, 'a fault in Agent-Reach: {a}');
 
-export function begin(engine: Engine, call: Call): void {
+export function begin(engine: Decider, call: Call): void {
   call.table = engine.table.current();
   engine.observer.callStarted(call);
   engine.retryBudget.noteCall(call.startedAt);
 }
 
 /** An agent that has just shown itself for the first time: what it may call is on its way here. */
-export async function arrived(engine: Engine, call: Call): Promise<void> {
+export async function arrived(engine: Decider, call: Call): Promise<void> {
   const arriving = engine.identities.arriving?.get((call.principal as Principal).agent);
   if (arriving === undefined) return;
   await arriving;
@@ -32,7 +32,7 @@ export async function arrived(engine: Engine, call: Call): Promise<void> {
 }
 
 /** Accounts for the call once: now, or when its streamed body has ended. */
-export function settle(engine: Engine, call: Call): void {
+export function settle(engine: Decider, call: Call): void {
   if (call.cancelled && call.code === Code.ok && !call.bodyOpen && call.reply === null && call.staticBody === null)
     record(call, goneVerdict(call));
   if (call.bodyOpen) {
@@ -42,7 +42,7 @@ export function settle(engine: Engine, call: Call): void {
   close(engine, call);
 }
 
-function close(engine: Engine, call: Call): void {
+function close(engine: Decider, call: Call): void {
   if (call.settled) return;
   call.settled = true;
   call.onCancel = null;
@@ -59,7 +59,7 @@ function close(engine: Engine, call: Call): void {
 }
 
 /** Waits `call.pauseMs` before the next attempt; false when the caller left meanwhile. */
-export async function pause(engine: Engine, call: Call): Promise<boolean> {
+export async function pause(engine: Decider, call: Call): Promise<boolean> {
   const ms = call.pauseMs;
   call.pauseMs = 0;
   if (ms > 0 && !call.cancelled) {
@@ -101,7 +101,7 @@ export function reroute(call: Call): boolean {
 }
 
 /** A throw means a bug: the caller learns that it is ours, the log gets the stack, the process goes on. */
-export function bug(engine: Engine, call: Call, error: unknown): void {
+export function bug(engine: Decider, call: Call, error: unknown): void {
   engine.observer.bug(call, error);
   record(call, new Verdict(fault, error instanceof Error ? error.name : 'unknown'));
 }

@@ -30,6 +30,7 @@ import type { Joined } from './join.ts';
 import type { Principal } from './call/principal.ts';
 import { StaticTokens } from './identify/static-tokens.ts';
 import type { Inbox } from './inbox/inbox.ts';
+import { DigestSender } from './observe/digest-sender.ts';
 import { Observation } from './observe/observer.ts';
 import { Cutter } from './overrides/cut.ts';
 import { inbound, outbound } from './pipeline.ts';
@@ -225,6 +226,9 @@ export async function startSidecar(
   const door = joined === null ? null : doorTo(joined, config);
   const front = new Front(engine, table, observation, { outbound, inbound, explain }, door);
   const steering = joined === null ? null : steer(joined, engine.quotas, observation.shifts);
+  const digests = joined === null ? null : digestsTo(joined, config.name, observation, clock, random);
+  front.digests = digests;
+  digests?.start();
   front.finishing = new Finishing(engine, config.shutdown, {
     serves: (agent) => servesHere(agent, joined, table.current(), config.name),
     holds: (agent) => front.work?.holds(agent) ?? false,
@@ -330,6 +334,7 @@ export async function startSidecar(
   } catch (error) {
     source?.stop();
     steering?.stop();
+    digests?.stop();
     send.close();
     credentials?.stop();
     secure?.stop();
@@ -358,6 +363,7 @@ export async function startSidecar(
       () => inbox?.close(),
       () => transports.close(),
       () => steering?.stop(),
+      () => digests?.stop(),
       () => observation.refusals.flush(),
       () => joined?.close(),
       () => credentials?.stop(),
@@ -384,6 +390,11 @@ function servesHere(agent: string, joined: Joined | null, { providers }: Snapsho
   if (joined !== null) return joined.client.own.get(agent) !== null;
   const record = providers.get(agent)?.record;
   return record !== undefined && (record.via === null || record.via === self);
+}
+
+function digestsTo({ bus, subjects, client }: Joined, sidecar: string, observation: Observation, clock: Clock, random: Random): DigestSender {
+  const { instance } = client.self;
+  return new DigestSender({ counts: observation.digest, clock, random, sidecar, instance, bus, subject: subjects.digest(sidecar) });
 }
 
 function doorTo(joined: Joined, config: SidecarConfig): RegistryDoor {

@@ -32,6 +32,16 @@ export class Operators {
     for (const { digest: known, operator } of this.#known) if (timingSafeEqual(known, digest)) found = operator;
     return isBearer ? found : null;
   }
+
+  /** Null = nobody is called so. */
+  named(name: string): Operator | null {
+    return this.#known.find(({ operator }) => operator.name === name)?.operator ?? null;
+  }
+
+  /** SHA-256 of an operator's token, out of which keys are made; null = nobody is called so. */
+  digestOf(name: string): Buffer | null {
+    return this.#known.find(({ operator }) => operator.name === name)?.digest ?? null;
+  }
 }
 
 function digestOf(token: string): Buffer {

@@ -13,6 +13,8 @@ export class Refused {
   readonly problems: readonly Problem[];
   /** Things that stand beside the detail, such as the versions that exist. */
   readonly extra: Readonly<Record<string, unknown>>;
+  /** Beside those that every refusal has. */
+  readonly headers: Readonly<Record<string, string>>;
 
   constructor(
     status: number,
@@ -20,12 +22,14 @@ export class Refused {
     detail: string,
     problems: readonly Problem[] = [],
     extra: Readonly<Record<string, unknown>> = {},
+    headers: Readonly<Record<string, string>> = {},
   ) {
     this.status = status;
     this.code = code;
     this.detail = detail;
     this.problems = problems;
     this.extra = extra;
+    this.headers = headers;
   }
 
   body(): string {

@@ -3,6 +3,7 @@
  * OpenAPI document are made.
  */
 import { repeatedName } from '../../base/json-repeats.ts';
+import type { Session } from '../sessions/sessions.ts';
 import type { Operator } from './operators.ts';
 import { Refused } from './problem.ts';
 
@@ -14,10 +15,21 @@ export interface Asked {
   readonly body: string;
   /** Who asks; null on routes that are open to everybody. */
   readonly operator: Operator | null;
+  /** By which the operator is known, when a browser asks; null = by token. */
+  readonly session: Session | null;
+  readonly from: From;
+}
+
+/** Where it came from. */
+export interface From {
+  /** Of the other end of the connection. */
+  readonly address: string;
+  /** A browser says that its page was loaded by TLS, or a proxy that it was asked so. */
+  readonly isSecure: boolean;
 }
 
 export type Answered =
-  | { readonly status: number; readonly json: unknown }
+  | { readonly status: number; readonly json: unknown; readonly headers?: Readonly<Record<string, string>> }
   | { readonly status: number; readonly text: string; readonly contentType: string };
 
 /** An answer that goes on: lines are written until the asker goes away or `end` is called. */

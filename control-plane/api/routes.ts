@@ -19,7 +19,8 @@ import { stateRoutes } from './state.ts';
 import { parkedRoutes } from './parked.ts';
 import { taskRoutes } from './tasks.ts';
 
-export function allRoutes(plane: Plane & { readonly counts: RequestCounts }): readonly Route[] {
+/** @param sessions those for browsers that sign in; none where there is no console */
+export function allRoutes(plane: Plane & { readonly counts: RequestCounts }, sessions: readonly Route[]): readonly Route[] {
   const routes: Route[] = [
     ...[
       ...readRoutes(plane),
@@ -37,6 +38,7 @@ export function allRoutes(plane: Plane & { readonly counts: RequestCounts }): re
     ].map((route) => onceRead(plane, route)),
     // The red button works also where the registry has not been read.
     ...overrideRoutes(plane),
+    ...sessions,
     {
       method: 'GET',
       path: '/v1/leader',

@@ -1,6 +1,6 @@
 /**
  * The control plane's HTTP port: guard before routing, one body limit, tokens, the way to the leader, problem documents,
- * server-sent events. What the routes do is decided in their own files.
+ * server-sent events, the console's files. What the routes do is decided in their own files, who asks in `who.ts`.
  */
 import { createServer, type IncomingMessage, type RequestListener, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
@@ -13,9 +13,13 @@ import type { Listen } from '../../proto/language/process-shapes.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import type { Audit } from '../audit/audit.ts';
 import { audited } from './audited.ts';
+import type { Session, Sessions } from '../sessions/sessions.ts';
 import { mayAct, type Operator, type Operators } from './operators.ts';
 import { PROBLEM_TYPE, Refused, unavailable } from './problem.ts';
+import { relay, RELAYED } from './relay.ts';
 import { type Asked, isRefused, type Reply, type Route, type Streaming, strayQuery } from './route.ts';
+import { CONSOLE_PATH, EVERYWHERE, sendPlain, type Site } from './site.ts';
+import { Who } from './who.ts';
 
 /** How the port finds out who leads. */
 export interface LeaderView {
@@ -30,6 +34,10 @@ export interface ApiOptions {
   readonly bodyBytes: number;
   readonly connections: number;
   readonly operators: Operators;
+  /** Null = nobody signs in, and there is no console. */
+  readonly sessions: Sessions | null;
+  /** The console's files; null = this build carries none, or they are not to be served. */
+  readonly site: Site | null;
   readonly leader: () => LeaderView;
   readonly clock: Clock;
   readonly logger: Logger;
@@ -54,12 +62,15 @@ const MAX_UNREAD_BYTES = 4 * 1_048_576;
 export const UNAUDITED = 'reach-audit-pending';
 /** A request on these connections was turned away as it arrived: what was sent behind it is not to be believed, and not carried out. */
 const DOOMED = new WeakSet<Socket>();
+const JSON_TYPE = 'application/json; charset=utf-8';
+const SECRET_NAME = /^(access_?token|token|api_?key|auth|authorization|bearer|password|secret|session)$/i;
 const BAD_HOST = 'the Host header names no host of this control plane (localhost, 127.0.0.1, [::1], or one of api.allowed_hosts)';
-const WHO_ARE_YOU = 'no known credential: send Authorization: Bearer <token>';
+const NO_CONSOLE = 'This control plane serves no console: it is turned off (console.enabled), or this build carries none.';
 
 export class ApiPort {
   readonly app: FastifyInstance;
   readonly #options: ApiOptions;
+  readonly #who: Who;
   readonly #server: Server;
   readonly #streams = new Set<() => void>();
   readonly #sockets = new Set<Socket>();
@@ -67,6 +78,7 @@ export class ApiPort {
 
   constructor(options: ApiOptions, routes: readonly Route[]) {
     this.#options = options;
+    this.#who = new Who(options);
     this.#address = options.listen;
     const guard = new HostGuard(options.allowedHosts, BAD_HOST);
     let made: Server | null = null;
@@ -92,7 +104,7 @@ export class ApiPort {
           (request: IncomingMessage, response: ServerResponse) => {
             if (DOOMED.has(request.socket)) return;
             const refusal = guard.check(request);
-            if (refusal === null) return handler(request, response);
+            if (refusal === null || (refusal.reason === 'origin' && isLinkToConsole(request))) return handler(request, response);
             DOOMED.add(request.socket);
             const code = refusal.status === 403 ? Code.forbidden : Code.invalid_request;
             refuse(response, new Refused(refusal.status, code, refusal.detail), true);
@@ -121,12 +133,13 @@ export class ApiPort {
         new Refused(
           404,
           Code.invalid_request,
-          `there is nothing at ${request.method} ${printable(request.url, 200)}; see GET /v1/openapi.json`,
+          `there is nothing at ${request.method} ${printable(redactedUrl(request.url), 200)}; see GET /v1/openapi.json`,
         ),
         false,
       );
     });
     for (const route of routes) this.#mount(route);
+    this.#mountSite();
   }
 
   /** Binds; rejects with one sentence when the port cannot be had. */
@@ -183,38 +196,30 @@ export class ApiPort {
         const response = reply.raw;
         response.on('finish', () => this.#options.count(`${route.method} ${route.path}`, response.statusCode));
         try {
-          const { operators } = this.#options;
-          const operator = operators.of(request.headers.authorization);
-          if (route.role !== 'open') {
-            if (operator === null) {
-              this.#turnedAway(route, null, Code.unauthenticated);
-              return refuse(response, new Refused(401, Code.unauthenticated, WHO_ARE_YOU), false);
-            }
-            if (!mayAct(operator, route.role)) {
-              this.#turnedAway(route, operator, Code.forbidden);
-              return refuse(
-                response,
-                new Refused(403, Code.forbidden, `${operator.name} may look but not change: this needs the role operator`),
-                false,
-              );
-            }
+          const secretName = secretInQuery(request.query as object);
+          if (secretName !== null) return refuse(response, secretInUrl(secretName), false);
+          const asks = await this.#who.asks(request.raw, route);
+          if (asks instanceof Refused) return refuse(response, asks, false);
+          const { operator, session, from } = asks;
+          if (route.role !== 'open' && (operator === null || !mayAct(operator, route.role))) {
+            this.#turnedAway(route, operator, operator === null ? Code.unauthenticated : Code.forbidden);
+            return refuse(response, this.#who.refusal(operator), false);
           }
           const query = oneEach(request.query as Record<string, string | string[]>);
           const stray = typeof query === 'string' ? query : strayQuery(route, query);
           if (stray !== null || typeof query === 'string')
             return refuse(response, new Refused(400, Code.invalid_request, stray ?? ''), false);
-          if (route.onLeader && !this.#options.leader().isLeading) return this.#sendToLeader(request, response);
-          const asked: Asked = {
-            params: request.params as Record<string, string>,
-            query,
-            body: typeof request.body === 'string' ? request.body : '',
-            operator,
-          };
+          const body = typeof request.body === 'string' ? request.body : '';
+          if (route.onLeader && !this.#options.leader().isLeading) return this.#toLeader(request, body, session, response);
+          const asked: Asked = { params: request.params as Record<string, string>, query, body, operator, session, from };
           const answer = route.role === 'operator' ? await this.#order(route, asked, response) : await route.handle(asked);
           if (response.destroyed) return;
           if (isRefused(answer)) refuse(response, answer, false);
-          else if ('start' in answer) this.#stream(answer, response);
-          else if ('json' in answer) send(response, answer.status, 'application/json; charset=utf-8', JSON.stringify(answer.json));
+          else if ('start' in answer) this.#stream(answer, session, response);
+          else if ('json' in answer) {
+            for (const [name, value] of Object.entries(answer.headers ?? {})) response.setHeader(name, value);
+            send(response, answer.status, JSON_TYPE, JSON.stringify(answer.json));
+          }
           else send(response, answer.status, answer.contentType, answer.text);
         } catch (error) {
           this.#options.logger.error({ err: errorWords(error), route: route.path }, 'a fault in the API');
@@ -236,23 +241,59 @@ export class ApiPort {
     this.#options.audit.refusedRequest({ actor: operator?.name ?? '', role: operator?.role ?? '', route: `${method} ${path}`, code });
   }
 
-  #sendToLeader(request: FastifyRequest, response: ServerResponse): void {
+  /** A program is told where to ask; what a page asks is carried there. */
+  #toLeader(request: FastifyRequest, body: string, session: Session | null, response: ServerResponse): void {
     const { url } = this.#options.leader();
-    if (url === null)
+    if (url === null || request.headers[RELAYED] !== undefined)
       return refuse(
         response,
         unavailable('no replica leads at present: NATS is away, or an election is under way; ask again in a few seconds'),
         false,
       );
+    if (session !== null)
+      return relay(url, request.raw, body, response, (why) =>
+        refuse(response, unavailable(`this replica does not lead, and the one that does cannot be reached from here (${why})`), false),
+      );
     response.setHeader('location', `${url}${request.url}`);
-    send(response, 307, 'application/json; charset=utf-8', JSON.stringify({ leader: url }));
+    send(response, 307, JSON_TYPE, JSON.stringify({ leader: url }));
   }
 
-  #stream(streaming: Streaming, response: ServerResponse): void {
-    const { clock } = this.#options;
-    response.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-store', 'x-accel-buffering': 'no' });
+  /** The console's files, and the way there. Paths and not routes: they are no part of the API. */
+  #mountSite(): void {
+    const { site } = this.#options;
+    const answer = (path: (request: FastifyRequest) => string | null) => (request: FastifyRequest, reply: FastifyReply) => {
+      reply.hijack();
+      const response = reply.raw;
+      const secretName = secretInQuery(request.query as object);
+      if (secretName !== null) return refuse(response, secretInUrl(secretName), false);
+      if (site === null) return sendPlain(response, 404, NO_CONSOLE);
+      const name = path(request);
+      // Relative, so that it also holds behind a proxy that has put us below a path.
+      if (name === null) return sendPlain(response, 302, 'The console is at /console/.', { location: CONSOLE_PATH.slice(1) });
+      site.serve(name, request.raw, response).then(
+        (isThere) => {
+          if (!isThere) sendPlain(response, 404, 'The console has no such file.');
+        },
+        (error: unknown) => {
+          this.#options.logger.error({ err: errorWords(error) }, 'a file of the console cannot be served');
+          response.destroy();
+        },
+      );
+      return undefined;
+    };
+    const method = ['GET', 'HEAD'];
+    this.app.route({ method, url: '/', handler: answer(() => null) });
+    this.app.route({ method, url: '/console', handler: answer(() => null) });
+    this.app.route({ method, url: `${CONSOLE_PATH}*`, handler: answer(({ params }) => (params as { '*': string })['*']) });
+  }
+
+  #stream(streaming: Streaming, session: Session | null, response: ServerResponse): void {
+    const { clock, sessions } = this.#options;
+    response.writeHead(200, { ...EVERYWHERE, 'content-type': 'text/event-stream', 'cache-control': 'no-store', 'x-accel-buffering': 'no' });
     let ping: Timer | null = null;
     const beat = (): void => {
+      // A stream goes on for days; the session that it was begun with may be over, or ended.
+      if (session !== null && sessions?.isGood(session) !== true) return end();
       response.write(': still here\n\n');
       ping = clock.after(PING_MS, beat);
     };
@@ -331,17 +372,42 @@ function refuse(response: ServerResponse, refused: Refused, isLast: boolean): vo
   if (isLast) response.setHeader('connection', 'close');
   if (refused.status === 401) response.setHeader('www-authenticate', 'Bearer');
   if (refused.status === 503) response.setHeader('retry-after', '1');
+  for (const [name, value] of Object.entries(refused.headers)) response.setHeader(name, value);
   send(response, refused.status, PROBLEM_TYPE, refused.body());
 }
 
 function send(response: ServerResponse, status: number, contentType: string, text: string): void {
   response.writeHead(status, {
+    ...EVERYWHERE,
     'content-type': contentType,
     'content-length': String(Buffer.byteLength(text)),
     'cache-control': 'no-store',
   });
   response.end(text);
 }
+
+/** A link to the console in a mail or a chat: a browser follows it from another site, into a window of its own. */
+function isLinkToConsole({ method, url, headers }: IncomingMessage): boolean {
+  return (
+    (method === 'GET' || method === 'HEAD') &&
+    (url === '/' || url === '/console' || (url ?? '').startsWith(CONSOLE_PATH)) &&
+    headers.origin === undefined &&
+    headers['sec-fetch-mode'] === 'navigate' &&
+    headers['sec-fetch-dest'] === 'document'
+  );
+}
+
+/** The name of a query parameter by which somebody hands over a credential; null = none. */
+function secretInQuery(query: object): string | null {
+  return Object.keys(query).find((name) => SECRET_NAME.test(name)) ?? null;
+}
+
+const secretInUrl = (name: string): Refused =>
+  new Refused(
+    400,
+    Code.invalid_request,
+    `${JSON.stringify(name.slice(0, 40))} does not belong into an address, which is kept in histories and logs of proxies: send Authorization: Bearer <token>, or sign in at /console/. Take that token for known to others, and replace it`,
+  );
 
 function garbled(error: NodeJS.ErrnoException, socket: Socket): void {
   if (error.code === 'ECONNRESET' || !socket.writable || DOOMED.has(socket)) return void socket.destroy();

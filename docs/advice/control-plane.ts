@@ -95,6 +95,10 @@ export const CONTROL_PLANE_ADVICE: Advice = {
     size: 'Entries × 500 bytes: 256 MiB are half a million orders. Raise it before it is full: then nothing more is recorded.',
     refused_size: 'Raise it where somebody has to look back far at attacks or wrong ACLs.',
   },
+  console: {
+    enabled: '`false` where operators are to use `reachctl` alone.',
+    session: 'A working day. Shorter where browsers stand open; it ends at once anyway when the token is changed or taken away.',
+  },
   restore: 'Point it at what a nightly `reachctl export` writes, on every replica.',
   log: { level: '`debug` while looking for something.' },
 };

@@ -5,14 +5,23 @@
  */
 export const DIGEST_WIRE = 1;
 export const DIGEST_EVERY_MS = 10_000;
-/** Beyond it, the rest of a period is told under `other` names. */
+/** Beyond it, the rest of a period is told under `other` names: by capability, whose figures so stay whole. */
 export const MAX_EDGES = 2_000;
+/** Rows of one list in one message. What does not fit into a message goes into the next of the same period. */
+export const MAX_DIGEST_ROWS = 250;
+/** Agents, capabilities and versions, as they may stand in a digest. */
+export const DIGEST_NAME: RegExp = /^[A-Za-z0-9_.+-]{0,256}$/;
+export const OTHER = 'other';
+/** Nobody's name was asked for; nobody known asked. */
+export const UNKNOWN = 'unknown';
+/** Newest failures of an edge in a digest; the slowest call comes on top. */
+export const MAX_EXAMPLE_FAILURES = 2;
 
 /** Calls of one caller to one provider, counted at the caller's sidecar, as its agent saw them. */
 export interface EdgeDigest {
-  /** Agent id; `other` when there was no room. */
+  /** Agent id; `unknown` when nobody known asked; `other` when there was no room. */
   readonly caller: string;
-  /** Canonical capability. */
+  /** Canonical capability that was asked for; `unknown` when the name is nobody's. */
   readonly capability: string;
   /** '' = nobody served it. */
   readonly version: string;

@@ -53,6 +53,11 @@ export interface Envelope {
   /** W3C trace context of the sender's call. */
   readonly traceparent: string;
   readonly tracestate: string;
+  /**
+   * The span in which it was sent (16 hex digits), which is the parent of the one that `traceparent` names: whoever has the message can
+   * tell the whole timeline again when its sender is gone. Absent = the trace begins with it, or an older sidecar sent it.
+   */
+  readonly sent_in?: string;
   /** Agents and capabilities passed so far, `agent>capability`. */
   readonly path: readonly string[];
   readonly content_type: string;

@@ -3,6 +3,7 @@
  * the attempts that they make themselves by version and provider, and tell the counts with their reports, each second
  * while there is something to tell. Nothing is counted while nothing is shifted.
  */
+import { sketchBucket, sketchEndMs } from '../../base/sketch.ts';
 
 /** Pushed as `shifts`. */
 export interface ShiftsState {
@@ -28,17 +29,17 @@ export interface ShiftCount {
   readonly times: readonly number[];
 }
 
-/** Buckets a factor of the fourth root of two: 19 % wide, from a quarter of a millisecond to two minutes. */
+/** Each is three buckets of base/sketch.ts: a fourth of an octave, 19 % wide, from a quarter of a millisecond to two minutes. */
 export const TIME_BUCKETS = 76;
-const PER_OCTAVE = 4;
+const FINER = 3;
 const FIRST_MS = 0.25;
+const FIRST = sketchBucket(FIRST_MS);
 
 export function timeBucket(ms: number): number {
-  if (!(ms > FIRST_MS)) return 0;
-  return Math.min(TIME_BUCKETS - 1, Math.ceil(Math.log2(ms / FIRST_MS) * PER_OCTAVE));
+  return Math.max(0, Math.min(TIME_BUCKETS - 1, Math.ceil((sketchBucket(ms) - FIRST) / FINER)));
 }
 
 /** The upper end of a bucket. */
 export function bucketMs(index: number): number {
-  return FIRST_MS * 2 ** (index / PER_OCTAVE);
+  return sketchEndMs(FIRST + index * FINER);
 }

@@ -92,6 +92,10 @@ export class Subjects {
   get leader(): string {
     return `${this.#root}.cp.leader`;
   }
+  /** Sessions of operators that were ended early; written by any replica. */
+  get sessions(): string {
+    return `${this.#root}.cp.sessions`;
+  }
 
   // Core NATS: nothing of this is stored.
   get beacon(): string {

@@ -103,6 +103,8 @@ export class Front {
   work: WorkDoor | null = null;
   /** Issued identities and mutual TLS, to be seen; null = there are none. Set by the composition root. */
   security: SecurityView | null = null;
+  /** Messages that told the control plane of the traffic here, and those that could not be sent; null = standalone. */
+  digests: { readonly figures: { readonly sent: number; readonly dropped: number } } | null = null;
   /** Calls and streams that operators' blocks have cut. Set by the composition root. */
   cutter: { readonly cut: number } | null = null;
   /** What everything on the port for agents has to show; null = nothing beside the agent's credential. Set before the ports are made. */

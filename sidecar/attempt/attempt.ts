@@ -28,9 +28,9 @@ import { extender, leaver, Run, type Stopped } from './run.ts';
 export interface AttemptTools {
   readonly clock: Clock;
   readonly random: Random;
-  readonly transports: Transports;
+  readonly transports: Pick<Transports, 'for'>;
   readonly observer: { attemptEnded(call: Call, attempt: Attempt): void };
-  readonly underway: Underway;
+  readonly underway: Pick<Underway, 'add' | 'remove'>;
   /** The newest: a call keeps the one that it began with. */
   readonly table: Table;
   /** Of providers that this sidecar reaches itself. */
@@ -141,7 +141,7 @@ export async function attempt(tools: AttemptTools, call: Call, pathHeader: strin
   return failure(made);
 }
 
-function send(transports: Transports, call: Call, exchange: Exchange): Promise<Reply> {
+function send(transports: Pick<Transports, 'for'>, call: Call, exchange: Exchange): Promise<Reply> {
   const transport = transports.for(exchange.candidate);
   return call.stream ? transport.invokeStream(exchange) : transport.invoke(exchange);
 }

@@ -77,7 +77,8 @@ export class Call {
   readonly stream: boolean;
   /** `clock.now()` at acceptance. */
   readonly startedAt: number;
-  readonly clock: Clock;
+  /** Another one while it is recorded or decided anew. */
+  clock: Clock;
   /** Set by ways in that intercept HTTP; null for all others. */
   http: HttpAsk | null = null;
   /** Who is at the other end of a mesh connection with TLS; null = the way in does not know. */
@@ -91,6 +92,10 @@ export class Call {
   parentSpanId = '';
   traceFlags = 1;
   traceState = '';
+  /** It is at its provider's end. */
+  isInbound = false;
+  /** 16 hex digits: the span of this hop, below which those of its attempts stand; '' while no traces are made. */
+  spanId = '';
 
   // What the stages find.
   table: Snapshot | null = null;
@@ -109,6 +114,8 @@ export class Call {
   lines: readonly Version[] = [];
   lineIndex = 0;
   affinityKey: string | null = null;
+  /** What the conversation key comes to, where the key itself is not at hand (replay); null = it is. */
+  keyDraws: { readonly canary: number; readonly owner: number } | null = null;
   execution: Execution = 'once';
   /** The caller's key, or null. */
   powerId: string | null = null;

@@ -1,10 +1,13 @@
 /** The decision record of one call: every verdict in order, kept as references and rendered only on reading. */
 import type { TraceLine } from '../../proto/wire/trace-line.ts';
-import { type Verdict, wordsOf } from './verdict.ts';
+import { type Arg, type Reason, type Verdict, wordsOf } from './verdict.ts';
 
 /** Stages of a usual call: no more room is asked for then. */
 const USUAL = 12;
 const WIDTH = 2;
+/** Of one line as `pack` writes it. */
+export const PACKED_WIDTH = 5;
+export type PackedLine = number | Reason | Arg;
 
 export class Trace {
   /** at, verdict — repeated. */
@@ -19,6 +22,23 @@ export class Trace {
 
   get length(): number {
     return this.#count;
+  }
+
+  /**
+   * Writes the first lines flat (at, reason, a, b, c, and again) over what `into` holds, for whoever keeps them longer than the call
+   * lives, and says how many. What is referenced lives on anyhow, but for the numbers.
+   */
+  pack(into: PackedLine[], most: number): number {
+    const count = this.#count < most ? this.#count : most;
+    for (let i = 0, at = 0; i < count; i++, at += PACKED_WIDTH) {
+      const { reason, a, b, c } = this.#cells[WIDTH * i + 1] as Verdict;
+      into[at] = this.#cells[WIDTH * i] as number;
+      into[at + 1] = reason;
+      into[at + 2] = a;
+      into[at + 3] = b;
+      into[at + 4] = c;
+    }
+    return count;
   }
 
   lines(): TraceLine[] {

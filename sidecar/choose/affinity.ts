@@ -155,7 +155,7 @@ export class Affinity {
 
   /** By hash among the usable primaries wherever they stand, else among the usable backups. */
   #hashed(call: Call, view: View, key: string, now: number): Candidate | null {
-    const hash = keyHash(key);
+    const hash = call.keyDraws?.owner ?? keyHash(key);
     for (const pool of view.pools()) {
       if (pool.candidates.length === 0) continue;
       const owner = pool.candidates[pool.owners.ownerOf(hash)] as Candidate;

@@ -5,6 +5,9 @@
  */
 export const BUCKETS = 10;
 
+/** Present bucket, when it ends, calls by bucket, failures and slow ones by bucket (null = none). */
+export type WindowDump = readonly [number, number, readonly number[], readonly number[] | null, readonly number[] | null];
+
 export class Window {
   /** Of the buckets before the present one. */
   readonly #calls = new Int32Array(BUCKETS);
@@ -64,6 +67,37 @@ export class Window {
     this.#endsAt = Number.NEGATIVE_INFINITY;
   }
 
+  /** As it is in memory: what has expired and was not looked at since is still there. null = empty. */
+  dump(): WindowDump | null {
+    if (this.calls === 0) return null;
+    const calls = Array.from(this.#calls);
+    calls[this.#index] = this.#callsNow;
+    return [
+      this.#index,
+      this.#endsAt,
+      calls,
+      this.#failures === null ? null : Array.from(this.#failures),
+      this.#slow === null ? null : Array.from(this.#slow),
+    ];
+  }
+
+  restore(dump: WindowDump | null): void {
+    this.clear();
+    this.#index = 0;
+    if (dump === null) return;
+    const [index, endsAt, calls, failures, slow] = dump;
+    this.#index = index;
+    this.#endsAt = endsAt;
+    this.#calls.set(calls);
+    this.#callsNow = calls[index] as number;
+    this.#calls[index] = 0;
+    this.#failures = failures === null ? null : Int32Array.from(failures);
+    this.#slow = slow === null ? null : Int32Array.from(slow);
+    this.calls = sum(calls);
+    this.failures = failures === null ? 0 : sum(failures);
+    this.slow = slow === null ? 0 : sum(slow);
+  }
+
   #turn(now: number): void {
     // A window without samples starts its first bucket at the first one.
     const steps = this.calls === 0 ? BUCKETS : Math.floor((now - this.#endsAt) / this.#bucketMs) + 1;
@@ -89,4 +123,10 @@ export class Window {
     }
     this.#endsAt += steps * this.#bucketMs;
   }
+}
+
+function sum(counts: readonly number[]): number {
+  let total = 0;
+  for (const count of counts) total += count;
+  return total;
 }

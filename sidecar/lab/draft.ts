@@ -12,7 +12,7 @@ import { readSections, tableFields } from '../../proto/language/document.ts';
 import { openSource, Place, refuseUnknown, type Source } from '../../proto/language/reader.ts';
 import { isPlainMap } from '../../proto/language/shapes.ts';
 import type { TableDocument } from '../../proto/language/types.ts';
-import { readScript } from '../transports/mock-script.ts';
+import { readScript } from '../transports/mock-reading.ts';
 
 type RawMap = Readonly<Record<string, unknown>>;
 

@@ -38,6 +38,11 @@ export class CallerLimits {
     return new Verdict(free, slot.inFlight, limit);
   }
 
+  /** As if so many were in flight (replay). */
+  assume(capability: string, agent: string, inFlight: number): void {
+    this.#slot(capability, agent).inFlight = inFlight;
+  }
+
   /** Calls in flight over all callers; 0 when idle. */
   inFlight(): number {
     let sum = 0;

@@ -9,12 +9,15 @@ import type { Call } from '../call/call.ts';
 import type { Observer } from '../engine.ts';
 import type { BreakerStateName } from '../health/breaker.ts';
 import { AccessLog, type AccessMode } from './access.ts';
+import { DigestCounts } from './digest.ts';
 import { Metrics } from './metrics.ts';
 import { Refusals } from './refusals.ts';
 import { ShiftCounts } from './shift-counts.ts';
 
 export class Observation implements Observer {
   readonly metrics = new Metrics();
+  /** What the control plane is told of all traffic. */
+  readonly digest = new DigestCounts();
   /** What is measured while traffic is shifted. */
   readonly shifts = new ShiftCounts();
   /** What policy refused, for the audit log. */
@@ -42,6 +45,7 @@ export class Observation implements Observer {
   attemptEnded(call: Call, attempt: Attempt): void {
     this.#attemptsEnded++;
     this.shifts.attemptEnded(call, attempt);
+    this.digest.attemptEnded(call, attempt);
     this.metrics.attemptEnded(attempt);
   }
 
@@ -49,6 +53,7 @@ export class Observation implements Observer {
     this.#ended++;
     const elapsedMs = this.#clock.now() - call.startedAt;
     this.metrics.callEnded(call, elapsedMs);
+    this.digest.callEnded(call, elapsedMs);
     this.refusals.judged(call);
     if (this.#access.write(call, elapsedMs)) this.#accessRecords++;
   }
@@ -76,6 +81,7 @@ export class Observation implements Observer {
     why: string,
   ): void => {
     this.metrics.breakerMoved(cell.agentId, cell.capability, to);
+    this.digest.breakerMoved(cell.agentId, cell.capability, to, why, this.#clock.wallMs());
     const line = { provider: cell.agentId, capability: cell.capability, from, to, why: printable(why) };
     if (to === 'open') this.#logger.warn(line, 'breaker');
     else this.#logger.info(line, 'breaker');

@@ -110,7 +110,7 @@ export function resolve(call: Call, random: Random): Verdict {
   if (current.versions.length > 1) {
     byKey = call.affinityKey !== null && call.affinityKey !== '';
     const key = byKey ? (call.affinityKey as string) : call.traceId;
-    pick = current.pick(key === '' ? random.next() : drawOf(key));
+    pick = current.pick(key === '' ? random.next() : byKey && call.keyDraws !== null ? call.keyDraws.canary : drawOf(key));
   } else if (current.versions.length === 0) {
     return noneLeft(capability, resolution);
   }

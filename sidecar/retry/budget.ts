@@ -41,6 +41,16 @@ export class RetryBudget {
     return { calls: this.#sumCalls, retries: this.#sumRetries };
   }
 
+  /** As if there had been so many in the last ten seconds, and no others (replay). */
+  assume(calls: number, retries: number, now: number): void {
+    this.#calls.fill(0);
+    this.#retries.fill(0);
+    this.#tick = Math.floor(now / BUCKET_MS);
+    const at = this.#tick % BUCKETS;
+    this.#sumCalls = this.#calls[at] = calls;
+    this.#sumRetries = this.#retries[at] = retries;
+  }
+
   #advance(now: number): number {
     const tick = Math.floor(now / BUCKET_MS);
     if (tick > this.#tick) {

@@ -59,7 +59,7 @@ const NOT_THERE: ReadonlySet<number> = new Set([Code.no_provider, Code.blocked_b
 /** Provider statuses below 500 that mean "not now, not here" rather than "your fault". */
 const TRY_ELSEWHERE: ReadonlySet<number> = new Set([408, 425, 429]);
 
-export function retry(call: Call, budget: RetryBudget, random: Random): Verdict {
+export function retry(call: Call, budget: Pick<RetryBudget, 'take' | 'recent'>, random: Random): Verdict {
   const last = call.attempts[call.attempts.length - 1] as Attempt;
   const { retry: policy } = (call.chosen as Candidate).settings;
   const agent = last.candidate.provider.agentId;

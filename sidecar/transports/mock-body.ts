@@ -2,6 +2,7 @@
 import type { Clock, Timer } from '../../base/clock.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import type { BodySink, BodySource } from '../call/reply.ts';
+import type { MockAgent } from './mock-agents.ts';
 import type { Act } from './mock-script.ts';
 
 export class MockBody implements BodySource {
@@ -22,13 +23,20 @@ export class MockBody implements BodySource {
   #isOver = false;
   #ending: { readonly code: Code; readonly detail: string } | null = null;
 
-  constructor(clock: Clock, body: Buffer, act: Act, open: Set<MockBody>) {
+  readonly agent: MockAgent;
+  readonly #death: Timer | null;
+
+  /** @param diesInMs until its agent's process ends; Infinity = not within its time */
+  constructor(clock: Clock, body: Buffer, act: Act, open: Set<MockBody>, agent: MockAgent, diesInMs: number) {
+    this.agent = agent;
+    agent.atWork++;
+    this.#death = diesInMs === Number.POSITIVE_INFINITY ? null : clock.after(diesInMs, () => this.die());
     this.#clock = clock;
     this.#chunks = pieces(body, act.chunks);
     this.#everyMs = act.everyMs;
     this.#resets = act.reset !== 'no';
     const fault = this.#resets ? act.reset : act.hang;
-    this.#faultAt = fault === 'after_head' ? 0 : fault === 'mid_body' ? Math.ceil(this.#chunks.length / 2) : Number.POSITIVE_INFINITY;
+    this.#faultAt = faultAt(fault, this.#chunks.length);
     this.#open = open;
     open.add(this);
   }
@@ -43,6 +51,11 @@ export class MockBody implements BodySource {
     if (!this.#isPaused) return;
     this.#isPaused = false;
     if (this.#isDue) this.#step();
+  }
+
+  /** The process at the other end is gone. */
+  die(): void {
+    this.cancel(Code.stream_interrupted, `the body is cut: the connection was reset after ${this.#sentBytes} bytes, before its end`);
   }
 
   cancel(code: Code, detail: string): void {
@@ -93,8 +106,15 @@ export class MockBody implements BodySource {
   #close(): void {
     this.#isOver = true;
     this.#timer?.cancel();
+    this.#death?.cancel();
+    this.agent.atWork--;
     this.#open.delete(this);
   }
+}
+
+function faultAt(fault: Act['hang'], chunks: number): number {
+  if (typeof fault === 'number') return fault;
+  return fault === 'after_head' ? 0 : fault === 'mid_body' ? Math.ceil(chunks / 2) : Number.POSITIVE_INFINITY;
 }
 
 /** Cuts a body into that many pieces of nearly the same size; fewer when it has fewer bytes. */

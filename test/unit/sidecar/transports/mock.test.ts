@@ -4,7 +4,7 @@ import { VirtualClock } from '../../../../base/virtual-clock.ts';
 import { Code } from '../../../../proto/wire/codes.ts';
 import type { Reply } from '../../../../sidecar/call/reply.ts';
 import { MockTransport } from '../../../../sidecar/transports/mock.ts';
-import { readScript } from '../../../../sidecar/transports/mock-script.ts';
+import { readScript } from '../../../../sidecar/transports/mock-reading.ts';
 import { candidateOf, Collector, contextOf, exchangeOf, type ExchangeParts } from './exchanges.ts';
 
 /** A mock under a virtual clock; `call` gives the reply and the virtual time it took, or null while it has not come. */

@@ -1,0 +1,122 @@
+/**
+ * Agents that are gone without a goodbye, and how they belong together: an alert for each agent, but one for a sidecar that is gone
+ * with all it hosts, one for a region of which all sidecars are, and one for the whole when the registry itself does not believe a
+ * sudden loss. Who is drained, has said goodbye or was taken out on purpose is none. Pure.
+ */
+import type { ProviderView, SidecarView } from '../registry/views.ts';
+
+export interface Gone {
+  /** `crm.order.a`, `sidecar:shop-1`, `region:eu`, `fleet`. */
+  readonly subject: string;
+  readonly agents: readonly string[];
+  readonly sidecars: readonly string[];
+  /** The first that went, by the registry's wall clock; null = not known. */
+  readonly sinceMs: number | null;
+  readonly words: string;
+}
+
+/** So many are named in a sentence. */
+const NAMED = 10;
+
+/** @param held why the registry waits for an operator's word before it believes a loss; null = it does not */
+export function goneAgents(providers: readonly ProviderView[], sidecars: readonly SidecarView[], held: string | null): Gone[] {
+  const lost = providers.filter(isLost);
+  const overdue = providers.filter(({ status }) => status === 'overdue');
+  const gone: Gone[] = [];
+  if (held !== null && overdue.length > 0)
+    gone.push({
+      subject: 'fleet',
+      agents: overdue.map(({ agent }) => agent),
+      sidecars: [...new Set(overdue.map(({ sidecar }) => sidecar))],
+      sinceMs: null,
+      words: `${held}: ${listed(overdue.map(({ agent }) => agent))}`,
+    });
+  const groups = sidecarsGone(lost, providers, sidecars);
+  const regions = regionsGone(groups, providers, sidecars);
+  const within = new Set(regions.flatMap(({ sidecars: names }) => names));
+  gone.push(...regions);
+  for (const [sidecar, agents] of groups) if (!within.has(sidecar)) gone.push(ofSidecar(sidecar, agents));
+  for (const one of lost)
+    if (!groups.has(one.sidecar))
+      gone.push({
+        subject: one.agent,
+        agents: [one.agent],
+        sidecars: [one.sidecar],
+        sinceMs: one.offlineSinceMs,
+        words: `${one.agent} is offline: ${one.why === 'probe' ? 'its health check fails' : `no sign of life through ${one.sidecar}`}; it serves ${listed(one.offers)}`,
+      });
+  return gone;
+}
+
+function isLost({ status, why, drain }: ProviderView): boolean {
+  return status === 'offline' && (why === 'lease' || why === 'probe') && !drain;
+}
+
+/** All agents of one sidecar, two or more, of those that were not taken out on purpose. */
+function sidecarsGone(
+  lost: readonly ProviderView[],
+  providers: readonly ProviderView[],
+  sidecars: readonly SidecarView[],
+): Map<string, readonly ProviderView[]> {
+  const online = new Set(providers.filter(({ status }) => status !== 'offline').map(({ sidecar }) => sidecar));
+  const standing = new Map(sidecars.map(({ sidecar, status }) => [sidecar, status]));
+  const by = new Map<string, ProviderView[]>();
+  for (const one of lost) {
+    if (one.why !== 'lease' || online.has(one.sidecar) || standing.get(one.sidecar) === 'online') continue;
+    const same = by.get(one.sidecar);
+    if (same === undefined) by.set(one.sidecar, [one]);
+    else same.push(one);
+  }
+  for (const [sidecar, agents] of by) if (agents.length < 2) by.delete(sidecar);
+  return by;
+}
+
+/** Two sidecars or more, and none of that region is left. */
+function regionsGone(
+  groups: ReadonlyMap<string, readonly ProviderView[]>,
+  providers: readonly ProviderView[],
+  sidecars: readonly SidecarView[],
+): Gone[] {
+  const hosts = new Set(providers.filter(({ status, why }) => status !== 'offline' || why === 'lease').map(({ sidecar }) => sidecar));
+  const regions = new Map<string, string[]>();
+  for (const { sidecar, region, status } of sidecars) {
+    if (region === null || status === 'left' || !hosts.has(sidecar)) continue;
+    const same = regions.get(region);
+    if (same === undefined) regions.set(region, [sidecar]);
+    else same.push(sidecar);
+  }
+  const gone: Gone[] = [];
+  for (const [region, names] of regions) {
+    if (names.length < 2 || !names.every((name) => groups.has(name))) continue;
+    const agents = names.flatMap((name) => groups.get(name) ?? []);
+    gone.push({
+      subject: `region:${region}`,
+      agents: agents.map(({ agent }) => agent),
+      sidecars: names,
+      sinceMs: firstOf(agents),
+      words: `all of the region ${region} is gone: ${names.length} sidecars (${listed(names)}) with ${agents.length} agents (${listed(agents.map(({ agent }) => agent))})`,
+    });
+  }
+  return gone;
+}
+
+function ofSidecar(sidecar: string, agents: readonly ProviderView[]): Gone {
+  return {
+    subject: `sidecar:${sidecar}`,
+    agents: agents.map(({ agent }) => agent),
+    sidecars: [sidecar],
+    sinceMs: firstOf(agents),
+    words: `the sidecar ${sidecar} is gone, with its ${agents.length} agents: ${listed(agents.map(({ agent }) => agent))}`,
+  };
+}
+
+function firstOf(agents: readonly ProviderView[]): number | null {
+  const times = agents.flatMap(({ offlineSinceMs }) => offlineSinceMs ?? []);
+  return times.length === 0 ? null : Math.min(...times);
+}
+
+export function listed(names: readonly string[]): string {
+  if (names.length === 0) return 'nothing';
+  const more = names.length - NAMED;
+  return more > 0 ? `${names.slice(0, NAMED).join(', ')} and ${more} more` : names.join(', ');
+}

@@ -1,0 +1,67 @@
+/**
+ * How often the breakers of one provider and capability opened within a window, out of what sidecars told of their moves. Pure, and
+ * the order in which it was told does not matter.
+ *
+ * Only closed → open counts: a probe that fails in half-open, or a call on the ramp, says that it is still the same outage. And a
+ * provider's outage is one, however many sidecars see it: an opening belongs to the outage that goes on at another sidecar, or began
+ * half a minute ago, unless this sidecar has had its part in that one already.
+ */
+export interface Move {
+  readonly sidecar: string;
+  /** Another process has a breaker of its own, which is closed when it starts. */
+  readonly instance: string;
+  readonly to: 'closed' | 'open' | 'half_open' | 'ramping';
+  readonly atMs: number;
+}
+
+/** Sidecars see the same outage within this. */
+const SAME_MS = 30_000;
+/** A breaker that is open and of which nothing is heard for so long is not open any more: its sidecar is gone. */
+const LOST_MS = 900_000;
+
+interface Outage {
+  lastMs: number;
+  readonly hosts: Set<string>;
+  readonly open: Map<string, number>;
+}
+
+/** When each outage began, oldest first. @param moves of one provider and capability; some before `fromMs` tell what state it was in */
+export function openingsOf(moves: readonly Move[], fromMs: number): number[] {
+  const ordered = moves.toSorted((a, b) => a.atMs - b.atMs || compare(a.sidecar, b.sidecar) || compare(a.instance, b.instance) || ORDER[a.to] - ORDER[b.to]);
+  const states = new Map<string, Move['to']>();
+  const began: number[] = [];
+  let outage: Outage | null = null;
+  for (const { sidecar, instance, to, atMs } of ordered) {
+    const host = `${sidecar} ${instance}`;
+    const before = states.get(host) ?? 'closed';
+    states.set(host, to);
+    if (to !== 'open') {
+      if (to === 'closed') outage?.open.delete(host);
+      else outage?.open.set(host, atMs);
+      continue;
+    }
+    if (before !== 'closed') {
+      outage?.open.set(host, atMs);
+      continue;
+    }
+    if (outage === null || outage.hosts.has(host) || !goesOn(outage, atMs)) {
+      outage = { lastMs: atMs, hosts: new Set(), open: new Map() };
+      if (atMs >= fromMs) began.push(atMs);
+    }
+    outage.lastMs = atMs;
+    outage.hosts.add(host);
+    outage.open.set(host, atMs);
+  }
+  return began;
+}
+
+function goesOn({ lastMs, open }: Outage, nowMs: number): boolean {
+  if (nowMs - lastMs <= SAME_MS) return true;
+  for (const atMs of open.values()) if (nowMs - atMs <= LOST_MS) return true;
+  return false;
+}
+
+/** Within one instant: as it goes round. */
+const ORDER: Readonly<Record<Move['to'], number>> = { closed: 0, open: 1, half_open: 2, ramping: 3 };
+
+const compare = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);

@@ -1,0 +1,151 @@
+/**
+ * Whether the P95 of a capability has risen, and stayed up, against its own baseline. Pure: out of its minutes, in any order of what
+ * went into them.
+ *
+ * **Baseline.** The P95 of slices of the stretch before (`baseline`), each a minute or as many minutes as hold enough calls, and of
+ * those the median. So one bad quarter of an hour in it changes little, a quiet stretch is not judged by single calls, and traffic
+ * that doubles changes nothing. While an alert lasts its baseline stands still: else it would rise after the alert and end it.
+ *
+ * **Bad.** A P95 of few calls is chance: of a constant distribution every tenth minute with twenty calls lies 40 % above it. So not
+ * two P95s are compared, but calls are counted: were the P95 at most the limit (baseline × 1.4), then at most 5 % of the calls would
+ * be longer than it. Bad is when more are, by four standard deviations of such a count, and when that holds in each part of the time,
+ * not only in the sum, which a single bad minute with many calls would spoil. What lies between half of the rise and the limit goes
+ * on with a rise and does not begin one.
+ *
+ * **Time.** Minutes begin when they like: one more whole minute than `for` must be bad, so that it was so for at least `for`.
+ */
+import { Sketch } from '../../base/sketch.ts';
+import type { RiseSettings } from './config.ts';
+
+/** One whole minute. */
+export interface MinuteTimes {
+  /** Durations of the calls; null = there were none. */
+  readonly times: Sketch | null;
+}
+
+export type Rise =
+  /** Too few calls to tell. */
+  | { readonly kind: 'unknown' }
+  | {
+      /** `risen`: all the time; `rising`: lately; `calm`: lately it was not; `between`: neither. */
+      readonly kind: 'risen' | 'rising' | 'calm' | 'between';
+      /** Of the baseline, held or measured. */
+      readonly baselineMs: number;
+      readonly limitMs: number;
+      /** Of the last `for`. */
+      readonly p95Ms: number;
+      /** Within `for`. */
+      readonly calls: number;
+    };
+
+const UNKNOWN: Rise = Object.freeze({ kind: 'unknown' });
+
+/** Share of calls that are longer than a P95. */
+const BEYOND = 0.05;
+/** Standard deviations: chance gets there once in 30,000 windows at the limit itself, and the limit is 40 % away. */
+const SURE = 4;
+/** It is only said that it may be coming. */
+const LIKELY = 3;
+/** Minutes that show that a rise begins, and that it is over. */
+const RISING_MINUTES = 3;
+const CALM_MINUTES = 5;
+/** Parts of the time, each of which must be bad. */
+const PARTS = 5;
+/** A slice of the baseline holds so many calls, where `min_calls` allows. */
+const SLICE_CALLS = 40;
+const FEWEST_SLICES = 5;
+const MINUTE_MS = 60_000;
+
+/** How many whole minutes are looked at. */
+export function minutesNeeded({ forMs, baselineMs }: RiseSettings): number {
+  return forMs / MINUTE_MS + 1 + baselineMs / MINUTE_MS;
+}
+
+/**
+ * @param minutes whole ones, oldest first, without gaps; the newest `minutesNeeded` count
+ * @param heldMs P95 that is to be the baseline, of an alert that lasts; null = what was before
+ */
+export function judgeRise(minutes: readonly MinuteTimes[], settings: RiseSettings, heldMs: number | null): Rise {
+  const span = settings.forMs / MINUTE_MS + 1;
+  const recent = minutes.slice(-span);
+  const baselineMs =
+    heldMs ?? baselineOf(minutes.slice(-span - settings.baselineMs / MINUTE_MS, -span), settings.minCalls);
+  if (baselineMs === null || recent.length < span) return UNKNOWN;
+  const all = pooled(recent);
+  const p95Ms = all.quantile(1 - BEYOND);
+  if (p95Ms === null) return UNKNOWN;
+  const limitMs = Math.max(settings.floorMs, baselineMs * (1 + settings.rise));
+  const softMs = Math.max(settings.floorMs, baselineMs * (1 + settings.rise / 2));
+  const known = { baselineMs, limitMs, p95Ms, calls: all.count };
+  const isSure = all.count >= settings.minCalls && isMore(all, limitMs, SURE);
+  if (isSure && isSpread(recent) && inAllParts(recent, softMs, Math.max(4, Math.floor(settings.minCalls / PARTS))))
+    return { kind: 'risen', ...known };
+  const share = (count: number): number => Math.max(5, Math.floor((settings.minCalls * count) / span));
+  const newest = pooled(recent.slice(-RISING_MINUTES));
+  if (newest.count >= share(RISING_MINUTES) && isMore(newest, limitMs, LIKELY)) return { kind: 'rising', ...known };
+  const lately = pooled(recent.slice(-CALM_MINUTES));
+  if (lately.count < share(CALM_MINUTES)) return UNKNOWN;
+  return { kind: isMore(lately, softMs, 0) ? 'between' : 'calm', ...known };
+}
+
+/** The P95 of what was before; null = there were too few calls. */
+export function baselineOf(minutes: readonly MinuteTimes[], minCalls: number): number | null {
+  const sliceCalls = Math.min(SLICE_CALLS, Math.floor(minCalls / FEWEST_SLICES));
+  const p95s: number[] = [];
+  let calls = 0;
+  let slice: Sketch | null = null;
+  for (const { times } of minutes) {
+    if (times === null || times.count === 0) continue;
+    calls += times.count;
+    // A busy minute is a slice by itself.
+    if (slice === null && times.count >= sliceCalls) {
+      p95s.push(times.quantile(1 - BEYOND) as number);
+      continue;
+    }
+    slice ??= new Sketch();
+    slice.merge(times);
+    if (slice.count < sliceCalls) continue;
+    p95s.push(slice.quantile(1 - BEYOND) as number);
+    slice = null;
+  }
+  if (calls < minCalls || p95s.length === 0) return null;
+  p95s.sort((a, b) => a - b);
+  return p95s[p95s.length >>> 1] as number;
+}
+
+export function pooled(minutes: readonly MinuteTimes[]): Sketch {
+  const sum = new Sketch();
+  for (const { times } of minutes) if (times !== null) sum.merge(times);
+  return sum;
+}
+
+/** More calls are longer than `ms` than if it were the P95, by so many standard deviations. */
+function isMore(times: Sketch, ms: number, deviations: number): boolean {
+  const expected = BEYOND * times.count;
+  return times.countAbove(ms) > expected + deviations * Math.sqrt(expected * (1 - BEYOND));
+}
+
+/** There were calls all along: not only at the beginning, nor only now. */
+function isSpread(minutes: readonly MinuteTimes[]): boolean {
+  const isCalled = ({ times }: MinuteTimes): boolean => times !== null && times.count > 0;
+  const edge = Math.max(1, Math.floor(minutes.length / 5));
+  return (
+    minutes.filter(isCalled).length * 2 >= minutes.length && minutes.slice(0, edge).some(isCalled) && minutes.slice(-edge).some(isCalled)
+  );
+}
+
+/** Each a minute, or as many as hold enough calls; what is left over at the end belongs to the last one. */
+function inAllParts(minutes: readonly MinuteTimes[], ms: number, calls: number): boolean {
+  const parts: Sketch[] = [];
+  let part = new Sketch();
+  for (const { times } of minutes) {
+    if (times !== null) part.merge(times);
+    if (part.count < calls) continue;
+    parts.push(part);
+    part = new Sketch();
+  }
+  const last = parts.at(-1);
+  if (last === undefined) return false;
+  last.merge(part);
+  return parts.every((each) => isMore(each, ms, 0));
+}

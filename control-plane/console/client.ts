@@ -1,0 +1,96 @@
+/**
+ * The page's way to the API: same origin, with the session's cookie; changes carry what only a page of ours knows (CSRF). What
+ * is refused comes back as a value with the API's own words. It keeps nothing.
+ */
+
+/** A refusal in the API's words; status 0 = there was no answer. */
+export interface ApiProblem {
+  readonly status: number;
+  readonly code: number;
+  readonly name: string;
+  readonly detail: string;
+  /** Mistakes in a document, with their places. */
+  readonly mistakes: readonly string[];
+}
+
+export type Answer<T> = { readonly ok: T; readonly pending: string | null } | { readonly problem: ApiProblem };
+
+export type Method = 'POST' | 'PUT' | 'DELETE';
+
+type Fetch = (path: string, init: RequestInit) => Promise<Response>;
+
+const CSRF = 'x-reach-csrf';
+/** Says that an order was carried out and is not in the audit log yet. */
+const PENDING = 'reach-audit-pending';
+
+export class Client {
+  /** Told by the session. */
+  csrf = '';
+  /** Called with each answer: whether the control plane could be reached. */
+  onReach: (isReached: boolean) => void = () => {};
+  /** Called when the session is over. */
+  onSignedOut: () => void = () => {};
+  readonly #fetch: Fetch;
+
+  constructor(fetch: Fetch) {
+    this.#fetch = fetch;
+  }
+
+  async get<T>(path: string): Promise<Answer<T>> {
+    return this.#ask<T>(path, { method: 'GET', headers: { accept: 'application/json' } });
+  }
+
+  async order<T>(method: Method, path: string, body?: unknown): Promise<Answer<T>> {
+    const headers: Record<string, string> = { accept: 'application/json', [CSRF]: this.csrf };
+    if (body === undefined) return this.#ask<T>(path, { method, headers });
+    headers['content-type'] = 'application/json';
+    return this.#ask<T>(path, { method, headers, body: JSON.stringify(body) });
+  }
+
+  async #ask<T>(path: string, init: RequestInit): Promise<Answer<T>> {
+    let response: Response;
+    let text: string;
+    try {
+      response = await this.#fetch(path, { ...init, credentials: 'same-origin', cache: 'no-store', redirect: 'error' });
+      text = await response.text();
+    } catch {
+      this.onReach(false);
+      return { problem: { status: 0, code: 0, name: '', detail: 'the control plane cannot be reached', mistakes: [] } };
+    }
+    this.onReach(true);
+    const value = parsed(text);
+    if (response.ok)
+      return value === undefined && text !== ''
+        ? { problem: { status: response.status, code: 0, name: '', detail: 'the answer is not JSON', mistakes: [] } }
+        : { ok: value as T, pending: response.headers.get(PENDING) };
+    if (response.status === 401 && !path.startsWith('/v1/session')) this.onSignedOut();
+    return { problem: problemOf(response.status, value) };
+  }
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    return undefined;
+  }
+}
+
+export function problemOf(status: number, value: unknown): ApiProblem {
+  const map = typeof value === 'object' && value !== null ? (value as Readonly<Record<string, unknown>>) : {};
+  const text = (name: string): string => (typeof map[name] === 'string' ? map[name] : '');
+  const detail = text('detail');
+  return {
+    status,
+    code: typeof map['code'] === 'number' ? map['code'] : 0,
+    name: text('name'),
+    detail: detail === '' ? `the control plane answered ${status}` : detail,
+    mistakes: Array.isArray(map['problems']) ? map['problems'].map(mistake) : [],
+  };
+}
+
+function mistake(value: unknown): string {
+  const { file, line, column, message } = (value ?? {}) as { file?: unknown; line?: unknown; column?: unknown; message?: unknown };
+  const place = typeof line === 'number' && line > 0 ? `:${line}${typeof column === 'number' ? `:${column}` : ''}` : '';
+  return `${typeof file === 'string' ? file : ''}${place}${place === '' && (file === undefined || file === '') ? '' : ': '}${String(message)}`;
+}

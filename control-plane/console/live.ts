@@ -1,0 +1,148 @@
+/**
+ * Keeps the page true: the control plane says which topics have changed, and what is shown of them is asked for again. Without
+ * that stream (a proxy that holds it back, a replica that stops) everything shown is asked for each few seconds; and when not
+ * even that is answered, the page says so. Each new connection counts as a change of everything: nobody knows what was missed.
+ */
+import type { Clock, Timer } from '../../base/clock.ts';
+
+/** `live`: told of changes; `polling`: asks by itself; `lost`: nobody answers. */
+export type LiveState = 'connecting' | 'live' | 'polling' | 'lost';
+
+/** The part of EventSource that is used. */
+export interface Source {
+  onopen: (() => void) | null;
+  onerror: (() => void) | null;
+  addEventListener(name: string, heard: (event: { readonly data: string }) => void): void;
+  close(): void;
+}
+
+export interface LiveParts {
+  readonly clock: Clock;
+  readonly open: () => Source;
+}
+
+export const POLL_MS = 5_000;
+const FIRST_RETRY_MS = 1_000;
+const MAX_RETRY_MS = 30_000;
+
+export class Live {
+  state: LiveState = 'connecting';
+  readonly #parts: LiveParts;
+  readonly #watchers = new Set<{ readonly topics: readonly string[]; readonly changed: () => void }>();
+  readonly #states = new Set<() => void>();
+  #source: Source | null = null;
+  #retryMs = FIRST_RETRY_MS;
+  #retry: Timer | null = null;
+  #poll: Timer | null = null;
+  #isReached = true;
+  #isOver = false;
+
+  constructor(parts: LiveParts) {
+    this.#parts = parts;
+  }
+
+  start(): void {
+    this.#isOver = false;
+    this.#connect();
+  }
+
+  stop(): void {
+    this.#isOver = true;
+    this.#source?.close();
+    this.#source = null;
+    this.#retry?.cancel();
+    this.#poll?.cancel();
+    this.#poll = null;
+  }
+
+  /** @param topics none = only when everything may have changed */
+  watch(topics: readonly string[], changed: () => void): () => void {
+    const watcher = { topics, changed };
+    this.#watchers.add(watcher);
+    return () => void this.#watchers.delete(watcher);
+  }
+
+  onState(changed: () => void): () => void {
+    this.#states.add(changed);
+    return () => void this.#states.delete(changed);
+  }
+
+  /** Told with each answer of the API. */
+  reached(isReached: boolean): void {
+    if (isReached === this.#isReached) return;
+    this.#isReached = isReached;
+    this.#judge();
+    // Back again: no need to wait for the next try.
+    if (isReached && this.#source === null && !this.#isOver) {
+      this.#retry?.cancel();
+      this.#connect();
+    }
+  }
+
+  /** Everything shown is asked for again, now. */
+  all(): void {
+    for (const { changed } of [...this.#watchers]) changed();
+  }
+
+  #connect(): void {
+    const source = this.#parts.open();
+    this.#source = source;
+    let isOpen = false;
+    source.onopen = () => {
+      isOpen = true;
+      this.#retryMs = FIRST_RETRY_MS;
+      this.#isReached = true;
+      this.#poll?.cancel();
+      this.#poll = null;
+      this.#set('live');
+      this.all();
+    };
+    source.onerror = () => {
+      source.close();
+      if (this.#source !== source) return;
+      this.#source = null;
+      // A stream that was cut is most likely a replica that stopped: another one answers at once.
+      const waitMs = isOpen ? FIRST_RETRY_MS : this.#retryMs;
+      this.#retryMs = Math.min(MAX_RETRY_MS, this.#retryMs * 2);
+      this.#retry = this.#parts.clock.after(waitMs, () => this.#connect());
+      this.#judge();
+      this.#pollSoon();
+    };
+    source.addEventListener('changed', ({ data }) => this.#heard(data));
+  }
+
+  #heard(data: string): void {
+    const topics = topicsIn(data);
+    for (const watcher of [...this.#watchers]) if (watcher.topics.some((topic) => topics.has(topic))) watcher.changed();
+  }
+
+  #pollSoon(): void {
+    if (this.#poll !== null || this.#isOver) return;
+    this.#poll = this.#parts.clock.after(POLL_MS, () => {
+      this.#poll = null;
+      if (this.#source !== null && this.state === 'live') return;
+      this.all();
+      this.#pollSoon();
+    });
+  }
+
+  #judge(): void {
+    if (this.#isOver || (this.#source !== null && this.state === 'live')) return;
+    this.#set(this.#isReached ? 'polling' : 'lost');
+  }
+
+  #set(state: LiveState): void {
+    if (state === this.state) return;
+    this.state = state;
+    for (const changed of [...this.#states]) changed();
+  }
+}
+
+function topicsIn(data: string): ReadonlySet<string> {
+  try {
+    const { topics } = JSON.parse(data) as { readonly topics?: unknown };
+    return new Set(Array.isArray(topics) ? topics.map(String) : []);
+  } catch {
+    return new Set();
+  }
+}

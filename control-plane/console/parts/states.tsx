@@ -1,0 +1,78 @@
+/** What stands where there is nothing to show yet, nothing at all, or something that is old or wrong: always in words. */
+import type { ComponentChildren } from 'preact';
+import type { ApiProblem } from '../client.ts';
+import { type Asked, useConsole, useNow } from '../context.tsx';
+import { span } from '../format.ts';
+
+export function ProblemBox({ problem }: { readonly problem: ApiProblem }) {
+  return (
+    <div class="box bad" role="alert" data-test="page-problem">
+      <strong>{problem.code > 0 ? `${problem.code} ${problem.name}: ` : ''}</strong>
+      {problem.detail}
+      {problem.mistakes.length > 0 && (
+        <ul class="plain mono">
+          {problem.mistakes.map((each) => (
+            <li key={each}>{each}</li>
+          ))}
+        </ul>
+      )}
+    </div>
+  );
+}
+
+export function Empty({ children }: { readonly children: ComponentChildren }) {
+  return (
+    <p class="empty" data-test="empty">
+      {children}
+    </p>
+  );
+}
+
+export function Loading({ what }: { readonly what: string }) {
+  return (
+    <p class="empty" role="status">
+      Asking for {what} …
+    </p>
+  );
+}
+
+/** How old an answer may be before it is said. */
+const OLD_MS = 45_000;
+
+/** The answer once it is there; before, or when it is old, that in words. */
+export function Shown<T>({ asked, what, children }: { readonly asked: Asked<T>; readonly what: string; readonly children: (data: T) => ComponentChildren }) {
+  const now = useNow();
+  const { data, problem, atMs } = asked;
+  if (data === null) return problem === null ? <Loading what={what} /> : <ProblemBox problem={problem} />;
+  const age = now - atMs;
+  return (
+    <>
+      {problem !== null && (
+        <div class="box warn" role="status" data-test="stale">
+          These are the {what} of {span(age)} ago: {problem.detail}. <button onClick={asked.again}>Ask again</button>
+        </div>
+      )}
+      {problem === null && age > OLD_MS && (
+        <div class="box warn" role="status" data-test="stale">
+          These are the {what} of {span(age)} ago. <button onClick={asked.again}>Ask again</button>
+        </div>
+      )}
+      {children(data)}
+    </>
+  );
+}
+
+/** What operators may do; viewers read why there is nothing. */
+export function Actions({ children }: { readonly children: ComponentChildren }) {
+  const { mayAct } = useConsole();
+  return mayAct ? <div class="actions">{children}</div> : null;
+}
+
+export function ViewerNote() {
+  const { mayAct, session } = useConsole();
+  return mayAct ? null : (
+    <p class="muted small" data-test="viewer-note">
+      {session.operator} is a viewer and may look but not change: actions need the role operator.
+    </p>
+  );
+}

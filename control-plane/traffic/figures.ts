@@ -1,0 +1,83 @@
+/** Calls that were counted together: how many, how they ended, how long they took, and where to look. Adding up keeps all of it exact but the quantiles. */
+import { Sketch } from '../../base/sketch.ts';
+import { MAX_EXAMPLE_FAILURES } from '../../proto/wire/digests.ts';
+
+export interface Example {
+  readonly trace_id: string;
+  readonly code: number;
+  readonly elapsed_ms: number;
+}
+
+/** Codes of one capability or edge that are told apart. */
+const MAX_CODES = 64;
+
+export class Figures {
+  calls = 0;
+  /** Those that ended with another code than 0. */
+  failed = 0;
+  retries = 0;
+  degraded = 0;
+  /** Durations of whole calls, from acceptance to the end of the answer, in milliseconds. */
+  readonly times = new Sketch();
+  #codes: Map<number, number> | null = null;
+  #failures: Example[] = [];
+  #slowest: Example | null = null;
+
+  /** How often each code ended a call, 0 left out. */
+  get codes(): ReadonlyMap<number, number> {
+    return this.#codes ?? NONE;
+  }
+
+  /** Two of the newest failures, and the slowest call. */
+  get examples(): readonly Example[] {
+    const slowest = this.#slowest;
+    if (slowest === null || this.#failures.some(({ trace_id: id }) => id === slowest.trace_id)) return this.#failures;
+    return [...this.#failures, slowest];
+  }
+
+  /** Share of calls that failed, 0 to 1. */
+  get errorShare(): number {
+    return this.calls === 0 ? 0 : this.failed / this.calls;
+  }
+
+  code(code: number, times: number): void {
+    this.failed += times;
+    const codes = (this.#codes ??= new Map());
+    const known = codes.get(code);
+    if (known !== undefined || codes.size < MAX_CODES) codes.set(code, (known ?? 0) + times);
+  }
+
+  example(example: Example): void {
+    if (example.code !== 0) {
+      this.#failures.push(example);
+      if (this.#failures.length > MAX_EXAMPLE_FAILURES) this.#failures.shift();
+    }
+    if (this.#slowest === null || example.elapsed_ms > this.#slowest.elapsed_ms) this.#slowest = example;
+  }
+
+  /** @param later the same, of a time after this: its examples are the newer ones. */
+  merge(later: Figures): void {
+    this.calls += later.calls;
+    this.retries += later.retries;
+    this.degraded += later.degraded;
+    this.times.merge(later.times);
+    for (const [code, times] of later.codes) this.code(code, times);
+    for (const example of later.examples) this.example(example);
+  }
+}
+
+const NONE: ReadonlyMap<number, number> = new Map();
+
+/** Attempts at one provider, of all callers. */
+export class AttemptFigures {
+  attempts = 0;
+  /** Those that count against the provider. */
+  failures = 0;
+  readonly times = new Sketch();
+
+  merge(other: AttemptFigures): void {
+    this.attempts += other.attempts;
+    this.failures += other.failures;
+    this.times.merge(other.times);
+  }
+}

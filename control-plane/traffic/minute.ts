@@ -1,0 +1,127 @@
+/**
+ * What was heard in one minute: figures by capability, by edge (who called what, and who served it) and by provider. Each has
+ * room for so many names; whatever finds none is counted under `other`, so that sums stay right and nobody can make it grow.
+ */
+import { type EdgeDigest, OTHER, type ProviderDigest } from '../../proto/wire/digests.ts';
+import { AttemptFigures, Figures } from './figures.ts';
+
+export const MAX_CAPABILITIES = 2_000;
+export const MAX_EDGES_A_MINUTE = 2_000;
+export const MAX_PROVIDERS_A_MINUTE = 2_000;
+/** Of a minute that is older than a quarter of an hour: the busiest, all others under `other`. */
+export const KEPT_EDGES = 300;
+
+/** Stands between names in a key; it can be in none of them. */
+const BETWEEN = '\u0000';
+
+export interface EdgeName {
+  /** Agent id. */
+  readonly caller: string;
+  readonly capability: string;
+  /** '' = nobody served it. */
+  readonly version: string;
+  /** Agent id; '' = nobody was asked. */
+  readonly provider: string;
+}
+
+export interface ProviderName {
+  readonly capability: string;
+  readonly version: string;
+  readonly provider: string;
+}
+
+interface Edge {
+  readonly name: EdgeName;
+  readonly figures: Figures;
+}
+
+interface Served {
+  readonly name: ProviderName;
+  readonly figures: AttemptFigures;
+}
+
+const OTHER_EDGE: EdgeName = { caller: OTHER, capability: OTHER, version: '', provider: OTHER };
+const OTHER_PROVIDER: ProviderName = { capability: OTHER, version: '', provider: OTHER };
+
+export class Minute {
+  /** Monotonic, of this replica: whole minutes since its clock began. */
+  readonly index: number;
+  readonly capabilities = new Map<string, Figures>();
+  readonly edges = new Map<string, Edge>();
+  readonly providers = new Map<string, Served>();
+  /** Sidecars of which a digest was heard in it. */
+  readonly sidecars = new Set<string>();
+  #isSqueezed = false;
+
+  constructor(index: number) {
+    this.index = index;
+  }
+
+  edge(digest: EdgeDigest): void {
+    add(this.capability(digest.capability), digest);
+    add(this.edgeOf(digest), digest);
+  }
+
+  provider(digest: ProviderDigest): void {
+    const figures = this.providerOf(digest);
+    figures.attempts += digest.attempts;
+    figures.failures += digest.failures;
+    figures.times.addPairs(digest.times);
+  }
+
+  capability(name: string): Figures {
+    const known = this.capabilities.get(name);
+    if (known !== undefined) return known;
+    if (this.capabilities.size >= MAX_CAPABILITIES && name !== OTHER) return this.capability(OTHER);
+    const made = new Figures();
+    this.capabilities.set(name, made);
+    return made;
+  }
+
+  edgeOf({ caller, capability, version, provider }: EdgeName): Figures {
+    const key = [caller, capability, version, provider].join(BETWEEN);
+    const known = this.edges.get(key);
+    if (known !== undefined) return known.figures;
+    if (this.edges.size >= MAX_EDGES_A_MINUTE && caller !== OTHER) return this.edgeOf(OTHER_EDGE);
+    const made = { name: { caller, capability, version, provider }, figures: new Figures() };
+    this.edges.set(key, made);
+    return made.figures;
+  }
+
+  providerOf({ capability, version, provider }: ProviderName): AttemptFigures {
+    const key = [capability, version, provider].join(BETWEEN);
+    const known = this.providers.get(key);
+    if (known !== undefined) return known.figures;
+    if (this.providers.size >= MAX_PROVIDERS_A_MINUTE && provider !== OTHER) return this.providerOf(OTHER_PROVIDER);
+    const made = { name: { capability, version, provider }, figures: new AttemptFigures() };
+    this.providers.set(key, made);
+    return made.figures;
+  }
+
+  /** Keeps the busiest edges and providers; figures by capability stay whole. */
+  squeeze(): void {
+    if (this.#isSqueezed) return;
+    this.#isSqueezed = true;
+    const edges = [...this.edges.entries()].sort(([, a], [, b]) => b.figures.calls - a.figures.calls);
+    for (const [key, { figures, name }] of edges.slice(KEPT_EDGES)) {
+      if (name.caller === OTHER) continue;
+      this.edges.delete(key);
+      this.edgeOf(OTHER_EDGE).merge(figures);
+    }
+    const providers = [...this.providers.entries()].sort(([, a], [, b]) => b.figures.attempts - a.figures.attempts);
+    for (const [key, { figures, name }] of providers.slice(KEPT_EDGES)) {
+      if (name.provider === OTHER) continue;
+      this.providers.delete(key);
+      this.providerOf(OTHER_PROVIDER).merge(figures);
+    }
+  }
+}
+
+function add(figures: Figures, digest: EdgeDigest): void {
+  figures.calls += digest.calls;
+  figures.retries += digest.retries;
+  figures.degraded += digest.degraded;
+  figures.times.addPairs(digest.times);
+  for (let i = 0; i < digest.codes.length; i += 2) figures.code(digest.codes[i] as number, digest.codes[i + 1] as number);
+  for (const example of digest.examples) figures.example(example);
+}

@@ -1,0 +1,55 @@
+/**
+ * The last spans of this sidecar, told or not, in one ring: a record is made at the first use of its place, and from then on written
+ * over. What is overwritten before anybody looked at it is counted as dropped: it never waits and never grows.
+ */
+import { SpanRecord } from './span-record.ts';
+
+export class SpanRing {
+  readonly size: number;
+  /** Overwritten unseen. */
+  dropped = 0;
+  readonly #slots: SpanRecord[] = [];
+  /** Spans so far: the next one goes to `written % size`. */
+  #written = 0;
+  #seen = 0;
+
+  constructor(size: number) {
+    this.size = size;
+  }
+
+  /** The place of the next span, to be written at once. */
+  next(): SpanRecord {
+    const at = this.#written++ % this.size;
+    if (this.#written - this.#seen > this.size) {
+      this.#seen++;
+      this.dropped++;
+    }
+    let record = this.#slots[at];
+    if (record === undefined) {
+      record = new SpanRecord();
+      this.#slots[at] = record;
+    }
+    return record;
+  }
+
+  /** Written and not looked at yet. */
+  get unseen(): number {
+    return this.#written - this.#seen;
+  }
+
+  /** The oldest one that has not been looked at; null = all have. */
+  look(): SpanRecord | null {
+    if (this.#seen === this.#written) return null;
+    return this.#slots[this.#seen++ % this.size] as SpanRecord;
+  }
+
+  /** All that have been looked at and are still here, oldest first. */
+  *seen(): Generator<SpanRecord> {
+    for (let i = Math.max(0, this.#written - this.size); i < this.#seen; i++) yield this.#slots[i % this.size] as SpanRecord;
+  }
+
+  /** Everything that is here, oldest first. */
+  *all(): Generator<SpanRecord> {
+    for (let i = Math.max(0, this.#written - this.size); i < this.#written; i++) yield this.#slots[i % this.size] as SpanRecord;
+  }
+}

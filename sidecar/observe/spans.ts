@@ -1,0 +1,272 @@
+/**
+ * Spans of this sidecar: what ends is written into a ring, and soon after, off the call's own path, it is looked at. Told are those of
+ * traces that were picked at their beginning, and of all in which something failed or was slow, here or, by the word of another
+ * sidecar, elsewhere; for these what the ring still holds is told too. To whom is put in (`sinks`): the control plane, a collector.
+ * What has no room is dropped and counted; nothing here makes a call wait, and nothing grows.
+ */
+import { atTurnEnd, type Clock, type Timer } from '../../base/clock.ts';
+import type { Random } from '../../base/random.ts';
+import type { Span } from '../../proto/wire/spans.ts';
+import { newSpanId } from '../../proto/wire/trace-context.ts';
+import type { Attempt } from '../call/attempt-record.ts';
+import type { Call } from '../call/call.ts';
+import type { StageSpans } from '../call/stage-spans.ts';
+import type { TraceSettings } from '../traces-config.ts';
+import { HeadSampling } from './head-sampling.ts';
+import { KeptTraces } from './kept-traces.ts';
+import { SlowCalls } from './slow-calls.ts';
+import { spanOf } from './span-of.ts';
+import type { SpanRecord } from './span-record.ts';
+import { SpanRing } from './span-ring.ts';
+
+/** Who is told. */
+export interface SpanSink {
+  /** Takes what it needs of the record before it returns. @param startMs on the wall */
+  take(record: SpanRecord, startMs: number): void;
+  /** No more come in this turn. */
+  flush(): void;
+}
+
+export interface SpanCounts {
+  /** Of all that ended. */
+  readonly made: number;
+  /** Given to the sinks. */
+  readonly told: number;
+  /** Overwritten before they were looked at. */
+  readonly dropped: number;
+  /** Traces that were named to the other sidecars. */
+  readonly named: number;
+  /** Share of the traces that are picked at present. */
+  readonly ratio: number;
+}
+
+/** From the end of a call until it is looked at. */
+const LOOK_MS = 250;
+/** In one turn of the event loop. */
+const SLICE = 512;
+/** Traces that are named to the others each second. */
+const MAX_NAMED_PER_SEC = 50;
+const SECOND_MS = 1_000;
+/** The wall clock was set: where spans stand on it is found anew. */
+const WALL_STEP_MS = 50;
+/** Spans of one trace that a page shows. */
+const MAX_SHOWN = 1_000;
+
+export class Spans implements StageSpans {
+  readonly sinks: SpanSink[] = [];
+  /** Hears of traces that something failed in, for the other sidecars. Null = there are none. */
+  onNamed: ((traces: readonly string[]) => void) | null = null;
+  readonly #clock: Clock;
+  readonly #random: Random;
+  readonly #ring: SpanRing;
+  readonly #head: HeadSampling;
+  readonly #slow: SlowCalls;
+  readonly #kept: KeptTraces;
+  readonly #holdMs: number;
+  readonly #maxPerSec: number;
+  readonly #early: number;
+  #timer: Timer | null = null;
+  #isLooking = false;
+  #isStopped = false;
+  #wallOffset: number;
+  /** What the ring holds of these is told at the end of the turn. */
+  #after = new Set<string>();
+  #naming: string[] = [];
+  #secondAt = Number.NEGATIVE_INFINITY;
+  /** In this second: traces that were kept for a reason, and those that were named. */
+  #keptNow = 0;
+  #namedNow = 0;
+  #made = 0;
+  #told = 0;
+  #named = 0;
+
+  constructor(clock: Clock, random: Random, settings: TraceSettings) {
+    this.#clock = clock;
+    this.#random = random;
+    this.#ring = new SpanRing(settings.heldSpans);
+    this.#head = new HeadSampling(settings.ratio, settings.maxPerSec);
+    this.#slow = new SlowCalls(settings.slowMs);
+    // Its later spans come as long as its calls run; longer than what is held is of no use to the earlier ones.
+    this.#kept = new KeptTraces(Math.max(settings.holdMs, LATER_MS));
+    this.#holdMs = settings.holdMs;
+    this.#maxPerSec = settings.maxPerSec;
+    this.#early = settings.heldSpans >> 2;
+    this.#wallOffset = clock.wallMs() - clock.now();
+  }
+
+  // ---- the path of a call
+
+  /** The hop's own span; and whether its trace is picked, which what it asks is told in `traceparent`. */
+  begin(call: Call): void {
+    call.spanId = newSpanId(this.#random);
+    if ((call.traceFlags & 1) === 1 && !this.#head.picks(call.traceId, call.startedAt)) call.traceFlags &= ~1;
+  }
+
+  callEnded(call: Call, elapsedMs: number): void {
+    this.#ring.next().ofCall(call, elapsedMs);
+    this.#came();
+  }
+
+  attemptEnded(call: Call, attempt: Attempt): void {
+    // One that was not sent has none yet.
+    if (attempt.spanId === '') attempt.spanId = newSpanId(this.#random);
+    this.#ring.next().ofAttempt(call, attempt);
+    this.#came();
+  }
+
+  // ---- stages of messages
+
+  newId(): string {
+    return newSpanId(this.#random);
+  }
+
+  wallAt(clockNow: number): number {
+    return clockNow + this.#wallOffset;
+  }
+
+  tell(span: Span, isPicked: boolean): void {
+    this.#ring.next().ofStage(span, isPicked, false);
+    this.#came();
+  }
+
+  retell(span: Span, isPicked: boolean): void {
+    this.#ring.next().ofStage(span, isPicked, true);
+    this.#came();
+  }
+
+  /** Whether a message that is sent now is picked: as of a call. */
+  picks(traceId: string): boolean {
+    return this.#head.picks(traceId, this.#clock.now());
+  }
+
+  // ---- what becomes of them
+
+  /** Another sidecar names traces that something failed in. */
+  keep(traces: readonly string[]): void {
+    const now = this.#clock.now();
+    for (const traceId of traces) if (this.#kept.add(traceId, now)) this.#after.add(traceId);
+    if (this.#after.size > 0) this.#lookLater();
+  }
+
+  /** What the ring holds of a trace, in the order in which it ended. */
+  of(traceId: string): Span[] {
+    const found: Span[] = [];
+    for (const record of this.#ring.all())
+      if (record.traceId === traceId && !record.isAgain && found.length < MAX_SHOWN) found.push(spanOf(record, this.#startOf(record)));
+    return found;
+  }
+
+  get counts(): SpanCounts {
+    return { made: this.#made, told: this.#told, dropped: this.#ring.dropped, named: this.#named, ratio: this.#head.ratio };
+  }
+
+  /** Everything that has ended is looked at now. Later ones are not looked at any more. */
+  stop(): void {
+    this.#isStopped = true;
+    this.#timer?.cancel();
+    this.#timer = null;
+    this.look(Number.POSITIVE_INFINITY);
+  }
+
+  /** Looks at what has ended: the timer does, and tests. False = some are left for the next turn. */
+  look(most = SLICE): boolean {
+    const now = this.#clock.now();
+    this.#findWall(now);
+    if (now - this.#secondAt >= SECOND_MS) {
+      this.#secondAt = now;
+      this.#keptNow = 0;
+      this.#namedNow = 0;
+      this.#kept.forget(now);
+    }
+    let record: SpanRecord | null = null;
+    for (let i = 0; i < most && (record = this.#ring.look()) !== null; i++) this.#judge(record, now);
+    if (this.#after.size > 0) this.#tellHeld(now);
+    if (this.#naming.length > 0) {
+      const named = this.#naming;
+      this.#naming = [];
+      this.onNamed?.(named);
+    }
+    for (const sink of this.sinks) sink.flush();
+    return this.#ring.unseen === 0;
+  }
+
+  #judge(record: SpanRecord, now: number): void {
+    const isHop = record.stage === 'outbound' || record.stage === 'inbound';
+    const isSlow = isHop && record.code === 0 && this.#slow.isSlow(record.capability, record.elapsedMs);
+    if ((record.code !== 0 || isSlow) && !record.isAgain) this.#keepFor(record, now);
+    if (record.isPicked || this.#kept.has(record.traceId)) this.#give(record);
+  }
+
+  /** Something in it failed or was slow: here and elsewhere it is told whole. */
+  #keepFor({ traceId, isPicked, code }: SpanRecord, now: number): void {
+    if (this.#kept.has(traceId)) return;
+    // A picked one may be held elsewhere, by whom had less room; for a slow one that is no matter.
+    if (isPicked && code === 0) return;
+    if (!isPicked && ++this.#keptNow > this.#maxPerSec) return;
+    this.#kept.add(traceId, now);
+    if (!isPicked) this.#after.add(traceId);
+    if (this.onNamed === null || ++this.#namedNow > MAX_NAMED_PER_SEC) return;
+    this.#naming.push(traceId);
+    this.#named++;
+  }
+
+  #tellHeld(now: number): void {
+    const traces = this.#after;
+    this.#after = new Set();
+    for (const record of this.#ring.seen()) {
+      if (record.isTold || !traces.has(record.traceId)) continue;
+      const endedAt = record.isWall ? record.startedAt - this.#wallOffset + record.elapsedMs : record.startedAt + record.elapsedMs;
+      if (now - endedAt <= this.#holdMs) this.#give(record);
+    }
+  }
+
+  #give(record: SpanRecord): void {
+    if (record.isTold) return;
+    record.isTold = true;
+    this.#told++;
+    const startMs = this.#startOf(record);
+    for (const sink of this.sinks) sink.take(record, startMs);
+  }
+
+  #startOf({ isWall, startedAt }: SpanRecord): number {
+    return isWall ? startedAt : startedAt + this.#wallOffset;
+  }
+
+  #came(): void {
+    this.#made++;
+    if (this.#isLooking || this.#isStopped) return;
+    if (this.#ring.unseen > this.#early) this.#lookNow();
+    else if (this.#timer === null) this.#lookLater();
+  }
+
+  #lookLater(): void {
+    if (this.#isStopped) return;
+    this.#timer ??= this.#clock.after(LOOK_MS, this.#lookOnTimer);
+  }
+
+  readonly #lookOnTimer = (): void => {
+    this.#timer = null;
+    this.#lookOn();
+  };
+
+  #lookNow(): void {
+    this.#isLooking = true;
+    this.#timer?.cancel();
+    this.#timer = null;
+    atTurnEnd(this.#lookOn);
+  }
+
+  /** In slices, so that what is on its way does not wait for a whole ring. */
+  readonly #lookOn = (): void => {
+    this.#isLooking = false;
+    if (!this.#isStopped && !this.look()) this.#lookNow();
+  };
+
+  #findWall(now: number): void {
+    const offset = this.#clock.wallMs() - now;
+    if (Math.abs(offset - this.#wallOffset) > WALL_STEP_MS) this.#wallOffset = offset;
+  }
+}
+
+/** Calls of a kept trace that still run end within this, mostly. */
+const LATER_MS = 60_000;
