@@ -121,6 +121,18 @@ export class Sketch {
     this.#count = 0;
   }
 
+  /** Gives back the room on both sides that nothing is in: for those that are kept and hardly added to any more. */
+  trim(): void {
+    const counts = this.#counts;
+    let first = 0;
+    let end = counts.length;
+    while (first < end && counts[first] === 0) first++;
+    while (end > first && counts[end - 1] === 0) end--;
+    if (end - first === counts.length) return;
+    this.#counts = counts.slice(first, end);
+    this.#from += first;
+  }
+
   /** Makes room for a bucket; where it stands then. */
   #reach(bucket: number): number {
     const had = this.#counts;

@@ -14,9 +14,12 @@ export class VirtualClock implements Clock {
   #seq = 0;
   #pending: Pending[] = [];
   readonly #wallStartMs: number;
+  readonly #turns: number;
 
-  constructor(wallStartMs = 1_700_000_000_000) {
+  /** @param turns of the event loop that promises are given between two timers; more where work hands itself on by turns */
+  constructor(wallStartMs = 1_700_000_000_000, turns = 2) {
     this.#wallStartMs = wallStartMs;
+    this.#turns = turns;
   }
 
   now(): number {
@@ -29,22 +32,27 @@ export class VirtualClock implements Clock {
 
   after(delayMs: number, fire: () => void): Timer {
     const entry: Pending = { at: this.#now + Math.max(0, delayMs), seq: this.#seq++, fire, live: true };
-    let low = 0;
-    let high = this.#pending.length;
-    while (low < high) {
-      const mid = (low + high) >>> 1;
-      if ((this.#pending[mid] as Pending).at <= entry.at) low = mid + 1;
-      else high = mid;
-    }
-    this.#pending.splice(low, 0, entry);
+    this.#pending.splice(this.#placeOf(entry), 0, entry);
     return {
       cancel: () => {
         if (!entry.live) return;
         entry.live = false;
-        const at = this.#pending.indexOf(entry);
-        if (at >= 0) this.#pending.splice(at, 1);
+        this.#pending.splice(this.#placeOf(entry), 1);
       },
     };
+  }
+
+  /** Where an entry stands, or belongs: by its time, then by when it was set. */
+  #placeOf({ at, seq }: Pending): number {
+    let low = 0;
+    let high = this.#pending.length;
+    while (low < high) {
+      const mid = (low + high) >>> 1;
+      const other = this.#pending[mid] as Pending;
+      if (other.at < at || (other.at === at && other.seq < seq)) low = mid + 1;
+      else high = mid;
+    }
+    return low;
   }
 
   /** When the next timer is due (same scale as `now()`), or null when none is set. */
@@ -54,13 +62,13 @@ export class VirtualClock implements Clock {
 
   /** Moves to `at` (never back) and fires what is due by then, letting promises settle in between. */
   async advanceTo(at: number): Promise<void> {
-    await settle();
+    await settle(this.#turns);
     for (let next = this.#pending[0]; next !== undefined && next.at <= at; next = this.#pending[0]) {
       this.#pending.shift();
       next.live = false;
       this.#now = Math.max(this.#now, next.at);
       next.fire();
-      await settle();
+      await settle(this.#turns);
     }
     this.#now = Math.max(this.#now, at);
   }
@@ -76,6 +84,6 @@ export class VirtualClock implements Clock {
 }
 
 /** Lets every promise that can settle without a timer do so (setImmediate runs after the microtask queue is dry). */
-async function settle(): Promise<void> {
-  for (let turn = 0; turn < 2; turn++) await new Promise<void>((done) => setImmediate(done));
+async function settle(turns: number): Promise<void> {
+  for (let turn = 0; turn < turns; turn++) await new Promise<void>((done) => setImmediate(done));
 }

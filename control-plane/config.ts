@@ -37,8 +37,10 @@ import {
 } from '../proto/language/reader.ts';
 import { count, duration, isPlainMap, list, oneOf, size, text } from '../proto/language/shapes.ts';
 import type { Problem } from '../proto/language/types.ts';
+import { type AlertsConfig, alertsShape, DEFAULT_ALERTS } from './alerts/config.ts';
 import { type AuditConfig, auditShape, DEFAULT_AUDIT } from './audit/config.ts';
 import { type IdentityConfig, identityShape } from './identity/config.ts';
+import { DEFAULT_TRACES, type TracesConfig, tracesShape } from './traces/config.ts';
 import { DEFAULT_MESSAGES, type MessagesConfig, messagesShape } from './messages/config.ts';
 import { type ConsoleConfig, consoleShape, DEFAULT_CONSOLE } from './sessions/config.ts';
 
@@ -86,10 +88,14 @@ export interface ControlPlaneConfig {
   /** Where providers may stand beside public addresses. */
   readonly addresses: AddressPolicy;
   readonly messages: MessagesConfig;
+  /** When operators are told that something is wrong. */
+  readonly alerts: AlertsConfig;
   /** How long what operators do, and what is refused, is kept. */
   readonly audit: AuditConfig;
   /** The console, and those who have signed in to it. */
   readonly console: ConsoleConfig;
+  /** What is held of what sidecars tell of single calls. */
+  readonly traces: TracesConfig;
   /** Issued identities; null = there are none. */
   readonly identity: IdentityConfig | null;
   /** An export that is taken in when the stream had to be made anew. */
@@ -248,12 +254,22 @@ export const controlPlaneFields = {
     defaultsOf(addressesShape),
   ),
   messages: optional(messagesShape, 'Messages: what the streams hold, how long work waits, whom notices go to.', DEFAULT_MESSAGES),
+  alerts: optional(
+    alertsShape,
+    'When operators are told that something is wrong: `reachctl alerts`, the console, and the webhook of `messages.notices`.',
+    DEFAULT_ALERTS,
+  ),
   audit: optional(
     auditShape,
     'The audit log: what operators do, and what is refused to them and by sidecars (`reachctl audit`).',
     DEFAULT_AUDIT,
   ),
   console: optional(consoleShape, 'The console: what is going on, and the red button, in a browser (docs/console.md).', DEFAULT_CONSOLE),
+  traces: optional(
+    tracesShape,
+    'The timelines of single calls and messages (`reachctl trace`), in memory: what sidecars tell of them, at this replica.',
+    DEFAULT_TRACES,
+  ),
   identity: optional<IdentityConfig, null>(
     identityShape,
     'Tokens for agents and sidecars, and the word for other sidecars that an agent is at home at one (`reachctl identity`, `agent`, `sidecar`). Absent: none are issued, and sidecars know only the tokens of their own settings.',
@@ -295,8 +311,10 @@ const section: Shape<ControlPlaneConfig> = mapped(object('control_plane', contro
     pendingMax: read.pending,
     addresses: read.addresses,
     messages: read.messages,
+    alerts: read.alerts,
     audit: read.audit,
     console: read.console,
+    traces: read.traces,
     identity: read.identity,
     restore: read.restore,
     logLevel: read.log.level,

@@ -37,12 +37,15 @@ import { encode, parse } from './push/json.ts';
 import { Leading } from './push/leading.ts';
 import { Mirror } from './push/mirror.ts';
 import { OverrideDesk } from './overrides/desk.ts';
+import { Overview } from './overview/overview.ts';
+import { QueueLook } from './overview/queue-facts.ts';
 import { Prober } from './push/prober.ts';
 import { readEpoch, readyStreams } from './push/streams.ts';
 import type { RegistryEvent } from './registry/change.ts';
 import type { Registry } from './registry/registry.ts';
 import { EndedBook } from './sessions/ended.ts';
 import { Sessions } from './sessions/sessions.ts';
+import { TraceDesk } from './traces/desk.ts';
 import { hearDigests } from './traffic/hearing.ts';
 import { Traffic } from './traffic/traffic.ts';
 
@@ -75,6 +78,7 @@ export class ControlPlane implements Plane {
   readonly auditBook: AuditBook;
   readonly overrides: OverrideDesk;
   readonly traffic: Traffic;
+  readonly traces: TraceDesk;
   readonly api: ApiPort;
   readonly counts = new RequestCounts();
   epoch = '';
@@ -193,6 +197,15 @@ export class ControlPlane implements Plane {
     });
     this.journal = new Journal(this.#bus, this.#subjects, this.#logger);
     hearDigests(this.#inbound, this.#subjects, this.traffic);
+    this.traces = new TraceDesk({
+      bus: this.#bus,
+      inbound: this.#inbound,
+      subjects: this.#subjects,
+      clock,
+      config: config.traces,
+      name: config.name,
+      traffic: this.traffic,
+    });
     const sessions = new Sessions({ operators, env: config.env, sessionMs: config.console.sessionMs, clock });
     this.#endedSessions = new EndedBook({ bus: this.#bus, subjects: this.#subjects, sessions, clock });
     const publicHost = config.api.publicUrl === null ? [] : [new URL(config.api.publicUrl).hostname.toLowerCase()];
@@ -211,7 +224,7 @@ export class ControlPlane implements Plane {
         audit: this.audit,
         count: (route, status) => this.counts.add(route, status),
       },
-      allRoutes(this, config.console.isServed ? sessionRoutes({ plane: this, operators, sessions, book: this.#endedSessions }) : []),
+      allRoutes(this, new Overview(this, new QueueLook(this.#bus, this.#subjects, clock)), config.console.isServed ? sessionRoutes({ plane: this, operators, sessions, book: this.#endedSessions }) : []),
     );
   }
 
@@ -280,6 +293,7 @@ export class ControlPlane implements Plane {
     for (const timer of [this.#retry, this.#watch]) timer?.cancel();
     this.#following.stop();
     this.overrides.stop();
+    this.traces.stop();
     const closing = this.api.close(graceMs);
     if (this.leading !== null) await this.#flushed(this.leading);
     this.#leave('it is stopping');
@@ -312,6 +326,8 @@ export class ControlPlane implements Plane {
     else if (this.leader() === null) warnings.push('no replica leads at present');
     for (const { reason } of this.leading?.held ?? []) warnings.push(`held back: ${reason}`);
     warnings.push(...(this.leading?.messages.warnings ?? []));
+    const untold = this.leading?.alerts.trouble ?? '';
+    if (untold !== '') warnings.push(`alerts do not get through to operators: ${untold}`);
     if (this.overrides.trouble !== '') warnings.push(this.overrides.trouble);
     if (this.#bus.serverWarning !== null) warnings.push(this.#bus.serverWarning);
     if (this.#auditFull !== null) warnings.push(this.#auditFull);
@@ -480,6 +496,8 @@ export class ControlPlane implements Plane {
       pendingMax: this.#config.pendingMax,
       random: this.#random,
       messages: this.#config.messages,
+      alerts: this.#config.alerts,
+      traffic: this.traffic,
       identity:
         this.#keys === null || this.#config.identity === null
           ? null
@@ -533,7 +551,7 @@ export class ControlPlane implements Plane {
     }
     const read = readExport(text);
     if (typeof read === 'string') return this.#logger.error({ file }, `nothing is restored: ${read}`);
-    const written = await leading.import(read.registrations, read.operators, read.identities);
+    const written = await leading.import(read.registrations, read.operators, read.identities, read.alerts);
     if (written.ok) this.#logger.warn({ file, sidecars: read.registrations.length }, 'the stream was empty: restored from the export');
     else this.#logger.error({ file }, `nothing is restored: ${written.why}`);
   }

@@ -6,12 +6,14 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { configPage } from './generate-config.ts';
 import { errorsPage } from './generate-errors.ts';
+import { metricsPage } from './generate-metrics.ts';
 import { transportsPage } from './generate-transports.ts';
 
 const PAGES: readonly (readonly [file: string, page: () => string])[] = [
   ['docs/errors.md', errorsPage],
   ['docs/config.md', configPage],
   ['docs/transports.md', transportsPage],
+  ['docs/metrics.md', metricsPage],
 ];
 
 /** make and npm run programs from the top of the tree. */

@@ -65,6 +65,8 @@ export interface Joined {
   readonly ledger: NatsLedger;
   readonly bus: Bus;
   readonly subjects: Subjects;
+  /** Names this run of the process. */
+  readonly instance: string;
   /** Answers what the control plane asks; null = nothing to answer. */
   serve(answer: (question: Uint8Array) => object | null): void;
   /** The own file is looked at no more, and the registry is told goodbye, for as long as this at most. */
@@ -76,6 +78,7 @@ export interface Joined {
 export function joinRegistry(parts: JoinParts): Joined {
   const { config, registry, clock, random, log } = parts;
   const folder = dirname(parts.settingsFile);
+  const instance = randomUUID();
   const subjects = new Subjects(registry.env, config.name);
   const bus = Bus.open({
     servers: registry.servers,
@@ -107,7 +110,7 @@ export function joinRegistry(parts: JoinParts): Joined {
     table: parts.table,
     self: {
       sidecar: config.name,
-      instance: randomUUID(),
+      instance,
       region: config.region,
       zone: config.zone,
       callers: [
@@ -150,6 +153,7 @@ export function joinRegistry(parts: JoinParts): Joined {
     ledger,
     bus,
     subjects,
+    instance,
     serve: (answer) => {
       // Some questions want no answer, and have no place for one. Only inboxes are answered.
       serving = bus.subscribe(subjects.ask(config.name), ({ data, reply }) => {

@@ -32,12 +32,15 @@ import { StaticTokens } from './identify/static-tokens.ts';
 import type { Inbox } from './inbox/inbox.ts';
 import { DigestSender } from './observe/digest-sender.ts';
 import { Observation } from './observe/observer.ts';
+import { Recorder } from './record/recorder.ts';
+import { Tracing } from './observe/tracing.ts';
 import { Cutter } from './overrides/cut.ts';
 import { inbound, outbound } from './pipeline.ts';
 import { readSecret } from '../base/secret.ts';
 import { Messages } from './send/messages.ts';
 import { NO_OUTBOX, type Outbox } from './send/outbox-door.ts';
 import { Promiseless } from './send/promiseless.ts';
+import { tellOutbox } from './send/send-span.ts';
 import { Stop, type StopReport } from './stop.ts';
 import { FileTable, type TableReader, wordsOfProblem } from './table/file.ts';
 import { mayWriteTo } from './table/inbox-of.ts';
@@ -54,6 +57,7 @@ import type { HomeStatements } from './transports/mesh.ts';
 import type { MeshTls } from './transports/mesh-tls.ts';
 import { Presence } from './transports/presence.ts';
 import { steer } from './steering.ts';
+import { packageVersion } from './version.ts';
 import { withReachable } from './transports/reachable.ts';
 
 /** A configuration that cannot be started with; the message is for the person who wrote it. */
@@ -224,10 +228,18 @@ export async function startSidecar(
   const engine = assemble({ clock, random, config, table, health, identities, transports, observer: observation, tasks });
   cutter = new Cutter(table, engine.underway, clock);
   const door = joined === null ? null : doorTo(joined, config);
-  const front = new Front(engine, table, observation, { outbound, inbound, explain }, door);
+  const recorder = recorderOf(file, config, clock, log.logger);
+  recorder?.serve(engine);
+  const callOut = recorder === null ? outbound : recorder.outbound(outbound);
+  const callIn = recorder === null ? inbound : recorder.inbound(inbound);
+  const front = new Front(engine, table, observation, { outbound: callOut, inbound: callIn, explain }, door);
+  front.recorder = recorder;
   const steering = joined === null ? null : steer(joined, engine.quotas, observation.shifts);
   const digests = joined === null ? null : digestsTo(joined, config.name, observation, clock, random);
   front.digests = digests;
+  const tracing = await tracingOf(joined, config, clock, random, (words) => log.logger.warn(words));
+  observation.spans = tracing?.spans ?? null;
+  front.tracing = tracing;
   digests?.start();
   front.finishing = new Finishing(engine, config.shutdown, {
     serves: (agent) => servesHere(agent, joined, table.current(), config.name),
@@ -245,16 +257,20 @@ export async function startSidecar(
     config,
     table,
     instance: randomBytes(10).toString('hex').slice(0, INSTANCE_CHARS),
-    call: (call: Call) => outbound(engine, call),
+    call: (call: Call) => callOut(engine, call),
     warn: (words: string) => log.logger.warn(words),
     quotas: engine.quotas,
     statements: homes === null || config.identity === null ? null : { ...homes, isRequired: config.identity.mode === 'enforce' },
     refusals: observation.refusals,
+    stages: tracing?.spans ?? null,
   };
   // Messages that were accepted before this start may turn out to be unsendable before there is anybody to hear of it.
   let unsendable = (_data: Buffer, _why: string): void => undefined;
   const never = (data: Buffer, why: string): void => unsendable(data, why);
-  const outbox = joined === null ? NO_OUTBOX : await outboxOf(joined, file, config, { clock, random, warn: sending.warn, never });
+  const left = (data: Buffer, why: string): void => {
+    if (tracing !== null) tellOutbox(tracing.spans, data, clock.wallMs(), why);
+  };
+  const outbox = joined === null ? NO_OUTBOX : await outboxOf(joined, file, config, { clock, random, warn: sending.warn, never, left });
   const send =
     joined === null
       ? new Promiseless(sending)
@@ -286,6 +302,7 @@ export async function startSidecar(
         return doubt === null || doubt === 'later';
       },
       arrived: (message, agent, isLetIn) => send.arrived(message, agent, isLetIn),
+      stages: tracing?.spans ?? null,
     });
     inbox.start();
     front.inbox = inbox;
@@ -304,7 +321,7 @@ export async function startSidecar(
       delivery = liveDelivery({
         self: client.self,
         engine,
-        inbound,
+        inbound: callIn,
         bus,
         subjects,
         ledger,
@@ -313,6 +330,7 @@ export async function startSidecar(
         random,
         log: log.logger,
         settings,
+        stages: tracing?.spans ?? null,
         longWork: config.stateDir === null ? null : new DurableFile(resolve(dirname(file), config.stateDir, config.name, 'long-work')),
         failpoint,
       });
@@ -335,6 +353,7 @@ export async function startSidecar(
     source?.stop();
     steering?.stop();
     digests?.stop();
+    await tracing?.stop();
     send.close();
     credentials?.stop();
     secure?.stop();
@@ -362,8 +381,10 @@ export async function startSidecar(
       () => outbox.close(),
       () => inbox?.close(),
       () => transports.close(),
+      () => recorder?.close(),
       () => steering?.stop(),
       () => digests?.stop(),
+      () => tracing?.stop(),
       () => observation.refusals.flush(),
       () => joined?.close(),
       () => credentials?.stop(),
@@ -392,8 +413,23 @@ function servesHere(agent: string, joined: Joined | null, { providers }: Snapsho
   return record !== undefined && (record.via === null || record.via === self);
 }
 
-function digestsTo({ bus, subjects, client }: Joined, sidecar: string, observation: Observation, clock: Clock, random: Random): DigestSender {
-  const { instance } = client.self;
+/** Null = no traces are made. */
+async function tracingOf(
+  joined: Joined | null,
+  { traces, name, registry }: SidecarConfig,
+  clock: Clock,
+  random: Random,
+  warn: (words: string) => void,
+): Promise<Tracing | null> {
+  if (!traces.isOn) return null;
+  const instance = joined?.instance ?? randomBytes(8).toString('hex');
+  const env = registry?.env ?? null;
+  const tracing = await Tracing.start({ clock, random, settings: traces, sidecar: name, instance, version: packageVersion(), env, warn });
+  if (joined !== null) tracing.join(joined.bus, joined.subjects);
+  return tracing;
+}
+
+function digestsTo({ bus, subjects, instance }: Joined, sidecar: string, observation: Observation, clock: Clock, random: Random): DigestSender {
   return new DigestSender({ counts: observation.digest, clock, random, sidecar, instance, bus, subject: subjects.digest(sidecar) });
 }
 
@@ -406,6 +442,15 @@ function doorTo(joined: Joined, config: SidecarConfig): RegistryDoor {
       return expected !== null && given.length === expected.length && timingSafeEqual(given, expected);
     },
   };
+}
+
+/** Null = nothing is recorded here, and nothing can be. */
+function recorderOf(file: string, config: SidecarConfig, clock: Clock, logger: Logger): Recorder | null {
+  const { recording, stateDir, name } = config;
+  if (recording === null) return null;
+  const folder = recording.folder ?? (stateDir === null ? null : join(stateDir, name, 'recordings'));
+  if (folder === null) throw new StartRefused(['sidecar.recording: dir is missing: with `state_dir: none` there is no other place for the files']);
+  return new Recorder(recording, config, resolve(dirname(file), folder), clock, (words) => logger.warn(words));
 }
 
 /** Loaded only where it is set: TLS costs memory. Its environment is that of the registry. */
@@ -486,6 +531,7 @@ async function outboxOf(
     readonly random: Random;
     readonly warn: (words: string) => void;
     readonly never: (data: Buffer, why: string) => void;
+    readonly left: (data: Buffer, why: string) => void;
   },
 ): Promise<Outbox> {
   if (config.stateDir === null) return NO_OUTBOX;

@@ -37,6 +37,11 @@ export interface BacklogSettings {
   readonly stuckMs: number;
 }
 
+export interface BacklogsSettings extends BacklogSettings {
+  /** The floor of what is kept for people. */
+  readonly keptFloor: number;
+}
+
 export interface OfflineSettings {
   readonly enabled: boolean;
   readonly forMs: number;
@@ -53,7 +58,7 @@ export interface CapabilityLimits {
 export interface AlertsConfig {
   readonly p95: RiseSettings;
   readonly breakers: BreakerSettings;
-  readonly backlog: BacklogSettings;
+  readonly backlog: BacklogsSettings;
   readonly offline: OfflineSettings;
   readonly capabilities: readonly CapabilityLimits[];
 }
@@ -120,6 +125,12 @@ const backlogShape = object('map', {
   floor: optional(count(1, 100_000_000), BACKLOG_FLOOR, 100, '100'),
   window: optional(duration(MINUTE_MS, HOUR_MS), BACKLOG_WINDOW, 10 * MINUTE_MS, '10m'),
   stuck: optional(duration(MINUTE_MS, 24 * HOUR_MS), STUCK, 15 * MINUTE_MS, '15m'),
+  kept_floor: optional(
+    count(1, 100_000_000),
+    'The same floor for what is kept for people: dead letters, in doubt, to be reviewed.',
+    20,
+    '20',
+  ),
 });
 
 const offlineShape = mapped(
@@ -216,6 +227,7 @@ export const alertsShape: Shape<AlertsConfig> = mapped(
       floor: read.backlog.floor,
       windowMs: read.backlog.window,
       stuckMs: read.backlog.stuck,
+      keptFloor: read.backlog.kept_floor,
     },
     offline: read.offline,
     capabilities: read.capabilities,
@@ -225,9 +237,16 @@ export const alertsShape: Shape<AlertsConfig> = mapped(
 /** Every default. */
 export const DEFAULT_ALERTS: AlertsConfig = defaultsOf(alertsShape);
 
+export interface CapabilitySettings {
+  readonly p95: RiseSettings;
+  readonly breakers: BreakerSettings;
+  readonly backlog: BacklogSettings;
+}
+
 /** The limits of one capability. */
-export function limitsFor(config: AlertsConfig, capability: string): Pick<AlertsConfig, 'p95' | 'breakers' | 'backlog'> {
-  let { p95, breakers, backlog } = config;
+export function limitsFor(config: AlertsConfig, capability: string): CapabilitySettings {
+  let { p95, breakers } = config;
+  let backlog: BacklogSettings = config.backlog;
   for (const entry of config.capabilities) {
     if (!coversName(entry.match, capability)) continue;
     p95 = said(p95, entry.p95);

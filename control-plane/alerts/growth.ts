@@ -11,52 +11,52 @@ import type { BacklogSettings } from './config.ts';
 export interface Seen {
   readonly atMs: number;
   readonly waiting: number;
-  /** What has been taken so far, counting up: as long as it stands still, the oldest is the same. null = not known. */
-  readonly taken: number | null;
+}
+
+/** For how long some have waited and none was taken. */
+export interface Still {
+  readonly forMs: number;
+  /** It may be longer: since it is looked at, none has been taken. */
+  readonly isAtLeast: boolean;
 }
 
 export type Growth =
   | { readonly kind: 'unknown' }
   | { readonly kind: 'growing'; readonly from: number; readonly to: number }
-  /** `forMs`: how long none has been taken. */
-  | { readonly kind: 'stuck'; readonly waiting: number; readonly forMs: number }
-  | { readonly kind: 'between'; readonly waiting: number }
-  | { readonly kind: 'calm'; readonly waiting: number };
+  | { readonly kind: 'stuck' | 'between' | 'calm' };
+
+const UNKNOWN: Growth = Object.freeze({ kind: 'unknown' });
+const STUCK: Growth = Object.freeze({ kind: 'stuck' });
+const BETWEEN: Growth = Object.freeze({ kind: 'between' });
+const CALM: Growth = Object.freeze({ kind: 'calm' });
 
 /** Fewer looks than this in a third say nothing. */
 const FEWEST_LOOKS = 2;
 
-/** @param seen oldest first; it may reach back further than the window */
-export function judgeGrowth(seen: readonly Seen[], { floor, windowMs, stuckMs }: BacklogSettings): Growth {
+/** @param seen oldest first; it may reach back further than the window @param still null = of this list nobody takes anything away by itself */
+export function judgeGrowth(seen: readonly Seen[], still: Still | null, { floor, windowMs, stuckMs }: Omit<BacklogSettings, 'enabled'>): Growth {
   const last = seen.at(-1);
-  if (last === undefined) return { kind: 'unknown' };
-  const forMs = stillFor(seen);
-  if (last.waiting > 0 && forMs >= stuckMs) return { kind: 'stuck', waiting: last.waiting, forMs };
-  if (last.waiting === 0) return { kind: 'calm', waiting: 0 };
+  if (last === undefined) return UNKNOWN;
+  if (last.waiting === 0) return CALM;
+  if (still !== null && still.forMs >= stuckMs) return STUCK;
   const from = last.atMs - windowMs;
   const first = seen.filter(({ atMs }) => atMs >= from && atMs <= from + windowMs / 3);
   const newest = seen.filter(({ atMs }) => atMs > last.atMs - windowMs / 3);
-  const isWhole = first.length >= FEWEST_LOOKS && newest.length >= FEWEST_LOOKS && (seen[0] as Seen).atMs <= from + windowMs / 6;
-  // Without a whole window behind it nothing is called growing; what is little is little all the same.
-  if (!isWhole) return last.waiting < floor && forMs < stuckMs / 2 && seen.length > 1 ? { kind: 'calm', waiting: last.waiting } : { kind: 'unknown' };
-  const least = Math.min(...newest.map(({ waiting }) => waiting));
-  const most = Math.max(...first.map(({ waiting }) => waiting));
-  if (least >= floor && least > most) return { kind: 'growing', from: most, to: last.waiting };
-  const wasLeast = Math.min(...first.map(({ waiting }) => waiting));
-  const isMost = Math.max(...newest.map(({ waiting }) => waiting));
-  const isDraining = isMost < wasLeast || isMost < floor;
-  return { kind: isDraining && forMs < stuckMs / 2 ? 'calm' : 'between', waiting: last.waiting };
+  const isWhole = (seen[0] as Seen).atMs <= from + windowMs / 6;
+  if (!isWhole || first.length < FEWEST_LOOKS || newest.length < FEWEST_LOOKS) return UNKNOWN;
+  const [firstLeast, firstMost] = range(first);
+  const [newestLeast, newestMost] = range(newest);
+  if (newestLeast >= floor && newestLeast > firstMost) return { kind: 'growing', from: firstMost, to: last.waiting };
+  const isMoving = still === null || (!still.isAtLeast && still.forMs < stuckMs / 2);
+  return isMoving && (newestMost < firstLeast || newestMost < floor) ? CALM : BETWEEN;
 }
 
-/** For how long some have waited and none was taken, up to the last look. */
-function stillFor(seen: readonly Seen[]): number {
-  const last = seen.at(-1) as Seen;
-  if (last.taken === null) return 0;
-  let since = last.atMs;
-  for (let i = seen.length - 1; i >= 0; i--) {
-    const { atMs, waiting, taken } = seen[i] as Seen;
-    if (waiting === 0 || taken !== last.taken) break;
-    since = atMs;
+function range(seen: readonly Seen[]): readonly [least: number, most: number] {
+  let least = Number.POSITIVE_INFINITY;
+  let most = 0;
+  for (const { waiting } of seen) {
+    if (waiting < least) least = waiting;
+    if (waiting > most) most = waiting;
   }
-  return last.atMs - since;
+  return [least, most];
 }

@@ -17,6 +17,8 @@ export interface Gone {
 
 /** So many are named in a sentence. */
 const NAMED = 10;
+/** More alerts than this at once are one about all of them. */
+const MANY = 20;
 
 /** @param held why the registry waits for an operator's word before it believes a loss; null = it does not */
 export function goneAgents(providers: readonly ProviderView[], sidecars: readonly SidecarView[], held: string | null): Gone[] {
@@ -31,20 +33,15 @@ export function goneAgents(providers: readonly ProviderView[], sidecars: readonl
       sinceMs: null,
       words: `${held}: ${listed(overdue.map(({ agent }) => agent))}`,
     });
-  const groups = sidecarsGone(lost, providers, sidecars);
-  const regions = regionsGone(groups, providers, sidecars);
+  const dead = sidecarsGone(lost, providers, sidecars);
+  const regions = regionsGone(dead, providers, sidecars);
   const within = new Set(regions.flatMap(({ sidecars: names }) => names));
+  const rest: Gone[] = [];
+  for (const [sidecar, agents] of dead) if (!within.has(sidecar) && agents.length > 1) rest.push(ofSidecar(sidecar, agents));
+  for (const one of lost) if (!within.has(one.sidecar) && (dead.get(one.sidecar)?.length ?? 1) < 2) rest.push(ofAgent(one));
   gone.push(...regions);
-  for (const [sidecar, agents] of groups) if (!within.has(sidecar)) gone.push(ofSidecar(sidecar, agents));
-  for (const one of lost)
-    if (!groups.has(one.sidecar))
-      gone.push({
-        subject: one.agent,
-        agents: [one.agent],
-        sidecars: [one.sidecar],
-        sinceMs: one.offlineSinceMs,
-        words: `${one.agent} is offline: ${one.why === 'probe' ? 'its health check fails' : `no sign of life through ${one.sidecar}`}; it serves ${listed(one.offers)}`,
-      });
+  if (rest.length <= MANY) gone.push(...rest);
+  else if (gone[0]?.subject !== 'fleet') gone.push(ofMany(rest));
   return gone;
 }
 
@@ -52,7 +49,7 @@ function isLost({ status, why, drain }: ProviderView): boolean {
   return status === 'offline' && (why === 'lease' || why === 'probe') && !drain;
 }
 
-/** All agents of one sidecar, two or more, of those that were not taken out on purpose. */
+/** Sidecars of which nothing is heard and all agents are gone, of those that were not taken out on purpose. */
 function sidecarsGone(
   lost: readonly ProviderView[],
   providers: readonly ProviderView[],
@@ -67,7 +64,6 @@ function sidecarsGone(
     if (same === undefined) by.set(one.sidecar, [one]);
     else same.push(one);
   }
-  for (const [sidecar, agents] of by) if (agents.length < 2) by.delete(sidecar);
   return by;
 }
 
@@ -107,6 +103,25 @@ function ofSidecar(sidecar: string, agents: readonly ProviderView[]): Gone {
     sidecars: [sidecar],
     sinceMs: firstOf(agents),
     words: `the sidecar ${sidecar} is gone, with its ${agents.length} agents: ${listed(agents.map(({ agent }) => agent))}`,
+  };
+}
+
+function ofAgent({ agent, sidecar, why, offers, offlineSinceMs }: ProviderView): Gone {
+  const because = why === 'probe' ? 'its health check fails' : `no sign of life through ${sidecar}`;
+  const words = `${agent} is offline: ${because}; it serves ${listed(offers)}`;
+  return { subject: agent, agents: [agent], sidecars: [sidecar], sinceMs: offlineSinceMs, words };
+}
+
+function ofMany(rest: readonly Gone[]): Gone {
+  const agents = rest.flatMap((one) => one.agents);
+  const sidecars = [...new Set(rest.flatMap((one) => one.sidecars))];
+  const times = rest.flatMap(({ sinceMs }) => sinceMs ?? []);
+  return {
+    subject: 'fleet',
+    agents,
+    sidecars,
+    sinceMs: times.length === 0 ? null : Math.min(...times),
+    words: `${agents.length} agents on ${sidecars.length} sidecars are offline: ${listed(agents)}`,
   };
 }
 

@@ -2,13 +2,13 @@
  * Whether the P95 of a capability has risen, and stayed up, against its own baseline. Pure: out of its minutes, in any order of what
  * went into them.
  *
- * **Baseline.** The P95 of slices of the stretch before (`baseline`), each a minute or as many minutes as hold enough calls, and of
- * those the median. So one bad quarter of an hour in it changes little, a quiet stretch is not judged by single calls, and traffic
- * that doubles changes nothing. While an alert lasts its baseline stands still: else it would rise after the alert and end it.
+ * **Baseline.** The stretch before (`baseline`) in a dozen slices of about as many calls each, fewer where there are few calls; of
+ * each its P95, and of those the median. So one bad quarter of an hour in it changes little, a quiet stretch is not judged by single
+ * calls, and traffic that doubles changes nothing. While an alert lasts its baseline stands still: else it would rise after the alert and end it.
  *
  * **Bad.** A P95 of few calls is chance: of a constant distribution every tenth minute with twenty calls lies 40 % above it. So not
  * two P95s are compared, but calls are counted: were the P95 at most the limit (baseline × 1.4), then at most 5 % of the calls would
- * be longer than it. Bad is when more are, by four standard deviations of such a count, and when that holds in each part of the time,
+ * be longer than it. Bad is when more are, by four standard deviations of such a count, and when more are in each part of the time,
  * not only in the sum, which a single bad minute with many calls would spoil. What lies between half of the rise and the limit goes
  * on with a rise and does not begin one.
  *
@@ -44,6 +44,8 @@ const UNKNOWN: Rise = Object.freeze({ kind: 'unknown' });
 const BEYOND = 0.05;
 /** Standard deviations: chance gets there once in 30,000 windows at the limit itself, and the limit is 40 % away. */
 const SURE = 4;
+/** In each half of the time: with few calls the parts alone are too easily bad by chance. */
+const HALF_SURE = 2;
 /** It is only said that it may be coming. */
 const LIKELY = 3;
 /** Minutes that show that a rise begins, and that it is over. */
@@ -51,8 +53,8 @@ const RISING_MINUTES = 3;
 const CALM_MINUTES = 5;
 /** Parts of the time, each of which must be bad. */
 const PARTS = 5;
-/** A slice of the baseline holds so many calls, where `min_calls` allows. */
-const SLICE_CALLS = 40;
+/** Of the baseline. */
+const SLICES = 12;
 const FEWEST_SLICES = 5;
 const MINUTE_MS = 60_000;
 
@@ -77,7 +79,12 @@ export function judgeRise(minutes: readonly MinuteTimes[], settings: RiseSetting
   const limitMs = Math.max(settings.floorMs, baselineMs * (1 + settings.rise));
   const softMs = Math.max(settings.floorMs, baselineMs * (1 + settings.rise / 2));
   const known = { baselineMs, limitMs, p95Ms, calls: all.count };
-  const isSure = all.count >= settings.minCalls && isMore(all, limitMs, SURE);
+  const half = Math.ceil(span / 2);
+  const isSure =
+    all.count >= settings.minCalls &&
+    isMore(all, limitMs, SURE) &&
+    isMore(pooled(recent.slice(0, half)), limitMs, HALF_SURE) &&
+    isMore(pooled(recent.slice(-half)), limitMs, HALF_SURE);
   if (isSure && isSpread(recent) && inAllParts(recent, softMs, Math.max(4, Math.floor(settings.minCalls / PARTS))))
     return { kind: 'risen', ...known };
   const share = (count: number): number => Math.max(5, Math.floor((settings.minCalls * count) / span));
@@ -90,13 +97,14 @@ export function judgeRise(minutes: readonly MinuteTimes[], settings: RiseSetting
 
 /** The P95 of what was before; null = there were too few calls. */
 export function baselineOf(minutes: readonly MinuteTimes[], minCalls: number): number | null {
-  const sliceCalls = Math.min(SLICE_CALLS, Math.floor(minCalls / FEWEST_SLICES));
-  const p95s: number[] = [];
   let calls = 0;
+  for (const { times } of minutes) calls += times?.count ?? 0;
+  if (calls < minCalls) return null;
+  const sliceCalls = Math.max(Math.floor(minCalls / FEWEST_SLICES), Math.floor(calls / SLICES));
+  const p95s: number[] = [];
   let slice: Sketch | null = null;
   for (const { times } of minutes) {
     if (times === null || times.count === 0) continue;
-    calls += times.count;
     // A busy minute is a slice by itself.
     if (slice === null && times.count >= sliceCalls) {
       p95s.push(times.quantile(1 - BEYOND) as number);
@@ -108,9 +116,8 @@ export function baselineOf(minutes: readonly MinuteTimes[], minCalls: number): n
     p95s.push(slice.quantile(1 - BEYOND) as number);
     slice = null;
   }
-  if (calls < minCalls || p95s.length === 0) return null;
   p95s.sort((a, b) => a - b);
-  return p95s[p95s.length >>> 1] as number;
+  return p95s[p95s.length >>> 1] ?? null;
 }
 
 export function pooled(minutes: readonly MinuteTimes[]): Sketch {

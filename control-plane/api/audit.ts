@@ -1,10 +1,10 @@
 /** The audit log as it is asked for: pages, single entries, and entries as they come. Whoever may look may read it: it holds no secrets. */
-import { parseDuration } from '../../base/duration.ts';
 import type { Timer } from '../../base/clock.ts';
 import { type AuditBook, type Cursor, cursorText, type Kept, readCursor, type Wanted } from '../audit/book.ts';
 import type { Plane } from './plane.ts';
 import { absent, invalid, Refused, unavailable } from './problem.ts';
 import { type Asked, type Described, json, type Reply, type Route } from './route.ts';
+import { timeIn } from './times.ts';
 import type { AuditAnswer, AuditView } from './audit-shapes.ts';
 
 const MAX_LIMIT = 1_000;
@@ -112,24 +112,14 @@ function wantedIn(plane: Plane, query: Readonly<Record<string, string>>): Wanted
   if (order !== 'newest' && order !== 'oldest') return invalid('order must be newest or oldest');
   const limit = Number(query['limit'] ?? 100);
   if (!Number.isInteger(limit) || limit < 1 || limit > MAX_LIMIT) return invalid(`limit must be a whole number from 1 to ${MAX_LIMIT}`);
-  const sinceMs = timeIn(plane, query['since'], 0);
+  const sinceMs = timeIn(plane.clock, query['since'], 0);
   if (sinceMs === null) return invalid('since must be a duration such as 24h, or a time such as 2026-05-01T12:00:00Z');
-  const untilMs = timeIn(plane, query['until'], Number.MAX_SAFE_INTEGER);
+  const untilMs = timeIn(plane.clock, query['until'], Number.MAX_SAFE_INTEGER);
   if (untilMs === null) return invalid('until must be a duration such as 24h, or a time such as 2026-05-01T12:00:00Z');
   const cursor = query['cursor'] === undefined ? null : readCursor(query['cursor']);
   if (query['cursor'] !== undefined && cursor === null) return invalid('cursor must be the `next` of a page');
   const { actor = null, action = null, subject = null } = query;
   return { actor, action, subject, outcome, sinceMs, untilMs, limit, order, cursor };
-}
-
-/** Milliseconds since 1970; null = not understood. */
-function timeIn(plane: Plane, text: string | undefined, otherwise: number): number | null {
-  if (text === undefined) return otherwise;
-  const back = parseDuration(text);
-  if (typeof back === 'number') return plane.clock.wallMs() - back;
-  if (!/^\d{4}-\d\d-\d\d(T[\d:.]+(Z|[+-]\d\d:\d\d))?$/.test(text)) return null;
-  const at = Date.parse(text);
-  return Number.isNaN(at) ? null : at;
 }
 
 function viewOf({ id, storedAtMs, entry }: Kept): AuditView {

@@ -1,5 +1,9 @@
-/** What Prometheus reads of a replica. Gauges are read when somebody scrapes; only requests are counted as they come. */
-import { Counter, Gauge, Registry as Metrics } from 'prom-client';
+/** What Prometheus reads of a replica. All of it is read when somebody scrapes; only requests are counted as they come. */
+import { metricsContentType } from '../../base/metric.ts';
+import type { Leading } from '../push/leading.ts';
+import { isOver } from '../shifts/shift.ts';
+import { CONTROL_METRICS as METRICS } from './declared-metrics.ts';
+import { ControlPage } from './metric-page.ts';
 import type { Plane } from './plane.ts';
 
 /** Requests answered, by route (the template, never a path that somebody made up) and status. */
@@ -19,75 +23,105 @@ export class RequestCounts {
   }
 }
 
+/** Agents that are named one by one. */
+const MAX_OFFLINE = 200;
+
 export async function metricsText(plane: Plane, counts: RequestCounts): Promise<{ readonly text: string; readonly contentType: string }> {
-  const metrics = new Metrics();
-  const registers = [metrics];
-  const gauge = (name: string, help: string, value: number): void => new Gauge({ name, help, registers }).set(value);
-  const { leading } = plane;
-  gauge('reach_control_leading', '1 when this replica leads.', leading === null ? 0 : 1);
-  gauge('reach_control_nats_connected', '1 when there is a connection to NATS.', plane.natsConnected ? 1 : 0);
-  gauge('reach_control_last_sequence', 'Last sequence of the configuration stream that this replica has seen.', plane.mirror.lastSeq);
-  gauge('reach_control_stored_subjects', 'Subjects of the configuration stream.', plane.mirror.size);
-  gauge('reach_control_pending_writes', 'Changes that wait to be written.', leading?.writer.pending ?? 0);
-  gauge('reach_control_held', 'Losses that are held back until an operator confirms them.', leading?.held.length ?? 0);
-  if (leading !== null) {
-    const { pools, parkedPools, waiting, inHand, kept, fill, ghosts, expired } = leading.messages.figures;
-    gauge('reach_control_pools', 'Pools that tasks wait in.', pools);
-    gauge('reach_control_pools_parked', 'Pools that hold tasks and have nobody who works on them.', parkedPools);
-    gauge('reach_control_tasks_in_hand', 'Tasks that are with workers, or wait for another try.', inHand);
-    gauge('reach_control_tasks_kept', 'Tasks that are kept for people: dead, in doubt, to be reviewed; -1 when that is not known.', kept);
-    gauge(
-      'reach_control_tasks_come_back_deleted',
-      'Acknowledged tasks that had come back with a restart of NATS, and were deleted since this replica leads.',
-      ghosts,
-    );
-    gauge('reach_control_tasks_expired_untaken', 'Tasks that nobody took in time, ended since this replica leads.', expired);
-    const full = new Gauge({
-      name: 'reach_control_stream_fill_ratio',
-      help: 'How full the streams of messages are, 0 to 1, by bytes or by messages.',
-      labelNames: ['stream'],
-      registers,
-    });
-    for (const [stream, ratio] of fill) full.set({ stream }, ratio);
-    const lanes = new Gauge({
-      name: 'reach_control_tasks_waiting',
-      help: 'Tasks that wait for a worker, by lane.',
-      labelNames: ['lane'],
-      registers,
-    });
-    for (const [lane, count] of Object.entries(waiting)) lanes.set({ lane }, count);
+  const page = new ControlPage(Object.values(METRICS));
+  readReplica(page, plane);
+  readFleet(page, plane);
+  if (plane.epoch !== '') readRegistry(page, plane);
+  if (plane.leading !== null) readMessages(page, plane.leading);
+  readSeen(page, plane);
+  for (const { route, status, count } of counts.all()) page.set(METRICS.requests, count, route, status);
+  readProcess(page);
+  return { text: await page.text(), contentType: metricsContentType('text') };
+}
+
+function readReplica(page: ControlPage, plane: Plane): void {
+  const { leading, mirror, audit } = plane;
+  page.set(METRICS.leading, leading === null ? 0 : 1);
+  page.set(METRICS.term, plane.leader()?.term ?? 0);
+  page.set(METRICS.connected, plane.natsConnected ? 1 : 0);
+  page.set(METRICS.warnings, plane.warnings().length);
+  page.set(METRICS.lastSequence, mirror.lastSeq);
+  page.set(METRICS.subjects, mirror.size);
+  page.set(METRICS.pendingWrites, leading?.writer.pending ?? 0);
+  page.set(METRICS.held, leading?.held.length ?? 0);
+  const { done, refused, lost, waiting } = audit.counts;
+  page.set(METRICS.auditEntries, done, 'done');
+  page.set(METRICS.auditEntries, refused, 'refused');
+  page.set(METRICS.auditEntries, lost, 'lost');
+  page.set(METRICS.auditWaiting, waiting);
+}
+
+function readFleet(page: ControlPage, { fleet, clock, overrides }: Plane): void {
+  const standings: Record<string, number> = { current: 0, behind: 0, stale: 0, missing: 0 };
+  let refusing = 0;
+  let behind = 0;
+  for (const row of fleet.rows(clock.now())) {
+    standings[row.standing] = (standings[row.standing] ?? 0) + 1;
+    if (row.refused.length > 0) refusing++;
+    behind = Math.max(behind, row.behind);
   }
-  const sidecars = new Gauge({ name: 'reach_control_sidecars', help: 'Sidecars by standing.', labelNames: ['standing'], registers });
-  const refusing = new Gauge({
-    name: 'reach_control_sidecars_refusing',
-    help: 'Sidecars that refuse something that was pushed.',
-    registers,
-  });
-  for (const standing of ['current', 'behind', 'stale', 'missing']) sidecars.set({ standing }, 0);
-  for (const row of plane.fleet.rows(plane.clock.now())) {
-    sidecars.inc({ standing: row.standing });
-    if (row.refused.length > 0) refusing.inc();
+  for (const [standing, count] of Object.entries(standings)) page.set(METRICS.sidecars, count, standing);
+  page.set(METRICS.refusing, refusing);
+  page.set(METRICS.behind, behind);
+  page.set(METRICS.overrides, overrides.overrides.length);
+  page.set(METRICS.overridesMissing, overrides.count(overrides.seq).missing.length);
+}
+
+function readRegistry(page: ControlPage, plane: Plane): void {
+  const registry = plane.registry();
+  const statuses: Record<string, number> = { online: 0, offline: 0, overdue: 0 };
+  let named = 0;
+  for (const { agent, sidecar, status, why, drain } of registry.providers()) {
+    statuses[status] = (statuses[status] ?? 0) + 1;
+    if (status === 'offline' && (why === 'lease' || why === 'probe') && !drain && named++ < MAX_OFFLINE)
+      page.set(METRICS.offline, 1, agent, sidecar);
   }
-  gauge('reach_control_overrides', 'Emergency overrides that last.', plane.overrides.overrides.length);
-  gauge(
-    'reach_control_overrides_missing',
-    'Sidecars at which the newest list of overrides is not in force.',
-    plane.overrides.count(plane.overrides.seq).missing.length,
-  );
-  const providers = new Gauge({ name: 'reach_control_providers', help: 'Providers by status.', labelNames: ['status'], registers });
-  for (const status of ['online', 'offline', 'overdue']) providers.set({ status }, 0);
-  if (plane.epoch !== '') for (const { status } of plane.registry().providers()) providers.inc({ status });
-  const requests = new Counter({
-    name: 'reach_control_requests_total',
-    help: 'Requests of the API, by route and status.',
-    labelNames: ['route', 'status'],
-    registers,
-  });
-  for (const { route, status, count } of counts.all()) requests.inc({ route, status }, count);
-  const usage = process.cpuUsage();
-  new Counter({ name: 'process_cpu_seconds_total', help: 'User and system time of the process.', registers }).inc(
-    (usage.user + usage.system) / 1e6,
-  );
-  gauge('process_resident_memory_bytes', 'Resident memory.', process.memoryUsage.rss());
-  return { text: await metrics.metrics(), contentType: metrics.contentType };
+  for (const [status, count] of Object.entries(statuses)) page.set(METRICS.providers, count, status);
+  page.set(METRICS.capabilities, registry.capabilities().length);
+  page.set(METRICS.shifts, registry.operators().shifts.shifts.filter((shift) => !isOver(shift)).length);
+}
+
+function readMessages(page: ControlPage, { messages }: Leading): void {
+  const { pools, parkedPools, waiting, fullest, inHand, kept, fill, ghosts, expired } = messages.figures;
+  page.set(METRICS.pools, pools);
+  page.set(METRICS.parkedPools, parkedPools);
+  for (const [lane, count] of Object.entries(waiting)) page.set(METRICS.waiting, count, lane);
+  for (const { pool, capability, waiting: count } of fullest) page.set(METRICS.poolWaiting, count, pool, capability);
+  page.set(METRICS.inHand, inHand);
+  page.set(METRICS.kept, kept);
+  page.set(METRICS.ghosts, ghosts);
+  page.set(METRICS.expired, expired);
+  for (const [stream, ratio] of fill) page.set(METRICS.fill, ratio, stream);
+  if (messages.notices !== null) page.set(METRICS.noticesFailing, messages.notices.trouble === '' ? 0 : 1);
+}
+
+function readSeen(page: ControlPage, { traffic, traces }: Plane): void {
+  const { heard, repeated, missed, refused } = traffic.counts;
+  page.set(METRICS.digests, heard, 'heard');
+  page.set(METRICS.digests, repeated, 'repeated');
+  page.set(METRICS.digests, missed, 'missed');
+  page.set(METRICS.digests, refused, 'refused');
+  page.set(METRICS.silent, traffic.sidecars().filter(({ isSilent }) => isSilent).length);
+  const { traces: held, bytes, spans, twice, cut, evicted, aged, refusedSpans } = traces.figures;
+  page.set(METRICS.traces, held);
+  page.set(METRICS.tracesBytes, bytes);
+  page.set(METRICS.spans, spans, 'kept');
+  page.set(METRICS.spans, twice, 'repeated');
+  page.set(METRICS.spans, cut, 'cut');
+  page.set(METRICS.spans, refusedSpans, 'refused');
+  page.set(METRICS.tracesDropped, evicted, 'evicted');
+  page.set(METRICS.tracesDropped, aged, 'aged');
+}
+
+function readProcess(page: ControlPage): void {
+  const { user, system } = process.cpuUsage();
+  page.set(METRICS.cpu, (user + system) / 1e6);
+  const memory = process.memoryUsage();
+  page.set(METRICS.rss, memory.rss);
+  page.set(METRICS.heap, memory.heapUsed);
+  page.set(METRICS.uptime, process.uptime());
 }

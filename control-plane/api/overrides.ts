@@ -194,13 +194,18 @@ function flat({ target }: OverrideEntry): Record<string, string | boolean> {
   return words;
 }
 
+/** Those that last, each with where it is in force. */
+export function shownOverrides(desk: OverrideDesk): readonly OverrideShown[] {
+  return desk.overrides.map((entry) => shown(desk, entry));
+}
+
 function listed(desk: OverrideDesk): OverridesAnswer {
   return {
     epoch: desk.epoch,
     seq: desk.seq,
     revision: desk.revision,
     ...desk.count(desk.seq),
-    overrides: desk.overrides.map((entry) => shown(desk, entry)),
+    overrides: shownOverrides(desk),
   };
 }
 

@@ -10,6 +10,7 @@ import type { Leading } from '../push/leading.ts';
 import type { Mirror } from '../push/mirror.ts';
 import type { RegistryEvent } from '../registry/change.ts';
 import type { Registry } from '../registry/registry.ts';
+import type { TraceDesk } from '../traces/desk.ts';
 import type { Traffic } from '../traffic/traffic.ts';
 
 export interface LeaderFacts {
@@ -35,6 +36,8 @@ export interface Plane {
   readonly overrides: OverrideDesk;
   /** What went through the fleet in the last two hours, out of the digests of all sidecars. */
   readonly traffic: Traffic;
+  /** What sidecars told of single calls and messages. */
+  readonly traces: TraceDesk;
   /** Not null while this replica leads. */
   readonly leading: Leading | null;
   /** The leader's own, or a follower's copy of what is stored. */

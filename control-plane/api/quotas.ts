@@ -128,14 +128,17 @@ export function quotaRoutes(plane: Plane): readonly Route[] {
   ];
 }
 
+/** Those of which `isOf` says so, with what they have let through and refused. */
+export function shownQuotas(plane: Plane, isOf: (quota: Quota) => boolean): QuotaView[] {
+  const quotas = plane.registry().operators().quotas.quotas.filter(isOf);
+  if (quotas.length === 0) return [];
+  const hits = hitsOf(plane);
+  return quotas.map((one) => viewOf(one, hits));
+}
+
 function list(plane: Plane, kind: string | undefined): Reply {
   if (kind !== undefined && !QUOTA_KINDS.some((one) => one === kind)) return invalid(`kind is one of ${QUOTA_KINDS.join(', ')}`);
-  const hits = hitsOf(plane);
-  const quotas = plane
-    .registry()
-    .operators()
-    .quotas.quotas.filter((one) => kind === undefined || one.kind === kind)
-    .map((one) => viewOf(one, hits));
+  const quotas = shownQuotas(plane, (one) => kind === undefined || one.kind === kind);
   return json({ quotas, in_force: inForce(plane) } satisfies QuotasAnswer);
 }
 

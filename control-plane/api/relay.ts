@@ -20,7 +20,13 @@ const QUIET_MS = 30_000;
  * @param leader base URL
  * @param failed called when there is no answer at all, with why
  */
-export function relay(leader: string, request: IncomingMessage, body: string, response: ServerResponse, failed: (why: string) => void): void {
+export function relay(
+  leader: string,
+  request: IncomingMessage,
+  body: string,
+  response: ServerResponse,
+  failed: (why: string) => void,
+): void {
   const target = new URL(request.url ?? '/', leader);
   const headers: Record<string, string> = { [RELAYED]: '1', origin: target.origin, 'sec-fetch-site': 'same-origin' };
   for (const name of ASKED_HEADERS) {

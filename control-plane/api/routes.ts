@@ -1,11 +1,16 @@
 /** Every route of the API, in the order of the document; and the few that say how this replica is doing. */
+import { capabilityViewRoutes } from './capability-view.ts';
 import { metricsText, type RequestCounts } from './metrics.ts';
 import { aclRoutes } from './acl.ts';
+import { alertRoutes } from './alerts.ts';
 import { auditRoutes } from './audit.ts';
 import { identityRoutes } from './identities.ts';
+import { liveRoutes } from './live.ts';
 import { openApi } from './openapi.ts';
 import { orderRoutes } from './orders.ts';
 import { overrideRoutes } from './overrides.ts';
+import type { Overview } from '../overview/overview.ts';
+import { overviewRoutes } from './overview.ts';
 import type { Plane } from './plane.ts';
 import { policyRoutes } from './policies.ts';
 import { unavailable } from './problem.ts';
@@ -18,12 +23,15 @@ import type { LeaderAnswer } from './shapes.ts';
 import { stateRoutes } from './state.ts';
 import { parkedRoutes } from './parked.ts';
 import { taskRoutes } from './tasks.ts';
+import { traceRoutes } from './traces.ts';
 
 /** @param sessions those for browsers that sign in; none where there is no console */
-export function allRoutes(plane: Plane & { readonly counts: RequestCounts }, sessions: readonly Route[]): readonly Route[] {
+export function allRoutes(plane: Plane & { readonly counts: RequestCounts }, overview: Overview, sessions: readonly Route[]): readonly Route[] {
   const routes: Route[] = [
     ...[
       ...readRoutes(plane),
+      ...overviewRoutes(plane, overview),
+      ...capabilityViewRoutes(plane),
       ...orderRoutes(plane),
       ...policyRoutes(plane),
       ...ruleRoutes(plane),
@@ -35,10 +43,13 @@ export function allRoutes(plane: Plane & { readonly counts: RequestCounts }, ses
       ...shiftRoutes(plane),
       ...auditRoutes(plane),
       ...aclRoutes(plane),
+      ...alertRoutes(plane),
+      ...traceRoutes(plane),
     ].map((route) => onceRead(plane, route)),
     // The red button works also where the registry has not been read.
     ...overrideRoutes(plane),
     ...sessions,
+    ...liveRoutes(plane),
     {
       method: 'GET',
       path: '/v1/leader',

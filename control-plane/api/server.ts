@@ -219,8 +219,7 @@ export class ApiPort {
           else if ('json' in answer) {
             for (const [name, value] of Object.entries(answer.headers ?? {})) response.setHeader(name, value);
             send(response, answer.status, JSON_TYPE, JSON.stringify(answer.json));
-          }
-          else send(response, answer.status, answer.contentType, answer.text);
+          } else send(response, answer.status, answer.contentType, answer.text);
         } catch (error) {
           this.#options.logger.error({ err: errorWords(error), route: route.path }, 'a fault in the API');
           if (!response.headersSent) refuse(response, new Refused(500, Code.internal, 'a fault in the control plane'), true);

@@ -90,14 +90,22 @@ async function begin({ plane, operators, sessions }: SessionParts, tries: Tries,
   const stray = strayKey(map, ['token']);
   if (stray !== null) return invalid(stray);
   const { token } = map;
-  if (typeof token !== 'string' || token === '' || token.length > MAX_TOKEN_CHARS) return invalid('token must be a text: the one of an operator');
+  if (typeof token !== 'string' || token === '' || token.length > MAX_TOKEN_CHARS)
+    return invalid('token must be a text: the one of an operator');
   const operator = operators.of(`Bearer ${token}`);
   if (operator === null) {
     tries.wrong(address);
     return refused(plane, new Refused(401, Code.unauthenticated, 'no operator of this control plane has this token'));
   }
   const { session, cookie } = await sessions.begin(operator);
-  plane.audit.record({ actor: operator.name, role: operator.role, action: 'session.begin', subject: operator.name, detail: { address }, outcome: 'done' });
+  plane.audit.record({
+    actor: operator.name,
+    role: operator.role,
+    action: 'session.begin',
+    subject: operator.name,
+    detail: { address },
+    outcome: 'done',
+  });
   return { status: 201, json: answerOf(plane, session), headers: { 'set-cookie': sessions.setCookie(cookie, isSecure) } };
 }
 
@@ -107,7 +115,14 @@ async function end({ plane, sessions, book }: SessionParts, { session, query, fr
   if (everywhere !== 'true' && everywhere !== 'false') return invalid('everywhere must be true or false');
   sessions.end(session, everywhere === 'true');
   const { name, role } = session.operator;
-  plane.audit.record({ actor: name, role, action: 'session.end', subject: name, detail: { everywhere: everywhere === 'true' }, outcome: 'done' });
+  plane.audit.record({
+    actor: name,
+    role,
+    action: 'session.end',
+    subject: name,
+    detail: { everywhere: everywhere === 'true' },
+    outcome: 'done',
+  });
   const why = await book.share();
   const headers = { 'set-cookie': sessions.setCookie('', from.isSecure) };
   return { status: 200, json: { ended: true, on_all_replicas: why === null, why }, headers };

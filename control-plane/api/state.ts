@@ -1,6 +1,9 @@
 /** The whole of what is known as one document, out and in again; what is happening, as it happens; what operators did. */
 import { repeatedName } from '../../base/json-repeats.ts';
 import { REGISTRY_WIRE, type RegistrationState } from '../../proto/wire/registry.ts';
+import { Tail } from '../../proto/wire/subjects.ts';
+import type { StoredAlerts } from '../alerts/alert.ts';
+import { readStored } from '../alerts/stored.ts';
 import { type IdentityState, readIdentity } from '../identity/book.ts';
 import { noCanary, noPolicies, noProviderSettings, noQuotas, type OperatorsState } from '../registry/operators.ts';
 import { noShifts } from '../shifts/shift.ts';
@@ -26,6 +29,8 @@ export interface ExportDocument {
   readonly operators: OperatorsState;
   /** To whom tokens were issued and what was taken back; no token itself. */
   readonly identities: readonly IdentityState[];
+  /** Alerts and silences; null = none was ever raised. */
+  readonly alerts: StoredAlerts | null;
   /** Oldest first. */
   readonly history: readonly PolicyEntry[];
 }
@@ -84,6 +89,7 @@ async function exported(plane: Plane): Promise<Reply> {
     registrations: registry.sidecarNames().map((name) => registry.registration(name)),
     operators: registry.operators(),
     identities: plane.mirror.tails('ident.').flatMap((tail) => plane.mirror.state<IdentityState>(tail) ?? []),
+    alerts: readStored(plane.mirror.state(Tail.alerts)),
     history,
   };
   return json(document);
@@ -127,6 +133,7 @@ export function readExport(text: string): ExportDocument | string {
       shifts: { ...noShifts(''), ...operators.shifts },
     },
     identities,
+    alerts: readStored(document.alerts),
     history: Array.isArray(document.history) ? document.history : [],
   };
 }
@@ -164,7 +171,7 @@ async function imported(plane: Plane, asked: Asked): Promise<Reply> {
   const leading = plane.leading as Leading;
   const kept = await plane.journal.versions();
   const before = { sidecars: leading.registry.sidecarNames().length, version: leading.registry.operators().policies.active?.version ?? 0 };
-  const written = await leading.inTime(leading.import(document.registrations, document.operators, document.identities));
+  const written = await leading.inTime(leading.import(document.registrations, document.operators, document.identities, document.alerts));
   if (!written.ok) return invalid(`nothing was taken in: ${written.why}`);
   const known = new Set('failed' in kept ? [] : kept.map(({ version }) => version));
   for (const entry of document.history) if (!known.has(entry.version)) await plane.journal.policies(entry);

@@ -88,12 +88,24 @@ export class Who {
 
 export function tooMany(waitMs: number): Refused {
   const seconds = Math.max(1, Math.ceil(waitMs / 1_000));
-  return new Refused(429, Code.rate_limited, `too many wrong credentials from this address: try again in ${seconds} s`, [], {}, {
-    'retry-after': String(seconds),
-  });
+  return new Refused(
+    429,
+    Code.rate_limited,
+    `too many wrong credentials from this address: try again in ${seconds} s`,
+    [],
+    {},
+    {
+      'retry-after': String(seconds),
+    },
+  );
 }
 
 /** Of the page that asks, as the browser knows it; a proxy that ends TLS says so, and nobody gains by lying. */
 function isSecure({ headers }: IncomingMessage): boolean {
-  return headers.origin?.startsWith('https:') === true || String(headers['x-forwarded-proto'] ?? '').split(',', 1)[0]?.trim() === 'https';
+  return (
+    headers.origin?.startsWith('https:') === true ||
+    String(headers['x-forwarded-proto'] ?? '')
+      .split(',', 1)[0]
+      ?.trim() === 'https'
+  );
 }

@@ -5,8 +5,11 @@
 import type { Command } from 'commander';
 import type { CapabilitiesAnswer, FleetAnswer, HistoryAnswer, ProvidersAnswer } from '../api/shapes.ts';
 import type { KeptAnswer, PoolsAnswer } from '../api/task-shapes.ts';
+import type { TracesAnswer } from '../api/trace-shapes.ts';
 import type { IdentitiesAnswer } from '../api/identity-shapes.ts';
+import { SPAN_STAGES } from '../../proto/wire/spans.ts';
 import { CLI_SCHEMAS } from './schemas.ts';
+import { SORTS } from './top-view.ts';
 import type { Client } from './client.ts';
 import type { Context } from './context.ts';
 
@@ -82,6 +85,8 @@ const OFFERED: Readonly<Record<string, readonly string[]>> = {
   shell: SHELLS,
   what: Object.keys(CLI_SCHEMAS),
   '--kind': ['dead', 'in_doubt', 'review'],
+  '--stage': ['all', ...SPAN_STAGES],
+  '--sort': SORTS,
   '--state': ['online', 'offline', 'draining', 'overdue'],
 };
 
@@ -93,6 +98,7 @@ async function valuesOf(name: string, context: Context): Promise<readonly string
     switch (name) {
       case 'agent-id':
       case '--as':
+      case '--provider':
         return ((await client.call({ path: '/v1/providers' })) as ProvidersAnswer).providers.map(({ agent }) => agent);
       case 'capability':
       case 'name':
@@ -108,6 +114,8 @@ async function valuesOf(name: string, context: Context): Promise<readonly string
         );
       case 'task':
         return ((await client.call({ path: '/v1/tasks/kept' })) as KeptAnswer).entries.map(({ task_id: task }) => task);
+      case 'trace-id':
+        return ((await client.call({ path: '/v1/traces', query: { limit: '100' } })) as TracesAnswer).traces.map(({ trace_id: id }) => id);
       case 'pool':
       case '--pool':
         return ((await client.call({ path: '/v1/tasks/parked' })) as PoolsAnswer).pools.map(({ pool }) => pool);

@@ -4,6 +4,7 @@ import type { Command } from 'commander';
 import type { Clock } from '../../base/clock.ts';
 import { formatRatio, parseDuration, parseRatio } from '../../base/duration.ts';
 import { Client, Exit, Failed } from './client.ts';
+import type { Terminal } from './terminal.ts';
 
 export interface Io {
   /** One or more lines to stdout. */
@@ -13,6 +14,8 @@ export interface Io {
   readonly clock: Clock;
   /** Reads standard input to its end. */
   readonly stdin: () => Promise<string>;
+  /** That stdout is; absent = it is none. */
+  readonly terminal?: Terminal;
 }
 
 interface Globals {

@@ -2,6 +2,7 @@
 /** The entry of `reachctl`. */
 import { realClock } from '../../base/clock.ts';
 import { packageVersion } from '../../base/package-version.ts';
+import { nodeTerminal } from './node-terminal.ts';
 import { runReachctl } from './program.ts';
 
 // A reader that went away (`reachctl watch | head`) is no failure of ours.
@@ -13,6 +14,8 @@ async function stdin(): Promise<string> {
   return Buffer.concat(chunks).toString('utf8');
 }
 
+const terminal = nodeTerminal();
+
 process.exitCode = await runReachctl(
   process.argv.slice(2),
   {
@@ -21,6 +24,7 @@ process.exitCode = await runReachctl(
     env: process.env,
     clock: realClock,
     stdin,
+    ...(terminal === null ? null : { terminal }),
   },
   packageVersion(),
 );

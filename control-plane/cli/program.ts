@@ -5,6 +5,7 @@ import { Exit, Failed } from './client.ts';
 import { complete, completionScript, SHELLS } from './completion.ts';
 import { Context, DEFAULT_SERVER, DEFAULT_TIMEOUT, type Io } from './context.ts';
 import { aclCommands } from './acl-commands.ts';
+import { alertCommands } from './alert-commands.ts';
 import { auditCommands } from './audit-commands.ts';
 import { fleetCommands } from './fleet-commands.ts';
 import { identityCommands } from './identity-commands.ts';
@@ -16,6 +17,8 @@ import { registryCommands } from './registry-commands.ts';
 import { ruleCommands } from './rule-commands.ts';
 import { shiftCommands } from './shift-commands.ts';
 import { taskCommands } from './task-commands.ts';
+import { topCommands } from './top-commands.ts';
+import { traceCommands } from './trace-commands.ts';
 
 export type Options = Readonly<Record<string, unknown>>;
 type Action = (context: Context, args: readonly string[], options: Options) => Promise<void> | void;
@@ -59,6 +62,9 @@ export function buildProgram(io: Io, version: string): Command {
   natsCommands(program, act);
   auditCommands(program, act);
   aclCommands(program, act);
+  alertCommands(program, act);
+  traceCommands(program, act);
+  topCommands(program, act);
   program
     .command('schema [what]')
     .description(`JSON Schema for editors: ${Object.keys(CLI_SCHEMAS).join(', ')}`)

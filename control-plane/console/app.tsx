@@ -17,3 +17,320 @@
  *   confirm, cancel: in every dialog that asks a second time · help, theme, search
  *   page-problem (an error of the API, with its words), empty, stale
  */
+import { type ComponentChildren, render } from 'preact';
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import { type Clock, realClock } from '../../base/clock.ts';
+import { type Address, type PageName, pageAddress, PAGES, readAddress } from './address.ts';
+import { Client } from './client.ts';
+import { type Console, ConsoleContext, NowContext, type RedPreset, useApi, useConsole } from './context.tsx';
+import { count } from './format.ts';
+import { Help } from './help.tsx';
+import { useKeys } from './keyboard.tsx';
+import { Live, type LiveState } from './live.ts';
+import { AgentPage, AgentsPage } from './pages/agents.tsx';
+import { AlertsPage } from './pages/alerts.tsx';
+import { AuditPage } from './pages/audit.tsx';
+import { CapabilitiesPage } from './pages/capabilities.tsx';
+import { CapabilityPage } from './pages/capability.tsx';
+import { FleetPage } from './pages/fleet.tsx';
+import { MessagesPage, TaskPage } from './pages/messages.tsx';
+import { OverviewPage } from './pages/overview.tsx';
+import { QuotasPage } from './pages/quotas.tsx';
+import { RulesPage } from './pages/rules.tsx';
+import { ShiftsPage } from './pages/shifts.tsx';
+import { TopologyPage } from './pages/topology.tsx';
+import { TracePage } from './pages/trace.tsx';
+import { TracesPage } from './pages/traces.tsx';
+import { RedPanel } from './red.tsx';
+import type { AlertsAnswer, OverridesAnswer, Session } from './shapes.ts';
+import { SignIn } from './sign-in.tsx';
+import { nextTheme, useTheme } from './theme.tsx';
+import { TOPICS } from './topics.ts';
+
+const LABELS: Readonly<Record<PageName, string>> = {
+  overview: 'Overview',
+  topology: 'Topology',
+  capabilities: 'Capabilities',
+  traces: 'Traces',
+  messages: 'Messages',
+  rules: 'Rules & policies',
+  quotas: 'Quotas',
+  shifts: 'Shifts',
+  agents: 'Agents',
+  fleet: 'Fleet',
+  alerts: 'Alerts',
+  audit: 'Audit',
+};
+const SAID_MS = 7_000;
+
+interface RootProps {
+  readonly client: Client;
+  readonly clock: Clock;
+}
+
+function Root({ client, clock }: RootProps) {
+  /** undefined = not known yet. */
+  const [session, setSession] = useState<Session | null | undefined>(undefined);
+  const [why, setWhy] = useState('');
+  const take = (given: Session): void => {
+    client.csrf = given.csrf;
+    setWhy('');
+    setSession(given);
+  };
+  useEffect(() => {
+    client.onSignedOut = () => {
+      setWhy('Your session is over.');
+      setSession(null);
+    };
+    const ask = async (): Promise<void> => {
+      const answer = await client.get<Session>('/v1/session');
+      if ('ok' in answer) take(answer.ok);
+      else {
+        if (answer.problem.status !== 401) setWhy(`${answer.problem.detail}.`);
+        setSession(null);
+      }
+    };
+    void ask();
+  }, [client]);
+  if (session === undefined)
+    return (
+      <main class="sign-in">
+        <p role="status">Asking who you are …</p>
+      </main>
+    );
+  if (session === null) return <SignIn client={client} why={why} onSession={take} />;
+  return <Shell client={client} clock={clock} session={session} onOut={(words) => (setWhy(words), setSession(null))} />;
+}
+
+interface ShellProps extends RootProps {
+  readonly session: Session;
+  readonly onOut: (why: string) => void;
+}
+
+function Shell({ client, clock, session, onOut }: ShellProps) {
+  const [address, setAddress] = useState<Address>(() => readAddress(location.hash));
+  const [red, setRed] = useState<RedPreset | null>(null);
+  const [isHelp, setHelp] = useState(false);
+  const [isMenu, setMenu] = useState(false);
+  const [said, setSaid] = useState<readonly { readonly id: number; readonly words: string }[]>([]);
+  const [theme, setTheme] = useTheme();
+  const live = useMemo(() => new Live({ clock, open: () => new EventSource('/v1/live') }), [clock]);
+  const [liveState, setLiveState] = useState<LiveState>(live.state);
+  const sayings = useRef(0);
+  const main = useRef<HTMLElement>(null);
+  useEffect(() => {
+    client.onReach = (isReached) => live.reached(isReached);
+    const off = live.onState(() => setLiveState(live.state));
+    live.start();
+    return () => {
+      off();
+      live.stop();
+    };
+  }, [client, live]);
+  useEffect(() => {
+    const moved = (): void => {
+      setAddress((before) => {
+        const next = readAddress(location.hash);
+        const isSame = before.page === next.page && before.item === next.item && before.id === next.id;
+        // Another page begins at its top, and with the keyboard's focus in it.
+        if (!isSame) {
+          scrollTo(0, 0);
+          main.current?.focus({ preventScroll: true });
+        }
+        return next;
+      });
+      setMenu(false);
+    };
+    addEventListener('hashchange', moved);
+    return () => removeEventListener('hashchange', moved);
+  }, []);
+  const name = address.item === null ? LABELS[address.page] : address.id;
+  useEffect(() => {
+    document.title = `${name} · ${session.env} · Agent-Reach`;
+  }, [name, session.env]);
+  const context = useMemo(
+    (): Console => ({
+      client,
+      live,
+      clock,
+      session,
+      mayAct: session.role === 'operator',
+      address,
+      openRed: (preset = {}) => setRed(preset),
+      say: (words) => {
+        const id = ++sayings.current;
+        setSaid((before) => [...before.slice(-3), { id, words }]);
+        clock.after(SAID_MS, () => setSaid((before) => before.filter((each) => each.id !== id)));
+      },
+    }),
+    [client, live, clock, session, address],
+  );
+  useKeys(clock, {
+    red: () => setRed({}),
+    help: () => setHelp(true),
+    theme: () => setTheme(nextTheme(theme)),
+    go: (page) => {
+      location.hash = pageAddress(page);
+    },
+  });
+  const signOut = async (): Promise<void> => {
+    const answer = await client.order('DELETE', '/v1/session');
+    onOut('problem' in answer ? `Signing out failed: ${answer.problem.detail}.` : 'You are signed out.');
+  };
+  return (
+    <ConsoleContext.Provider value={context}>
+      <Ticking clock={clock}>
+        <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), main.current?.focus())}>
+          Skip to the page
+        </a>
+        <header class="top">
+          <button class="menu quiet" aria-expanded={isMenu} aria-controls="pages" onClick={() => setMenu(!isMenu)} data-test="menu">
+            ☰<span class="sr"> Pages</span>
+          </button>
+          <a class="brand" href={pageAddress('overview')}>
+            Agent-Reach <span class="env">{session.env}</span>
+          </a>
+          <LiveWord state={liveState} onAgain={() => live.all()} />
+          <span class="grow" />
+          <button class="quiet" title="Dark or light (d)" data-test="theme" onClick={() => setTheme(nextTheme(theme))}>
+            {theme}
+          </button>
+          <button class="quiet" title="Keys (?)" data-test="help" onClick={() => setHelp(true)}>
+            ?<span class="sr"> Help</span>
+          </button>
+          <span class="who small" data-test="who" title={`Signed in until ${new Date(session.until_ms).toLocaleString()}`}>
+            {session.name} <span class="muted">{session.role}</span>
+          </span>
+          <button class="quiet" data-test="sign-out" onClick={() => void signOut()}>
+            Sign out
+          </button>
+          <RedButton onOpen={() => setRed({})} />
+        </header>
+        <div class="body">
+          <nav id="pages" class={isMenu ? 'side open' : 'side'} aria-label="Pages">
+            {PAGES.map((page) => (
+              <a key={page} href={pageAddress(page)} aria-current={page === address.page ? 'page' : undefined} data-test={`nav-${page}`}>
+                {LABELS[page]}
+                {page === 'alerts' && <Firing />}
+              </a>
+            ))}
+          </nav>
+          <main id="main" ref={main} tabIndex={-1}>
+            <Page address={address} />
+          </main>
+        </div>
+        {red !== null && <RedPanel preset={red} onClose={() => setRed(null)} />}
+        {isHelp && <Help onClose={() => setHelp(false)} />}
+        <div class="said" role="status" aria-live="polite" data-test="said">
+          {said.map(({ id, words }) => (
+            <p key={id}>{words}</p>
+          ))}
+        </div>
+      </Ticking>
+    </ConsoleContext.Provider>
+  );
+}
+
+/** Gives the time, once a second while somebody looks. */
+function Ticking({ clock, children }: { readonly clock: Clock; readonly children: ComponentChildren }) {
+  const [now, setNow] = useState(() => clock.wallMs());
+  useEffect(() => {
+    let isOver = false;
+    const tick = (): void => {
+      if (isOver) return;
+      if (!document.hidden) setNow(clock.wallMs());
+      clock.after(1_000, tick);
+    };
+    clock.after(1_000, tick);
+    return () => {
+      isOver = true;
+    };
+  }, [clock]);
+  return <NowContext.Provider value={now}>{children}</NowContext.Provider>;
+}
+
+function Page({ address }: { readonly address: Address }) {
+  switch (address.item) {
+    case 'capability':
+      return <CapabilityPage key={address.id} name={address.id} />;
+    case 'agent':
+      return <AgentPage key={address.id} id={address.id} />;
+    case 'trace':
+      return <TracePage key={address.id} id={address.id} />;
+    case 'task':
+      return <TaskPage key={address.id} id={address.id} />;
+    case null:
+      return <List page={address.page} />;
+  }
+}
+
+function List({ page }: { readonly page: PageName }) {
+  switch (page) {
+    case 'overview':
+      return <OverviewPage />;
+    case 'topology':
+      return <TopologyPage />;
+    case 'capabilities':
+      return <CapabilitiesPage />;
+    case 'traces':
+      return <TracesPage />;
+    case 'messages':
+      return <MessagesPage />;
+    case 'rules':
+      return <RulesPage />;
+    case 'quotas':
+      return <QuotasPage />;
+    case 'shifts':
+      return <ShiftsPage />;
+    case 'agents':
+      return <AgentsPage />;
+    case 'fleet':
+      return <FleetPage />;
+    case 'alerts':
+      return <AlertsPage />;
+    case 'audit':
+      return <AuditPage />;
+  }
+}
+
+const LIVE_WORDS: Readonly<Record<LiveState, readonly [string, string]>> = {
+  connecting: ['connecting', 'The stream of changes is being opened.'],
+  live: ['live', 'Changes are shown as they happen.'],
+  polling: ['every 5 s', 'The stream of changes is cut: everything shown is asked for each 5 seconds.'],
+  lost: ['connection lost', 'The control plane cannot be reached: what is shown is old. It is tried again and again.'],
+};
+
+function LiveWord({ state, onAgain }: { readonly state: LiveState; readonly onAgain: () => void }) {
+  const [word, title] = LIVE_WORDS[state];
+  return (
+    <button class={`live ${state}`} data-test="live-state" data-state={state} title={`${title} Click: ask again now.`} onClick={onAgain} aria-live="polite">
+      <span class="dot" aria-hidden="true" /> {word}
+    </button>
+  );
+}
+
+function RedButton({ onOpen }: { readonly onOpen: () => void }) {
+  const { data } = useApi<OverridesAnswer>('/v1/overrides', TOPICS.overrides);
+  const inForce = data?.overrides.length ?? 0;
+  return (
+    <button class="red" data-test="red-button" title="The red button (b): block, drain, reroute, degrade; and what is in force" onClick={onOpen}>
+      Red button{inForce > 0 && <span class="badge on-red">{count(inForce)} in force</span>}
+    </button>
+  );
+}
+
+function Firing() {
+  const { data } = useApi<AlertsAnswer>('/v1/alerts', TOPICS.alerts);
+  const { address } = useConsole();
+  const firing = data?.alerts.filter(({ state, silenced_until_ms: silenced }) => state === 'firing' && silenced === null).length ?? 0;
+  if (firing === 0) return null;
+  return (
+    <span class={`badge ${address.page === 'alerts' ? 'plain' : 'bad'}`}>
+      {count(firing)}
+      <span class="sr"> firing</span>
+    </span>
+  );
+}
+
+const place = document.getElementById('app');
+if (place !== null) render(<Root client={new Client((path, init) => fetch(path, init))} clock={realClock} />, place);

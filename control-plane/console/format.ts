@@ -1,8 +1,6 @@
 /** How figures are said on the page: short, with their unit, and the same everywhere. */
 
 const MINUTE_MS = 60_000;
-const HOUR_MS = 60 * MINUTE_MS;
-const DAY_MS = 24 * HOUR_MS;
 
 /** Of something that has none. */
 export const NONE = '–';

@@ -10,9 +10,7 @@ export type LiveState = 'connecting' | 'live' | 'polling' | 'lost';
 
 /** The part of EventSource that is used. */
 export interface Source {
-  onopen: (() => void) | null;
-  onerror: (() => void) | null;
-  addEventListener(name: string, heard: (event: { readonly data: string }) => void): void;
+  addEventListener(name: string, heard: (event: { readonly data?: unknown }) => void): void;
   close(): void;
 }
 
@@ -88,7 +86,7 @@ export class Live {
     const source = this.#parts.open();
     this.#source = source;
     let isOpen = false;
-    source.onopen = () => {
+    source.addEventListener('open', () => {
       isOpen = true;
       this.#retryMs = FIRST_RETRY_MS;
       this.#isReached = true;
@@ -96,8 +94,8 @@ export class Live {
       this.#poll = null;
       this.#set('live');
       this.all();
-    };
-    source.onerror = () => {
+    });
+    source.addEventListener('error', () => {
       source.close();
       if (this.#source !== source) return;
       this.#source = null;
@@ -107,8 +105,8 @@ export class Live {
       this.#retry = this.#parts.clock.after(waitMs, () => this.#connect());
       this.#judge();
       this.#pollSoon();
-    };
-    source.addEventListener('changed', ({ data }) => this.#heard(data));
+    });
+    source.addEventListener('changed', ({ data }) => this.#heard(String(data)));
   }
 
   #heard(data: string): void {

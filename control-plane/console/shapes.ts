@@ -5,14 +5,22 @@
 import type { Span } from '../../proto/wire/spans.ts';
 
 export interface Session {
-  readonly operator: string;
+  readonly name: string;
   readonly role: 'viewer' | 'operator';
+  /** What changes have to carry. */
+  readonly csrf: string;
+  readonly until_ms: number;
   readonly env: string;
+  readonly replica: string;
+  readonly version: string;
 }
 
 export interface Overview {
   readonly at_ms: number;
+  /** What this replica cannot know, in words. */
+  readonly unknown: readonly string[];
   readonly problems: readonly ProblemShown[];
+  readonly problems_total: number;
   readonly totals: {
     readonly calls_per_s: number;
     readonly error_share: number;
@@ -21,17 +29,19 @@ export interface Overview {
     readonly agents_offline: number;
     readonly capabilities: number;
     readonly sidecars: { readonly current: number; readonly behind: number; readonly stale: number; readonly missing: number };
-    readonly messages: MessageTotals | null;
+    readonly messages: MessageTotals;
   };
   readonly capabilities: readonly CapabilityRow[];
 }
 
+/** null = this replica cannot know. */
 export interface MessageTotals {
-  readonly waiting: number;
-  readonly parked: number;
-  readonly dead: number;
-  readonly in_doubt: number;
-  readonly review: number;
+  readonly waiting: number | null;
+  /** Pools that nobody works on. */
+  readonly parked: number | null;
+  readonly dead: number | null;
+  readonly in_doubt: number | null;
+  readonly review: number | null;
 }
 
 export interface ProblemShown {
@@ -101,7 +111,13 @@ export interface TracesAnswer {
 export interface TraceSpan extends Span {
   readonly sidecar: string;
   readonly depth: number;
-  readonly remote_parent?: boolean;
+  /** Where it is drawn: `start_ms`, put right where clocks differ. */
+  readonly shown_start_ms: number;
+  /** Of its time, what nothing below it accounts for. */
+  readonly self_ms: number;
+  readonly remote_parent?: true;
+  readonly inferred_parent?: string;
+  readonly orphan?: true;
 }
 
 export interface TraceShown {
@@ -110,7 +126,9 @@ export interface TraceShown {
   readonly elapsed_ms: number;
   readonly complete: boolean;
   readonly gaps: readonly string[];
+  readonly under_way: readonly string[];
   readonly orphans: number;
+  readonly notes: readonly string[];
   readonly spans: readonly TraceSpan[];
   readonly why: readonly string[];
 }
@@ -477,4 +495,73 @@ export interface AuditRow {
 export interface AuditAnswer {
   readonly entries: readonly AuditRow[];
   readonly next: string | null;
+}
+
+export interface ServingRow extends ProviderRow {
+  readonly versions: readonly string[];
+  readonly breaker: {
+    readonly state: 'closed' | 'open' | 'half_open' | 'ramping';
+    readonly sidecars: readonly string[];
+    readonly why: string;
+    readonly since_ms: number | null;
+  };
+  readonly slots: number | null;
+  readonly attempts: number;
+  readonly failures: number;
+  readonly p50_ms: number | null;
+  readonly p95_ms: number | null;
+}
+
+export interface FailureRow {
+  readonly trace_id: string;
+  readonly code: number;
+  readonly name: string;
+  readonly elapsed_ms: number;
+  readonly caller: string;
+  readonly provider: string;
+  readonly at_ms: number | null;
+}
+
+export interface Affinity {
+  readonly required: boolean;
+  readonly from: { readonly header: string } | { readonly pointer: string };
+  readonly mode: 'soft' | 'strict';
+}
+
+/** The contract's own words: these keys are not snake case. */
+export interface Limits {
+  readonly perCaller: number | null;
+  readonly perProvider: number | null;
+  readonly requestBytes: number | null;
+  readonly responseBytes: number | null;
+  readonly timeoutMs: number | null;
+  readonly deadlineMs: number | null;
+}
+
+export interface Minute {
+  readonly at_ms: number;
+  readonly calls: number;
+  readonly failed: number;
+  readonly p95_ms: number | null;
+}
+
+export interface CapabilityShown extends CapabilityInfo {
+  readonly affinity: Readonly<Record<string, Affinity | null>>;
+  readonly limits: Readonly<Record<string, Limits>>;
+  readonly lately: {
+    readonly calls: number;
+    readonly calls_per_s: number;
+    readonly error_share: number;
+    readonly p50_ms: number | null;
+    readonly p95_ms: number | null;
+    readonly p99_ms: number | null;
+    readonly codes: readonly { readonly code: number; readonly name: string; readonly count: number }[];
+  };
+  readonly minutes: readonly Minute[];
+  readonly provider_list: readonly ServingRow[];
+  readonly callers: readonly Edge[];
+  readonly quotas: readonly QuotaRow[];
+  readonly overrides: readonly OverrideShown[];
+  readonly shifts: readonly { readonly id: string; readonly to: string; readonly share: number; readonly status: string }[];
+  readonly failures: readonly FailureRow[];
 }

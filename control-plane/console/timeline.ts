@@ -1,48 +1,35 @@
 /**
- * The spans of one trace as lines of a picture: where each begins and how long it is, which have lost their parent, and which
- * can be folded away. The order and depth are the API's; clocks of different machines differ, so what seems to begin before
- * the trace does is put at its beginning and marked.
+ * The spans of one trace as lines of a picture: where each begins and how long it is, and which can be folded away. Order, depth,
+ * and where a span is drawn although clocks differ, are the API's.
  */
 import type { TraceSpan } from './shapes.ts';
 
 export interface Line {
   readonly span: TraceSpan;
-  readonly depth: number;
   /** 0–1 of the whole. */
   readonly left: number;
   /** 0–1 of the whole. */
   readonly width: number;
   readonly startsAfterMs: number;
-  /** Its parent is named and not there. */
-  readonly isOrphan: boolean;
-  /** By the clocks it would have begun before the trace. */
-  readonly isSkewed: boolean;
   /** How many lines below belong to it. */
   readonly below: number;
-  /** What it took itself, without what its children took of it. */
-  readonly ownMs: number;
 }
 
-export function timeline(spans: readonly TraceSpan[], startMs: number, elapsedMs: number): readonly Line[] {
-  const ids = new Set(spans.map(({ span_id: id }) => id));
-  const end = spans.reduce((last, span) => Math.max(last, span.start_ms + span.elapsed_ms - startMs), elapsedMs);
-  const whole = end > 0 ? end : 1;
-  const inside = childTimes(spans);
-  return spans.map((span, i) => {
-    const after = span.start_ms - startMs;
-    const left = clamp(after / whole);
-    return {
-      span,
-      depth: span.depth,
-      left,
-      width: Math.min(1 - left, clamp(span.elapsed_ms / whole)),
-      startsAfterMs: after,
-      isOrphan: span.parent_span_id !== '' && !ids.has(span.parent_span_id) && span.remote_parent !== true,
-      isSkewed: after < -1,
-      below: below(spans, i),
-      ownMs: Math.max(0, span.elapsed_ms - (inside.get(span.span_id) ?? 0)),
-    };
+export interface Picture {
+  readonly lines: readonly Line[];
+  /** Of the whole width. */
+  readonly wholeMs: number;
+}
+
+export function timeline(spans: readonly TraceSpan[], startMs: number, elapsedMs: number): Picture {
+  const whole = spans.reduce((last, span) => Math.max(last, span.shown_start_ms + span.elapsed_ms - startMs), elapsedMs);
+  const scale = whole > 0 ? whole : 1;
+  const lines = spans.map((span, i) => {
+    const after = span.shown_start_ms - startMs;
+    const left = clamp(after / scale);
+    return { span, left, width: Math.min(1 - left, clamp(span.elapsed_ms / scale)), startsAfterMs: after, below: below(spans, i) };
   });
+  return { lines, wholeMs: whole };
 }
 
 /** Without what is below folded lines. */
@@ -61,37 +48,6 @@ function below(spans: readonly TraceSpan[], at: number): number {
   let end = at + 1;
   while (end < spans.length && (spans[end] as TraceSpan).depth > depth) end++;
   return end - at - 1;
-}
-
-/** Of each span, the time that its children cover; what they do side by side counts once. */
-function childTimes(spans: readonly TraceSpan[]): ReadonlyMap<string, number> {
-  const children = new Map<string, TraceSpan[]>();
-  const byId = new Map(spans.map((span) => [span.span_id, span]));
-  for (const span of spans) {
-    const list = children.get(span.parent_span_id);
-    if (list === undefined) children.set(span.parent_span_id, [span]);
-    else list.push(span);
-  }
-  const times = new Map<string, number>();
-  for (const [id, list] of children) {
-    const parent = byId.get(id);
-    if (parent !== undefined) times.set(id, covered(list, parent.start_ms, parent.start_ms + parent.elapsed_ms));
-  }
-  return times;
-}
-
-function covered(spans: readonly TraceSpan[], from: number, to: number): number {
-  let total = 0;
-  let reached = from;
-  for (const span of [...spans].sort((a, b) => a.start_ms - b.start_ms)) {
-    const start = Math.max(span.start_ms, reached);
-    const end = Math.min(span.start_ms + span.elapsed_ms, to);
-    if (end > start) {
-      total += end - start;
-      reached = end;
-    }
-  }
-  return total;
 }
 
 function clamp(share: number): number {

@@ -10,6 +10,8 @@ export interface Figures {
   readonly parkedPools: number;
   /** By lane; `sticky` for partitions, which keep their order over lanes. */
   readonly waiting: Readonly<Record<string, number>>;
+  /** The pools that hold most, fullest first. */
+  readonly fullest: readonly PoolFigures[];
   /** With workers, or waiting for another try. */
   readonly inHand: number;
   /** Entries for people; -1 = not known. */
@@ -22,10 +24,19 @@ export interface Figures {
   readonly expired: number;
 }
 
+export interface PoolFigures {
+  readonly pool: string;
+  readonly capability: string;
+  readonly waiting: number;
+}
+
+const MAX_FULLEST = 200;
+
 export function figuresOf(book: PoolBook, facts: Iterable<ConsumerFacts>, kept: number): Omit<Figures, 'fill' | 'ghosts' | 'expired'> {
   const waiting: Record<string, number> = { sticky: 0 };
   for (const lane of LANES) waiting[lane] = 0;
   const parked = new Set<string>();
+  const byPool = new Map<string, number>();
   let inHand = 0;
   for (const { name, pending, ackPending } of facts) {
     const cut = name.indexOf('_');
@@ -33,7 +44,16 @@ export function figuresOf(book: PoolBook, facts: Iterable<ConsumerFacts>, kept: 
     const lane = Object.hasOwn(waiting, rest) ? rest : 'sticky';
     waiting[lane] = (waiting[lane] ?? 0) + pending;
     inHand += ackPending;
-    if (pending + ackPending > 0 && book.get(name.slice(0, cut))?.workers.size === 0) parked.add(name.slice(0, cut));
+    const pool = name.slice(0, cut);
+    if (pending + ackPending > 0 && book.get(pool)?.workers.size === 0) parked.add(pool);
+    if (pending > 0) byPool.set(pool, (byPool.get(pool) ?? 0) + pending);
   }
-  return { pools: book.size, parkedPools: parked.size, waiting, inHand, kept };
+  return { pools: book.size, parkedPools: parked.size, waiting, fullest: fullestOf(book, byPool), inHand, kept };
+}
+
+function fullestOf(book: PoolBook, byPool: ReadonlyMap<string, number>): PoolFigures[] {
+  return [...byPool]
+    .map(([pool, waiting]) => ({ pool, capability: book.get(pool)?.pool.capability ?? '', waiting }))
+    .sort((a, b) => b.waiting - a.waiting)
+    .slice(0, MAX_FULLEST);
 }

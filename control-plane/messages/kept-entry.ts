@@ -54,6 +54,7 @@ export function eventOf(envelope: Envelope, state: TaskState, code: number, caus
     content_type: '',
     replay: false,
     trace_id: envelope.traceparent.split('-')[1] ?? '',
+    traceparent: envelope.traceparent,
   };
 }
 

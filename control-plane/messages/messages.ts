@@ -14,8 +14,11 @@ import { encode, parse } from '../push/json.ts';
 import { speakerProblem } from '../push/speaker.ts';
 import type { Change } from '../registry/change.ts';
 import { Expiry } from './expiry.ts';
+import type { Look } from '../alerts/backlogs.ts';
+import { backlogOf } from './backlog.ts';
 import { type Figures, figuresOf } from './figures.ts';
 import { InboxDesk } from './inbox-desk.ts';
+import { KeptCounts } from './kept-counts.ts';
 import { KeptDesk } from './kept-desk.ts';
 import { Notices } from './notices.ts';
 import type { MessageParts } from './parts.ts';
@@ -48,6 +51,7 @@ export class Messages {
   readonly waiting: Waiting;
   readonly expiry: Expiry;
   readonly notices: Notices | null;
+  readonly keptCounts: KeptCounts;
   readonly #parts: MessageParts;
   readonly #subscriptions: BusSubscription[];
   readonly #timers = new Set<Timer>();
@@ -55,6 +59,8 @@ export class Messages {
   #isClosed = false;
   #checks = 0;
   #kept = -1;
+  /** `clock.now()` of the last look that succeeded; null = none has. */
+  #lookedMs: number | null = null;
   #whoWaits: (() => void)[] = [];
   #trouble = 'the streams for messages are being made';
   #warnings: readonly string[] = [];
@@ -66,6 +72,7 @@ export class Messages {
 
   constructor(parts: MessageParts) {
     this.#parts = parts;
+    this.keptCounts = new KeptCounts(parts);
     this.pools = new PoolDesk(parts);
     this.inboxes = new InboxDesk(parts);
     this.kept = new KeptDesk(parts, this.pools);
@@ -102,6 +109,13 @@ export class Messages {
       ghosts: consumers.ghosts.count,
       expired: this.expiry.count,
     };
+  }
+
+  /** What waits where, of the last look that succeeded; null = none has. */
+  get backlog(): Look | null {
+    if (this.#lookedMs === null) return null;
+    const { book, consumers } = this.pools;
+    return { atMs: this.#lookedMs, lists: backlogOf(book, consumers.facts.values(), this.keptCounts.counts, this.#kept) };
   }
 
   /** The registry has changed. */
@@ -199,8 +213,11 @@ export class Messages {
   }
 
   #seen(streams: ReadonlyMap<string, StreamFacts>): void {
-    const { logger } = this.#parts;
-    this.#kept = streams.get(KEPT_STREAM)?.messages ?? -1;
+    const { logger, clock } = this.#parts;
+    const kept = streams.get(KEPT_STREAM);
+    this.#kept = kept?.messages ?? -1;
+    if (kept !== undefined) this.keptCounts.seen(kept);
+    this.#lookedMs = clock.now();
     this.#fill = new Map([...streams].map(([name, facts]) => [name, fillOf(facts)]));
     const nearlyFull = fullness(streams);
     for (const words of nearlyFull) if (!this.#nearlyFull.includes(words)) logger.warn(`messages: ${words}`);

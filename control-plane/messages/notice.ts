@@ -35,6 +35,27 @@ export interface ShiftNotice {
   readonly hint: string;
 }
 
+/** That an alert fires, or is resolved. */
+export interface AlertNotice {
+  readonly id: string;
+  readonly kind: 'alert';
+  /** Such as `p95_rise`. */
+  readonly alert: string;
+  readonly state: 'firing' | 'resolved';
+  readonly subject: string;
+  /** For people. */
+  readonly detail: string;
+  readonly value: number;
+  readonly limit: number;
+  readonly capability: string | null;
+  readonly agent: string | null;
+  readonly sidecar: string | null;
+  readonly trace_id: string | null;
+  readonly since: string;
+  readonly resolved: string | null;
+  readonly hint: string;
+}
+
 export function noticeOf(epoch: string, { seq, storedAtMs, entry }: Kept): Notice {
   return {
     id: `${epoch}/${seq}`,

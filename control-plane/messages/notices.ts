@@ -12,7 +12,7 @@ import { REGISTRY_WIRE } from '../../proto/wire/registry.ts';
 import { KEPT_STREAM, Tail } from '../../proto/wire/subjects.ts';
 import type { NoticesConfig } from './config.ts';
 import { readKept } from './kept-entry.ts';
-import { type Notice, noticeOf, type ShiftNotice, signature } from './notice.ts';
+import { type AlertNotice, type Notice, noticeOf, type ShiftNotice, signature } from './notice.ts';
 import type { MessageParts } from './parts.ts';
 
 const POLL_MS = 1_000;
@@ -60,6 +60,11 @@ export class Notices {
       if (tries <= 1) this.#parts.logger.error({ notice: notice.id }, `a notice to operators does not get through: ${problem}`);
       else this.#parts.clock.after(FIRST_PAUSE_MS * 2 ** (TOLD_TRIES - tries), () => this.tell(notice, tries - 1));
     });
+  }
+
+  /** Once, without patience: whoever tells keeps them, and comes again. Null when they were taken. */
+  deliver(notices: readonly AlertNotice[]): Promise<string | null> {
+    return this.#isClosed ? Promise.resolve('this replica leads no longer') : this.#send(notices);
   }
 
   close(): void {
@@ -120,7 +125,7 @@ export class Notices {
   }
 
   /** Null when it was taken. */
-  #send(notices: readonly (Notice | ShiftNotice)[]): Promise<string | null> {
+  #send(notices: readonly (Notice | ShiftNotice | AlertNotice)[]): Promise<string | null> {
     const { clock } = this.#parts;
     const body = JSON.stringify({ notices });
     let secret: string | null;

@@ -10,6 +10,9 @@ import type { Bus } from '../../base/nats.ts';
 import type { Random } from '../../base/random.ts';
 import type { CapabilityState, RegistrationState } from '../../proto/wire/registry.ts';
 import { type Subjects, Tail } from '../../proto/wire/subjects.ts';
+import type { StoredAlerts } from '../alerts/alert.ts';
+import { type AlertsConfig, DEFAULT_ALERTS } from '../alerts/config.ts';
+import { AlertWatch } from '../alerts/watch.ts';
 import type { Audit } from '../audit/audit.ts';
 import type { IdentityState } from '../identity/book.ts';
 import { IdentityDesk, type IdentityParts } from '../identity/desk.ts';
@@ -21,6 +24,7 @@ import type { OperatorsState } from '../registry/operators.ts';
 import { type Leases, Registry } from '../registry/registry.ts';
 import { tallyOf } from '../registry/shrink.ts';
 import { ShiftRunner } from '../shifts/runner.ts';
+import type { Traffic } from '../traffic/traffic.ts';
 import type { Admission } from './admission.ts';
 import { Beacon } from './beacon.ts';
 import {
@@ -59,6 +63,10 @@ export interface LeadingParts {
   readonly identity?: Pick<IdentityParts, 'config' | 'keys' | 'env' | 'remembered'> | null;
   /** Where it is kept what a shift does by itself; absent = in the log only. */
   readonly audit?: Pick<Audit, 'record'>;
+  /** Absent = every default. */
+  readonly alerts?: AlertsConfig;
+  /** What goes through the fleet, for alerts; absent = nothing is heard of it. */
+  readonly traffic?: Traffic;
   /** Copies of every stream. */
   readonly replicas: number;
   readonly epoch: string;
@@ -100,6 +108,7 @@ export class Leading {
   readonly messages: Messages;
   /** Shifts of traffic, as they go on by themselves. */
   readonly shifts: ShiftRunner;
+  readonly alerts: AlertWatch;
   /** null = no identities are issued. */
   readonly identity: IdentityDesk | null;
   readonly epoch: string;
@@ -222,6 +231,21 @@ export class Leading {
             registry: () => this.registry,
             write: (messages) => this.inTime(this.writer.write(messages)),
           });
+    const { notices } = this.messages;
+    this.alerts = new AlertWatch({
+      clock: parts.clock,
+      logger: parts.logger,
+      random: parts.random,
+      config: parts.alerts ?? DEFAULT_ALERTS,
+      epoch: parts.epoch,
+      traffic: parts.traffic ?? null,
+      registry: () => this.registry,
+      backlog: () => this.messages.backlog,
+      stored: () => parts.mirror.state(Tail.alerts),
+      write: (messages) => this.writer.write(messages),
+      deliver: notices === null ? null : (told) => notices.deliver(told),
+      onEvent: parts.onEvent,
+    });
     this.#sweepAgain();
     this.#beaconAgain();
   }
@@ -370,6 +394,7 @@ export class Leading {
     registrations: readonly RegistrationState[],
     operators: OperatorsState,
     identities: readonly IdentityState[] = [],
+    alerts: StoredAlerts | null = null,
   ): Promise<Written> {
     const { clock, leases } = this.#parts;
     const present = new Set(this.registry.sidecarNames());
@@ -396,6 +421,7 @@ export class Leading {
       scopes: [],
     });
     if (identities.length > 0) void this.identity?.takeIn(identities);
+    if (alerts !== null) this.alerts.takeIn(alerts);
     return this.writer.write([...inputs, ...this.#everything()]);
   }
 
@@ -404,6 +430,7 @@ export class Leading {
     this.#ended = true;
     this.#door.close();
     this.messages.end();
+    this.alerts.end();
     this.identity?.end();
     for (const timer of [this.#sweep, this.#beat, this.#soon, this.#recovery]) timer?.cancel();
     this.writer.close(why);
@@ -470,6 +497,7 @@ export class Leading {
         void this.commit(this.registry.sweep());
         this.shifts.tick();
         this.#sharing.tick();
+        this.alerts.tick();
         if (this.#shrink.held !== null) this.#reconsider();
         for (const order of this.registry.probesDue())
           void this.#parts.prober.run(order).then((isWell) => {

@@ -24,7 +24,8 @@ export type EventKind =
   | 'confirmed'
   | 'rollout-halted'
   | 'quota-over'
-  | 'shift';
+  | 'shift'
+  | 'alert';
 
 /** For people who watch, and for the audit. */
 export interface RegistryEvent {

@@ -50,7 +50,11 @@ export class EndedBook {
       if (seq === null) why = 'NATS does not answer';
       else {
         const data = Buffer.from(JSON.stringify({ wire: WIRE, ended: sessions.ended }), 'utf8');
-        const written = await bus.append(subjects.sessions, data, { stream: CONTROL_STREAM, expectLastSubjectSeq: seq, timeoutMs: TIMEOUT_MS });
+        const written = await bus.append(subjects.sessions, data, {
+          stream: CONTROL_STREAM,
+          expectLastSubjectSeq: seq,
+          timeoutMs: TIMEOUT_MS,
+        });
         if ('seq' in written) return null;
         why = 'failed' in written ? written.failed : 'other replicas write at the same time';
       }

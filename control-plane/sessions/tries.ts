@@ -58,6 +58,7 @@ export function networkOf(address: string): string {
   const [head = '', tail] = (plain.split('%', 1)[0] as string).split('::', 2) as [string, string | undefined];
   const left = head === '' ? [] : head.split(':');
   const right = tail === undefined || tail === '' ? [] : tail.split(':');
-  const whole = tail === undefined ? left : [...left, ...Array.from({ length: Math.max(0, 8 - left.length - right.length) }, () => '0'), ...right];
+  const whole =
+    tail === undefined ? left : [...left, ...Array.from({ length: Math.max(0, 8 - left.length - right.length) }, () => '0'), ...right];
   return `${whole.slice(0, 4).join(':')}::/64`;
 }

@@ -22,7 +22,12 @@ export const tracesShape: Shape<TracesConfig> = mapped(
       '128MiB',
     ),
     keep: optional(duration(10_000, 7 * 86_400_000), 'How long a trace is held in which all went well and quickly.', 3_600_000, '1h'),
-    keep_troubled: optional(duration(10_000, 7 * 86_400_000), 'How long one is held in which something failed or was slow.', 21_600_000, '6h'),
+    keep_troubled: optional(
+      duration(10_000, 7 * 86_400_000),
+      'How long one is held in which something failed or was slow.',
+      21_600_000,
+      '6h',
+    ),
     slow: optional(duration(1, 3_600_000), 'From when on a trace counts as slow: it is then held as long as a failed one.', 3_000, '3s'),
   }),
   (read, place) =>

@@ -1,6 +1,7 @@
 /** One trace as people look at it: the tree in order, what is missing, why it went as it went, where the time went. */
 import { straighten } from './clock-skew.ts';
-import { type Facts, missingIn } from './gaps.ts';
+import type { Facts } from './facts.ts';
+import { missingIn } from './gaps.ts';
 import type { ToldSpan } from './read-batch.ts';
 import { measureSelf } from './self-time.ts';
 import { type Node, type Tree, treeOf } from './tree.ts';
@@ -31,7 +32,7 @@ export interface Timeline {
   /** What has not happened yet. */
   readonly under_way: readonly string[];
   readonly orphans: number;
-  /** What is to be known of the picture itself: clocks that differ. */
+  /** What else is to be known: how something ended that has no span, clocks that differ. */
   readonly notes: readonly string[];
   readonly spans: readonly PlacedSpan[];
   readonly why: readonly string[];
@@ -39,12 +40,12 @@ export interface Timeline {
 
 export function timelineOf(traceId: string, spans: readonly ToldSpan[], facts: Facts, around: Surroundings): Timeline {
   const tree = treeOf(spans);
-  const notes = straighten(tree);
+  const clocks = straighten(tree);
   measureSelf(tree);
   const start = Math.min(...nodeTimes(tree, ({ startMs }) => startMs));
   const end = Math.max(...nodeTimes(tree, ({ endMs }) => endMs));
   const elapsed = Math.max(0, end - start);
-  const { gaps, underWay } = missingIn(tree, facts);
+  const { gaps, underWay, notes } = missingIn(tree, facts);
   const orphans = tree.tops.filter(({ orphan }) => orphan).length;
   return {
     trace_id: traceId,
@@ -54,7 +55,7 @@ export function timelineOf(traceId: string, spans: readonly ToldSpan[], facts: F
     gaps,
     under_way: underWay,
     orphans,
-    notes,
+    notes: [...notes, ...clocks],
     spans: tree.nodes.map(placed),
     why: whyOf(tree, elapsed, around),
   };

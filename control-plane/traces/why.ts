@@ -42,7 +42,7 @@ export function whyOf(tree: Tree, wholeMs: number, around: Surroundings): readon
 const label = (index: number, of: number): string => (of === 1 ? '' : `step ${index + 1}: `);
 
 function isNotable({ span, children }: Node): boolean {
-  return span.code !== 0 || span.degraded === true || children.some((child) => child.span.code !== 0);
+  return span.code !== 0 || span.degraded === true || children.some((child) => child.span.code !== 0 && child.span.stage !== 'outbound');
 }
 
 // ---- one call
@@ -77,7 +77,15 @@ function steeredBy({ stage, reason, words, code }: TraceLine): string | null {
   if (stage === 'name') return reason === 'alias' ? words : null;
   if (stage === 'overrides') return reason === 'none' ? null : words;
   if (stage === 'claim') return reason === 'replayed' || code !== 0 ? words : null;
-  if (stage === 'acl' || stage === 'limits' || stage === 'quotas' || stage === 'slots' || stage === 'contract' || stage === 'loops' || stage === 'identify')
+  if (
+    stage === 'acl' ||
+    stage === 'limits' ||
+    stage === 'quotas' ||
+    stage === 'slots' ||
+    stage === 'contract' ||
+    stage === 'loops' ||
+    stage === 'identify'
+  )
     return code === 0 ? null : `refused by ${stage}: ${words}`;
   return null;
 }
@@ -119,13 +127,16 @@ const BREAKER =
   /([\w.-]+)(?: \(([^()]*)\))?: breaker open(?: for another [^()]*?)? \((\d+ of \d+ calls) ((?:failed|took longer than [\d.]+ m?s)[^()]*?)(?: \(limit [^()]*\))?\)/g;
 
 function fallbackWords(node: Node, lines: readonly TraceLine[]): string | null {
-  const at = lines.findIndex(({ stage, reason }) => stage === 'fallback' && (reason === 'capability' || reason === 'provider' || reason === 'static'));
+  const at = lines.findIndex(
+    ({ stage, reason }) => stage === 'fallback' && (reason === 'capability' || reason === 'provider' || reason === 'static'),
+  );
   if (at < 0) {
     const none = lines.find(({ stage }) => stage === 'fallback');
     return none === undefined || node.span.code === 0 ? null : `no fallback: ${none.words}`;
   }
   const line = lines[at] as TraceLine;
-  const to = line.reason === 'static' ? 'the static answer of its contract' : (/falling back to (.+)$/.exec(line.words)?.[1] ?? 'the fallback');
+  const to =
+    line.reason === 'static' ? 'the static answer of its contract' : (/falling back to (.+)$/.exec(line.words)?.[1] ?? 'the fallback');
   return `went to the fallback, ${to}, because ${causeOf(node, lines.slice(0, at)) ?? line.words}`;
 }
 
@@ -158,7 +169,9 @@ function deadlineWords({ span }: Node, lines: readonly TraceLine[]): string | nu
 function messageWords(node: Node, step: string): readonly string[] {
   const { span } = node;
   const task = span.task_id === undefined ? '' : ` (task ${span.task_id})`;
-  const where = [span.pool === undefined ? '' : `pool ${span.pool}`, span.lane === undefined ? '' : `lane ${span.lane}`].filter((each) => each !== '').join(', ');
+  const where = [span.pool === undefined ? '' : `pool ${span.pool}`, span.lane === undefined ? '' : `lane ${span.lane}`]
+    .filter((each) => each !== '')
+    .join(', ');
   const rule = span.rule === undefined ? '' : ` by the rule ${span.rule}`;
   const sent =
     span.code === 0
@@ -168,7 +181,10 @@ function messageWords(node: Node, step: string): readonly string[] {
   const of = (stage: string): Node[] => node.children.filter((child) => child.span.stage === stage);
   const tries = of('deliver');
   const waited = of('queue').reduce((sum, child) => sum + child.span.elapsed_ms, 0);
-  if (of('outbox').length > 0) sentences.push(`${step}it lay on the disk of the sender's machine for ${seconds(of('outbox').reduce((sum, child) => sum + child.span.elapsed_ms, 0))}, since the stream could not be had`);
+  if (of('outbox').length > 0)
+    sentences.push(
+      `${step}it lay on the disk of the sender's machine for ${seconds(of('outbox').reduce((sum, child) => sum + child.span.elapsed_ms, 0))}, since the stream could not be had`,
+    );
   if (tries.length > 0)
     sentences.push(
       `${step}it waited ${seconds(waited)}, and was worked on ${tries.length === 1 ? 'once' : `${tries.length} times`}: ${tries.map(tryWords).join('; then ')}`,
@@ -196,14 +212,18 @@ function timeWords({ nodes }: Tree, wholeMs: number): readonly string[] {
     .filter(({ selfMs, span }) => selfMs / wholeMs >= SMALL_SHARE && span.stage !== 'inbox')
     .sort((a, b) => b.selfMs - a.selfMs)
     .slice(0, LONGEST)
-    .map((node, i) => `${i === 0 ? 'where the time went: ' : ''}${seconds(node.selfMs)} of ${seconds(wholeMs)} (${Math.round((node.selfMs / wholeMs) * 100)} %) ${placeOf(node)}`);
+    .map(
+      (node, i) =>
+        `${i === 0 ? 'where the time went: ' : ''}${seconds(node.selfMs)} of ${seconds(wholeMs)} (${Math.round((node.selfMs / wholeMs) * 100)} %) ${placeOf(node)}`,
+    );
 }
 
 function placeOf({ span, children }: Node): string {
   const { capability, provider, sidecar } = span;
   switch (span.stage) {
     case 'attempt':
-      if (children.some((child) => child.span.stage === 'inbound')) return `between the sidecars, on the way to ${provider ?? 'the provider'} (${capability})`;
+      if (children.some((child) => child.span.stage === 'inbound'))
+        return `between the sidecars, on the way to ${provider ?? 'the provider'} (${capability})`;
       return `at ${provider ?? 'the provider'}, working on ${capability}`;
     case 'outbound':
       return `in the sidecar ${sidecar}, deciding and waiting between the attempts at ${capability}`;

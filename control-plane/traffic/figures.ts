@@ -20,7 +20,7 @@ export class Figures {
   /** Durations of whole calls, from acceptance to the end of the answer, in milliseconds. */
   readonly times = new Sketch();
   #codes: Map<number, number> | null = null;
-  #failures: Example[] = [];
+  #failures: Example[] | null = null;
   #slowest: Example | null = null;
 
   /** How often each code ended a call, 0 left out. */
@@ -31,8 +31,9 @@ export class Figures {
   /** Two of the newest failures, and the slowest call. */
   get examples(): readonly Example[] {
     const slowest = this.#slowest;
-    if (slowest === null || this.#failures.some(({ trace_id: id }) => id === slowest.trace_id)) return this.#failures;
-    return [...this.#failures, slowest];
+    const failures = this.#failures ?? NO_EXAMPLES;
+    if (slowest === null || failures.some(({ trace_id: id }) => id === slowest.trace_id)) return failures;
+    return [...failures, slowest];
   }
 
   /** Share of calls that failed, 0 to 1. */
@@ -49,10 +50,18 @@ export class Figures {
 
   example(example: Example): void {
     if (example.code !== 0) {
-      this.#failures.push(example);
-      if (this.#failures.length > MAX_EXAMPLE_FAILURES) this.#failures.shift();
+      const failures = (this.#failures ??= []);
+      failures.push(example);
+      if (failures.length > MAX_EXAMPLE_FAILURES) failures.shift();
     }
     if (this.#slowest === null || example.elapsed_ms > this.#slowest.elapsed_ms) this.#slowest = example;
+  }
+
+  /** For one that is kept for long: without examples, whose traces are gone by then, and in as little room as there can be. */
+  settle(): void {
+    this.#failures = null;
+    this.#slowest = null;
+    this.times.trim();
   }
 
   /** @param later the same, of a time after this: its examples are the newer ones. */
@@ -66,6 +75,7 @@ export class Figures {
   }
 }
 
+const NO_EXAMPLES: readonly Example[] = [];
 const NONE: ReadonlyMap<number, number> = new Map();
 
 /** Attempts at one provider, of all callers. */

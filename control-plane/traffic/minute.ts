@@ -8,7 +8,7 @@ import { AttemptFigures, Figures } from './figures.ts';
 export const MAX_CAPABILITIES = 2_000;
 export const MAX_EDGES_A_MINUTE = 2_000;
 export const MAX_PROVIDERS_A_MINUTE = 2_000;
-/** Of a minute that is older than a quarter of an hour: the busiest, all others under `other`. */
+/** Of a minute that is older than a quarter of an hour: the busiest; all others under `other`, and no examples. */
 export const KEPT_EDGES = 300;
 
 /** Stands between names in a key; it can be in none of them. */
@@ -98,22 +98,23 @@ export class Minute {
     return made.figures;
   }
 
-  /** Keeps the busiest edges and providers; figures by capability stay whole. */
+  /** It is over: keeps the busiest edges and providers, and no examples; counts and times by capability stay whole. */
   squeeze(): void {
     if (this.#isSqueezed) return;
     this.#isSqueezed = true;
-    const edges = [...this.edges.entries()].sort(([, a], [, b]) => b.figures.calls - a.figures.calls);
-    for (const [key, { figures, name }] of edges.slice(KEPT_EDGES)) {
-      if (name.caller === OTHER) continue;
+    const edges = [...this.edges].filter(([, { name }]) => name.caller !== OTHER);
+    for (const [key, { figures }] of edges.sort(([, a], [, b]) => b.figures.calls - a.figures.calls).slice(KEPT_EDGES)) {
       this.edges.delete(key);
       this.edgeOf(OTHER_EDGE).merge(figures);
     }
-    const providers = [...this.providers.entries()].sort(([, a], [, b]) => b.figures.attempts - a.figures.attempts);
-    for (const [key, { figures, name }] of providers.slice(KEPT_EDGES)) {
-      if (name.provider === OTHER) continue;
+    const providers = [...this.providers].filter(([, { name }]) => name.provider !== OTHER);
+    for (const [key, { figures }] of providers.sort(([, a], [, b]) => b.figures.attempts - a.figures.attempts).slice(KEPT_EDGES)) {
       this.providers.delete(key);
       this.providerOf(OTHER_PROVIDER).merge(figures);
     }
+    for (const figures of this.capabilities.values()) figures.settle();
+    for (const { figures } of this.edges.values()) figures.settle();
+    for (const { figures } of this.providers.values()) figures.times.trim();
   }
 }
 

@@ -1,5 +1,14 @@
 /** Digests, from bytes that somebody sent to what the book takes. One that is not right in every part is not taken at all: counts cannot be half believed. */
-import { type BreakerDigest, type Digest, DIGEST_WIRE, type EdgeDigest, MAX_EDGES, type ProviderDigest } from '../../proto/wire/digests.ts';
+import {
+  type BreakerDigest,
+  type Digest,
+  DIGEST_NAME,
+  DIGEST_WIRE,
+  type EdgeDigest,
+  MAX_DIGEST_ROWS,
+  MAX_EXAMPLE_FAILURES,
+  type ProviderDigest,
+} from '../../proto/wire/digests.ts';
 import { SKETCH_BUCKETS } from '../../base/sketch.ts';
 import type { Example } from './figures.ts';
 
@@ -31,7 +40,8 @@ export function readDigest(json: unknown): Digest | null {
 
 function readEdge(map: Loose): EdgeDigest | null {
   const { caller, capability, version, provider, calls, codes, retries, degraded, times } = map;
-  if (!isText(caller, DIGEST_NAME) || !isText(capability, DIGEST_NAME) || !isText(version, DIGEST_NAME) || !isText(provider, DIGEST_NAME)) return null;
+  if (!isText(caller, DIGEST_NAME) || !isText(capability, DIGEST_NAME) || !isText(version, DIGEST_NAME) || !isText(provider, DIGEST_NAME))
+    return null;
   if (!isCount(calls) || !isCount(retries) || !isCount(degraded) || !areTimes(times)) return null;
   if (!Array.isArray(codes) || codes.length % 2 !== 0 || codes.length > MAX_CODES || !codes.every(isCount)) return null;
   const examples = rows(map['examples'], readExample);

@@ -90,10 +90,59 @@ export const CONTROL_PLANE_ADVICE: Advice = {
       'The longest outage of the control plane and of NATS to be bridged: after it, calls between sidecars are refused (4001). Shorter takes a revoked sidecar’s word away sooner where no push arrives.',
     settle: 'Leave it. `0s` lets a new key sign before every sidecar knows it: calls would be refused for a moment.',
   },
+  alerts: {
+    p95: {
+      enabled: 'Leave it on; where one capability is noisy by nature, switch it off for that one.',
+      rise: 'Raise it for capabilities whose load changes what they are asked (reports, batches).',
+      for: 'Shorter tells sooner, and of short troubles too. Half an hour of it is told with `25m` at most.',
+      baseline: 'Longer than your usual peaks, so that a peak is not its own measure.',
+      min_calls: 'Lower it for capabilities with few calls: below about 50 only a large rise can be told from chance.',
+      floor: 'What nobody would notice.',
+    },
+    breakers: {
+      enabled: 'Leave it on.',
+      openings: 'Raise it for a third party that is known to be weak; better is a fallback.',
+      window: '`1h` catches what fails and recovers; shorter only what fails quickly.',
+    },
+    backlog: {
+      enabled: 'Leave it on where messages are used.',
+      floor: 'What your workers take in a minute or two.',
+      window: 'Longer than a batch takes to be worked off.',
+      stuck: 'Longer than the longest work of a single worker; `24h` for queues that are worked on at night only.',
+      kept_floor: 'How many a person looks through in an hour.',
+    },
+    offline: {
+      enabled: 'Leave it on, unless agents come and go without a goodbye by design.',
+      for: 'About what a restart takes, less the lease.',
+    },
+    'capabilities[]': {
+      match: 'From the general to the exact: what comes last counts.',
+      p95: {
+        enabled: '`false` for capabilities whose duration is their callers’ business (long work, waiting for people).',
+        rise: 'As above, for these.',
+        for: 'As above, for these.',
+        min_calls: 'As above, for these.',
+        floor: 'As above, for these.',
+      },
+      breakers: { enabled: 'As above, for these.', openings: 'As above, for these.', window: 'As above, for these.' },
+      backlog: {
+        enabled: 'As above, for these.',
+        floor: 'As above, for these.',
+        window: 'As above, for these.',
+        stuck: '`24h` for work that waits for the night.',
+      },
+    },
+  },
   audit: {
     age: 'As long as your rules of keeping such a log say; export beforehand what must be kept for longer.',
     size: 'Entries × 500 bytes: 256 MiB are half a million orders. Raise it before it is full: then nothing more is recorded.',
     refused_size: 'Raise it where somebody has to look back far at attacks or wrong ACLs.',
+  },
+  traces: {
+    size: 'What you can spare of memory: 128 MiB hold about 200,000 spans, which is some minutes at 1,000 calls a second. Each replica holds its own.',
+    keep: 'As long as it takes until somebody asks why a call went where it went.',
+    keep_troubled: 'Until the next working day where nobody is on call. What is thrown out before, for want of room, is counted (`/metrics`).',
+    slow: 'A little above what your slowest good call takes.',
   },
   console: {
     enabled: '`false` where operators are to use `reachctl` alone.',

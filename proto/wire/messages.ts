@@ -167,6 +167,8 @@ export interface TaskEvent {
   /** The result had been made before, for the same key. */
   readonly replay: boolean;
   readonly trace_id: string;
+  /** W3C trace context of the message, as in its envelope. Absent = an older program wrote this. */
+  readonly traceparent?: string;
 }
 
 /**

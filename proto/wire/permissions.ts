@@ -93,8 +93,9 @@ const LIST: readonly Line[] = [
 
   // ---- what is seen of traffic
   { subjects: ['{root}.spans.{name}', '{root}.digest.{name}'], publish: { sidecar: 'own' }, hear: { control: 'any', monitor: 'any' } },
-  { subjects: ['{root}.keep.{name}'], publish: { sidecar: 'own' } },
+  { subjects: ['{root}.keep.{name}'], publish: { sidecar: 'own', control: 'own' } },
   { subjects: ['{root}.keep.*'], hear: { sidecar: 'any', control: 'any' } },
+  { subjects: ['{root}.traces.ask', '{root}.traces.told'], publish: { control: 'any' }, hear: { control: 'any' } },
 
   // ---- configuration: written by the leader, republished by the server, read subject by subject
   { subjects: ['{root}.cfg.>', '{root}.ops.>'], publish: { control: 'any' } },
@@ -148,7 +149,7 @@ const LIST: readonly Line[] = [
     ],
     publish: { sidecar: 'own' },
   },
-  { subjects: ['{root}.note.{name}'], publish: { sidecar: 'any', control: 'any' }, hear: { sidecar: 'own' } },
+  { subjects: ['{root}.note.{name}'], publish: { sidecar: 'any', control: 'any' }, hear: { sidecar: 'own', control: 'any' } },
   { subjects: ['{root}.cancel.{name}'], publish: { sidecar: 'own' } },
   { subjects: ['{root}.cancel', '{root}.cancel.*'], hear: { sidecar: 'any' } },
   // Keys belong to tasks and not to sidecars: whoever works on one claims it. A sidecar cannot list them.

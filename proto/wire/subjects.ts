@@ -156,6 +156,11 @@ export class Subjects {
     return `${this.#root}.digest.${sidecar === '*' ? sidecar : token(sidecar)}`;
   }
 
+  /** The replicas of the control plane among themselves: who holds spans of a trace, and which. */
+  traces(verb: 'ask' | 'told'): string {
+    return `${this.#root}.traces.${verb}`;
+  }
+
   // Durable messages.
   /** What AR_TASKS stores. */
   get tasks(): string {
@@ -248,7 +253,7 @@ export class Subjects {
   }
   /** Core NATS: states of tasks that are not final, to the sender's home. */
   note(home: string): string {
-    return `${this.#root}.note.${token(home)}`;
+    return `${this.#root}.note.${home === '*' ? home : token(home)}`;
   }
   /** Core NATS: a task is to be stopped; every worker hears it. As it is spoken here. */
   get cancel(): string {

@@ -9,10 +9,13 @@ import type { Principal } from '../call/principal.ts';
 import type { Engine } from '../engine.ts';
 import type { WorkDoor } from '../deliver/door.ts';
 import { isTraceparent } from '../../proto/wire/trace-context.ts';
+import type { Span } from '../../proto/wire/spans.ts';
 import type { InboxDoor } from '../inbox/door.ts';
 import type { Finishing } from './finishing.ts';
 import type { Observation } from '../observe/observer.ts';
 import type { SendDoor } from '../send/door.ts';
+import type { RecordingStatus } from '../record/recorder.ts';
+import type { RecordingFilter } from '../recording-config.ts';
 import type { Problem } from '../../proto/language/types.ts';
 import type { RegistryClient } from '../table/registry.ts';
 import type { Table } from '../table/snapshot.ts';
@@ -38,6 +41,13 @@ export interface Pipeline {
     call: Call,
     withPayload: boolean,
   ): { readonly refusal: { readonly code: number; readonly detail: string } | null };
+}
+
+/** The recording as operators see it. */
+export interface RecorderDoor {
+  start(filter: Partial<RecordingFilter>): void;
+  stop(): void;
+  status(): RecordingStatus;
 }
 
 /** The registry as the ways in see it. */
@@ -99,12 +109,16 @@ export class Front {
   outbox: { readonly pending: number } | null = null;
   /** What waits for the agents here; null = standalone: no inboxes. */
   inbox: InboxDoor | null = null;
+  /** Calls that are written down; null = none can be. */
+  recorder: RecorderDoor | null = null;
   /** Tasks in the hands of agents here; null = standalone: none are handed out. */
   work: WorkDoor | null = null;
   /** Issued identities and mutual TLS, to be seen; null = there are none. Set by the composition root. */
   security: SecurityView | null = null;
   /** Messages that told the control plane of the traffic here, and those that could not be sent; null = standalone. */
   digests: { readonly figures: { readonly sent: number; readonly dropped: number } } | null = null;
+  /** Null = no traces are made here. */
+  tracing: { readonly figures: Readonly<Record<string, number>>; readonly spans: { of(traceId: string): readonly Span[] } } | null = null;
   /** Calls and streams that operators' blocks have cut. Set by the composition root. */
   cutter: { readonly cut: number } | null = null;
   /** What everything on the port for agents has to show; null = nothing beside the agent's credential. Set before the ports are made. */

@@ -21,6 +21,7 @@ import { targetAfter } from './request.ts';
 import { Port } from './server.ts';
 import { stream } from './stream.ts';
 import { cancelTask, extendTask, task, taskDone } from './tasks.ts';
+import { traceHeld } from './traces.ts';
 
 const INVOKE = '/v1/invoke/';
 const STREAM = '/v1/stream/';
@@ -30,6 +31,7 @@ const TASK = '/v1/tasks/:task';
 const INBOX = '/v1/inbox';
 const AGENTS = '/v1/agents';
 const RATE = '/v1/rates/:agent';
+const TRACE = '/v1/traces/:trace';
 
 type Handler = (request: FastifyRequest, reply: FastifyReply) => void;
 
@@ -160,7 +162,11 @@ export function httpPort(front: Front, channels: AllChannels | null = null): Por
   app.route({ method: ['GET', 'HEAD'], url: '/v1/ready', handler: page((_request, reply) => ready(front, reply.raw)) });
   app.get(
     '/metrics',
-    page((_request, reply) => void metrics(front, reply.raw)),
+    page((request, reply) => void metrics(front, request.raw, reply.raw)),
+  );
+  app.get(
+    TRACE,
+    page((request, reply) => traceHeld(front, request.raw, reply.raw, (request.params as Record<string, string>)['trace'] ?? '')),
   );
   app.get(
     '/v1/openapi.json',

@@ -193,6 +193,26 @@ function paths(): Json {
         },
       },
     },
+    '/v1/traces/{trace}': {
+      get: {
+        tags: ['looking'],
+        operationId: 'trace',
+        summary: 'The spans that this sidecar still holds of a trace. An agent sees those of what it asked for or served, the operator all.',
+        parameters: [
+          {
+            name: 'trace',
+            in: 'path',
+            required: true,
+            description: 'The trace id: 32 hex digits.',
+            schema: { type: 'string', pattern: '^[0-9a-f]{32}$' },
+          },
+        ],
+        responses: {
+          200: jsonAnswer('The spans, by when they began.', { type: 'object' }),
+          default: ref('responses/Problem'),
+        },
+      },
+    },
     '/v1/agents': {
       get: {
         tags: ['agents'],

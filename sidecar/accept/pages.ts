@@ -1,10 +1,12 @@
 /** What can be read of a sidecar without calling anybody: who would serve, what may be called, how it is doing. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { metricsContentType, metricsFormatOf } from '../../base/metric.ts';
 import { Code, codeEntry } from '../../proto/wire/codes.ts';
 import { isInForce } from '../../proto/language/override-words.ts';
 import type { Override, ProviderRecord } from '../../proto/language/types.ts';
 import type { Call } from '../call/call.ts';
 import type { Principal } from '../call/principal.ts';
+import type { SeenReading } from '../observe/scrape.ts';
 import { isOpenTo, type Capability, type Version } from '../table/snapshot.ts';
 import { JSON_TYPE, refuse } from './answer.ts';
 import type { Front, Pipeline } from './front.ts';
@@ -160,11 +162,11 @@ export function ready(front: Front, response: ServerResponse): void {
   json(response, readiness.ready ? 200 : 503, readiness, readiness.ready ? 0 : 1);
 }
 
-export async function metrics(front: Front, response: ServerResponse): Promise<void> {
-  const { health: view } = front.engine;
-  const shown = front.observation.metrics;
+export async function metrics(front: Front, request: IncomingMessage, response: ServerResponse): Promise<void> {
+  const { health: view, clock } = front.engine;
+  const format = metricsFormatOf(request.headers.accept);
   try {
-    const text = await shown.render({
+    const sources = {
       table: {
         version: front.table.current().version,
         ageMs: tableAgeMs(front),
@@ -182,13 +184,19 @@ export async function metrics(front: Front, response: ServerResponse): Promise<v
       policy: front.observation.refusals.counts,
       breakers: view.cells(),
       providers: view.providers(),
-      isKnown: (agentId) => view.known(agentId) !== null,
-    });
-    send(response, 200, shown.contentType, text, 0);
+      seen: seenOf(front),
+      isKnown: (agentId: string) => view.known(agentId) !== null,
+    };
+    const text = await front.observation.metrics.render(sources, format, clock.wallMs() - clock.now());
+    send(response, 200, metricsContentType(format), text, 0);
   } catch (error) {
     front.observation.fault(error);
     refuse(response, Code.internal, 500, 'the metrics could not be written', 'close');
   }
+}
+
+function seenOf({ digests, tracing, observation }: Front): SeenReading {
+  return { digests: digests?.figures ?? null, spans: tracing?.figures ?? null, recorded: null, accessLines: observation.accessRecords() };
 }
 
 function overridesOf({ table, engine, cutter }: Front): { inForce: readonly Override[]; cut: number } {

@@ -3,6 +3,7 @@
  * in by the composition root. All stages are children of `send`, whose id travels in the envelope's `traceparent`, so that a restart of
  * any sidecar in between leaves no stage without its parent.
  */
+import { hash32 } from '../../base/rendezvous.ts';
 import type { Envelope } from '../../proto/wire/envelope.ts';
 import type { Span, SpanStage } from '../../proto/wire/spans.ts';
 import { isTraceparent } from '../../proto/wire/trace-context.ts';
@@ -10,6 +11,8 @@ import { isTraceparent } from '../../proto/wire/trace-context.ts';
 export interface StageSpans {
   /** 16 hex digits. */
   newId(): string;
+  /** Whether the trace of a message that is sent now is told, as far as its id says. */
+  picks(traceId: string): boolean;
   /** The wall clock at a time of the clock that does not jump; milliseconds with a fraction. */
   wallAt(clockNow: number): number;
   /** @param isPicked its trace is one of those that are told, as the `traceparent` that came with it says */
@@ -96,4 +99,18 @@ export function sentAgain(envelope: Envelope, context: StageContext, endMs: numb
     endMs: Math.max(envelope.accepted_at_ms, endMs),
     code: 0,
   });
+}
+
+/**
+ * The span of one hand-over, out of what every worker knows that gets the message: whoever has it next can say again which one came
+ * before, if that one was killed in the midst of it.
+ * @param seq of the message in the queue; @param deliveries which one this is, from 1; @param handOver within it, from 1
+ */
+export function deliverSpanId({ spanId }: StageContext, seq: number, deliveries: number, handOver: number): string {
+  const text = `${spanId}:${seq}:${deliveries}:${handOver}`;
+  return hex8(hash32(text, 1)) + hex8(hash32(text, 2) || 1);
+}
+
+function hex8(word: number): string {
+  return (word >>> 0).toString(16).padStart(8, '0');
 }

@@ -31,7 +31,7 @@ import { probeFor } from './probe.ts';
 import { BY_LOAD, Reasons } from './reasons.ts';
 import { pinRefusal, refusal } from './refusal.ts';
 import { isBusy, isUnfitOnly, standingOf, wordsFor } from './standing.ts';
-import type { View } from './view.ts';
+import type { LineState, View } from './view.ts';
 
 /** Where the live path and `explain` differ: whether anything is remembered. */
 interface Mode {
@@ -60,8 +60,25 @@ export class Chooser {
     return this.#bindings.size;
   }
 
-  choose(call: Call, now: number): Verdict {
-    return this.#choose(call, now, this.#live);
+  /** @param random of this call alone; null = the one that all share */
+  choose(call: Call, now: number, random: Random | null = null): Verdict {
+    return this.#choose(call, now, random === null ? this.#live : { dry: false, random });
+  }
+
+  /** What was remembered of a version before this call (recordings); null = nothing yet. */
+  known(call: Call, version: Version): LineState | null {
+    return this.#lines.known(call, version);
+  }
+
+  /** Where replay puts what was remembered then. */
+  stateOf(call: Call, version: Version): LineState {
+    return this.#lines.stateOf(call, version);
+  }
+
+  /** As if these agents held the conversation, oldest first, and nobody else (replay). */
+  assume(key: string, agents: readonly Provider[]): void {
+    for (const { agentId } of this.#bindings.of(key, true)?.slice() ?? []) this.#bindings.unbind(key, agentId);
+    for (const agent of agents) this.#bindings.bind(key, agent);
   }
 
   /** The call has ended: a conversation that it began somewhere goes on there only if there was somebody. */

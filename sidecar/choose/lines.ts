@@ -46,6 +46,16 @@ export class Lines {
     return this.viewOf(call, version, now);
   }
 
+  /** What is kept of a version; null = nothing yet. */
+  known(call: Call, version: Version): LineState | null {
+    return this.#states.get(`${version.capability.name}@${version.text}#${call.tags}`) ?? null;
+  }
+
+  /** The same, made when there is none. */
+  stateOf(call: Call, version: Version): LineState {
+    return this.#stateOf(`${version.capability.name}@${version.text}#${call.tags}`);
+  }
+
   /** It says what health says now. */
   holds(view: View, now: number): boolean {
     return view.healthVersion === this.#health.version && now < view.validUntil;

@@ -11,6 +11,7 @@ import type { CancelAnswer, CancelNote, WorkState } from '../../proto/wire/messa
 import { MESSAGE_WIRE } from '../../proto/wire/envelope.ts';
 import type { Subjects } from '../../proto/wire/subjects.ts';
 import type { Call } from '../call/call.ts';
+import type { StageSpans } from '../call/stage-spans.ts';
 import type { Engine } from '../engine.ts';
 import type { TaskLedger } from '../ledger/ledger.ts';
 import { Cancelled } from './cancelled.ts';
@@ -57,6 +58,8 @@ export interface DeliverParts {
   readonly log: Logger;
   readonly settings: DeliverSettings;
   readonly failpoint: Failpoint | null;
+  /** Spans of what is delivered; absent or null = no traces are made. */
+  readonly stages?: StageSpans | null;
   /** Begun before; null = nothing is remembered over a restart. */
   readonly longWork: LongWork | null;
 }
@@ -89,7 +92,7 @@ export class Deliver implements WorkDoor {
     const slots = new AllSlots(settings);
     this.#slots = slots;
     const results = new Results(parts.bus, parts.appender, subjects, clock, settings, log);
-    const tasks = new Tasks({ ...parts, results, cancelled: this.#cancelled });
+    const tasks = new Tasks({ ...parts, stages: parts.stages ?? null, results, cancelled: this.#cancelled });
     this.#tasks = tasks;
     const standstill = new Standstill(clock, () => queue.answers());
     this.#standstill = standstill;

@@ -15,6 +15,7 @@ import type { InHand } from './in-hand.ts';
 import { abandon, doubt, endKey, recordDone, release } from './keys.ts';
 import { OVER, type TaskParts } from './parts.ts';
 import type { Told } from './results.ts';
+import { tellResult } from './stages.ts';
 import { keptEntry, mayHaveActed, toldOf, unreadableEntry } from './telling.ts';
 import { type FailedTry, Tries } from './tries.ts';
 
@@ -168,10 +169,11 @@ export class Ends {
 
   /** Stored, acknowledged, and a key that it leaves is free again. */
   async #end(task: InHand, told: Told, body: Buffer): Promise<number> {
-    const { results, failpoint } = this.#parts;
+    const { results, failpoint, clock, stages } = this.#parts;
     task.isEnding = true;
     this.underWay++;
     this.freeSeat(task);
+    const startedAt = clock.now();
     let stored = await results.final(task.envelope, told, body, task.delivery.streamSeq);
     if (stored === 'too_large') {
       const detail = `it was carried out; its result of ${body.length} bytes is more than the bus takes, and is left out`;
@@ -184,6 +186,7 @@ export class Ends {
       };
       stored = await results.final(task.envelope, short, NO_BODY, task.delivery.streamSeq);
     }
+    tellResult(stages, task, told, startedAt, clock.now(), stored === 'stored');
     if (stored !== 'stored') return await this.#notStored(task);
     if (failpoint !== null) failpoint.pass('before_ack');
     task.isAcked = await this.#parts.queue.end(task.delivery);

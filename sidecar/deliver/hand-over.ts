@@ -21,7 +21,7 @@ import type { WorkReport } from './door.ts';
 /** What the total has beyond the time of one try, where the sender set none: the try is to be what runs out. */
 const SLACK_MS = 1_000;
 
-/** @param via sidecar that stamped it: the last token of the subject, which the bus binds to its owner. @param leftMs of the task's working time, null = not limited */
+/** @param via sidecar that stamped it: the last token of the subject, which the bus binds to its owner. @param leftMs of the task's working time, null = not limited @param spanId of the delivery; '' = no traces are made */
 export function callFor(
   envelope: Envelope,
   payload: Buffer,
@@ -30,6 +30,7 @@ export function callFor(
   storedAtMs: number,
   clock: Clock,
   random: Random,
+  spanId: string,
 ): Call {
   const headers: Record<string, string> = { ...envelope.headers };
   headers[Header.powerId] = envelope.power_id;
@@ -43,6 +44,7 @@ export function callFor(
   call.attemptMs = envelope.timeout_ms;
   call.totalMs = leftMs ?? envelope.timeout_ms + SLACK_MS;
   readTraceContext(call, envelope.traceparent, envelope.tracestate === '' ? undefined : envelope.tracestate, random);
+  if (spanId !== '') call.parentSpanId = spanId;
   return call;
 }
 

@@ -35,6 +35,10 @@ export class InHand {
   tries = 0;
   /** Who had it last, where that is not the agent that it was taken for; '' = nobody knows. */
   hadBy: string | null = null;
+  /** Its hand-overs by this process. */
+  handOvers = 0;
+  /** The span of the one under way; '' = there is none. */
+  spanId = '';
   /** `clock.now()` of the hand-over; -1 = not handed over yet. */
   handedAt = -1;
   /** Wall clock when the agent is known to have it; 0 = not known. */

@@ -6,6 +6,7 @@ import type { Random } from '../../base/random.ts';
 import { StreamPublisher } from '../../base/stream-publisher.ts';
 import { ledgerKey } from '../../proto/wire/ledger-key.ts';
 import type { Subjects } from '../../proto/wire/subjects.ts';
+import type { StageSpans } from '../call/stage-spans.ts';
 import type { Engine } from '../engine.ts';
 import type { TaskLedger } from '../ledger/ledger.ts';
 import { Deliver, type DeliverParts, type Work } from './deliver.ts';
@@ -26,6 +27,8 @@ export interface LiveParts {
   readonly random: Random;
   readonly log: Logger;
   readonly settings: Pick<DeliverSettings, 'concurrency' | 'reserveHigh' | 'maxTries'>;
+  /** Spans of what is delivered; null = no traces are made. */
+  readonly stages: StageSpans | null;
   /** Where work is remembered over a restart; null = nowhere. */
   readonly longWork: WorkFile | null;
   /** `REACH_FAILPOINT`, for drills. */
@@ -74,6 +77,7 @@ export function liveDelivery(parts: LiveParts): LiveDelivery {
     log: parts.log,
     settings,
     failpoint,
+    stages: parts.stages,
     longWork,
   });
   void longWork?.begin();

@@ -4,6 +4,7 @@ import type { Logger } from '../../base/log.ts';
 import type { Random } from '../../base/random.ts';
 import type { Subjects } from '../../proto/wire/subjects.ts';
 import type { Call } from '../call/call.ts';
+import type { StageSpans } from '../call/stage-spans.ts';
 import type { Engine } from '../engine.ts';
 import type { TaskLedger } from '../ledger/ledger.ts';
 import type { Cancelled } from './cancelled.ts';
@@ -32,6 +33,8 @@ export interface TaskParts {
   readonly log: Logger;
   readonly settings: DeliverSettings;
   readonly failpoint: Failpoint | null;
+  /** null = no traces are made. */
+  readonly stages: StageSpans | null;
   /** null = nothing is remembered over a restart. */
   readonly longWork: LongWork | null;
 }

@@ -129,6 +129,7 @@ export class Results {
       content_type: told.contentType,
       replay: told.replay,
       trace_id: envelope.traceparent.slice(3, 35),
+      traceparent: envelope.traceparent,
     };
     return JSON.stringify(event);
   }

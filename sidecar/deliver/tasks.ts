@@ -19,6 +19,7 @@ import { type Outcome, outcomeOf } from './outcome.ts';
 import { OVER, type TaskParts } from './parts.ts';
 import { heldBy, type Seat } from './seats.ts';
 import { ServerTime } from './server-time.ts';
+import { beginDeliver, resumeDeliver, retellDeliver, tellDeliver, tellQueue } from './stages.ts';
 import { addFailed } from './tries.ts';
 import { type Unwanted, unwantedNow } from './unwanted.ts';
 import { Watch } from './watch.ts';
@@ -45,7 +46,7 @@ export class Tasks {
    * false = it comes again.
    */
   async take(delivery: Delivery, arrivedAt: number, consumer: string, { pool }: WorkPool, seat: Seat, inPlace: boolean): Promise<boolean> {
-    const { queue, longWork } = this.#parts;
+    const { queue, longWork, stages } = this.#parts;
     const decoded = decodeEnvelope(delivery.data);
     const problem = decoded === null ? 'it has no envelope that can be read' : envelopeProblem(decoded.envelope, pool.capability);
     if (decoded === null || problem !== null) return await this.ends.unreadable(delivery, problem ?? '');
@@ -67,6 +68,7 @@ export class Tasks {
       return false;
     }
     const task = new InHand(delivery, envelope, payload, consumer, seat, inPlace, arrivedAt, arrivedAt);
+    if (stages !== null) tellQueue(stages, task, delivery.deliveries === 1 || this.ends.tries.of(envelope.task_id) === null);
     this.watch.add(task);
     try {
       for (;;) {
@@ -186,6 +188,7 @@ export class Tasks {
         task.claim = claim;
         task.isRecorded = true;
         task.tries = Math.min(claim.tries, settings.maxTries);
+        retellDeliver(this.#parts.stages, task, this.#parts.clock.now());
         stopWhenLost(task);
         if (task.stoppedBy !== 'no') {
           await release(task, false);
@@ -224,11 +227,11 @@ export class Tasks {
 
   /** Nothing of the call is held any longer than it takes: what follows waits for the bus. */
   async #handOver(task: InHand, leftMs: number | null): Promise<Report> {
-    const { engine, clock, random, failpoint } = this.#parts;
+    const { engine, clock, random, failpoint, stages } = this.#parts;
     const { envelope, seat } = task;
     const { candidate } = seat;
     const via = task.delivery.subject.slice(task.delivery.subject.lastIndexOf('.') + 1);
-    const call = callFor(envelope, task.payload, via, leftMs, task.delivery.storedAtMs, clock, random);
+    const call = callFor(envelope, task.payload, via, leftMs, task.delivery.storedAtMs, clock, random, beginDeliver(stages, task));
     if (failpoint !== null) failpoint.pass('before_hand_over');
     task.call = call;
     task.handedAt = clock.now();
@@ -272,6 +275,7 @@ export class Tasks {
     task.endsAt = deadlineMs === null ? Number.POSITIVE_INFINITY : clock.now() + deadlineMs;
     task.onStored = before.onStored;
     stopWhenLost(task);
+    resumeDeliver(this.#parts.stages, task);
     this.ends.unassign(task);
     const report = said === null ? await this.#goOn(task) : reported(said);
     return await this.#settle(task, this.#judge(task, report), report);
@@ -316,6 +320,7 @@ export class Tasks {
   }
 
   #settle(task: InHand, outcome: Outcome, report: Report): number | Promise<number> {
+    tellDeliver(this.#parts.stages, task, report, this.#parts.clock.now());
     if (outcome === 'dropped') return this.ends.dropped(task);
     task.isDecided = outcome !== 'wait' && outcome !== 'give_back' && outcome !== 'again';
     // A second 202 says nothing new.

@@ -30,7 +30,7 @@
  */
 import type { BreakerSettings } from '../../proto/language/settings.ts';
 import { probeLimitMs, seconds, tripCause, tripWords } from './trip.ts';
-import { Window } from './window.ts';
+import { Window, type WindowDump } from './window.ts';
 
 export type BreakerStateName = 'closed' | 'open' | 'half_open' | 'ramping';
 export type Outcome = 'success' | 'failure' | 'ignored';
@@ -47,6 +47,17 @@ const CLOSED: State = { name: 'closed' };
 
 /** A permit of no consequence: its end changes nothing. Serial numbers start above it. */
 const UNHEARD = 1;
+
+/** State with what belongs to it, why it opened last, and the window: enough to go on from. */
+export interface BreakerDump {
+  readonly state:
+    | { readonly name: 'closed' }
+    | { readonly name: 'open'; readonly openedAt: number }
+    | { readonly name: 'half_open'; readonly movedAt: readonly number[]; readonly successes: number }
+    | { readonly name: 'ramping'; readonly since: number; readonly permits: number; readonly step: number; readonly badInARow: number };
+  readonly why: string;
+  readonly window: WindowDump | null;
+}
 
 /** Who is told. `breakerMoved` comes after every transition, `roomChanged` when a place was the last, or is free again. */
 export interface BreakerListener {
@@ -228,6 +239,76 @@ export class Breaker {
       }
     }
     if (wasFull && state.permits.size < limit) this.#listener.roomChanged();
+  }
+
+  dump(): BreakerDump {
+    return { state: this.#dumpState(), why: this.why, window: this.window.dump() };
+  }
+
+  #dumpState(): BreakerDump['state'] {
+    const state = this.#state;
+    switch (state.name) {
+      case 'closed':
+      case 'open':
+        return state;
+      case 'half_open':
+        return { name: state.name, movedAt: [...state.movedAt], successes: state.successes };
+      case 'ramping':
+        return { name: state.name, since: state.since, permits: state.permits.size, step: state.step, badInARow: state.badInARow };
+    }
+  }
+
+  /** Goes on from there, under the settings that it has. Calls that were under way then never end. Nobody is told. */
+  restore({ state, why, window }: BreakerDump): void {
+    this.window.restore(window);
+    this.why = why;
+    this.#line = UNHEARD + 1;
+    this.#nextPermit = this.#line;
+    switch (state.name) {
+      case 'closed':
+        this.#state = CLOSED;
+        break;
+      case 'open':
+        this.#state = state;
+        break;
+      case 'half_open':
+        this.#state = {
+          name: state.name,
+          permits: state.movedAt.map(() => this.#nextPermit++),
+          movedAt: [...state.movedAt],
+          successes: state.successes,
+        };
+        break;
+      case 'ramping': {
+        const permits = new Set<number>();
+        for (let i = 0; i < state.permits; i++) permits.add(this.#nextPermit++);
+        this.#state = { name: state.name, since: state.since, permits, step: state.step, badInARow: state.badInARow };
+      }
+    }
+    this.#setDue();
+  }
+
+  /**
+   * What the samples at hand say under the settings it has now, when they were counted under others: opens it, or closes it. Only of
+   * one that is closed or open; one that is being probed is judged by its probes. True = it moved.
+   */
+  rejudge(now: number): boolean {
+    const settings = this.#settings;
+    const { name } = this.#state;
+    if (name !== 'closed' && name !== 'open') return false;
+    this.window.roll(now);
+    const { calls, failures, slow } = this.window;
+    const cause = settings.enabled ? tripCause(calls, failures, slow, settings.minCalls, 1, settings) : null;
+    if (cause === null) {
+      if (name === 'closed') return false;
+      this.#state = CLOSED;
+    } else {
+      if (name === 'open') return false;
+      this.why = tripWords(cause, calls, failures, slow, settings);
+      this.#state = { name: 'open', openedAt: now };
+    }
+    this.#setDue();
+    return true;
   }
 
   /** Lets happen what time alone had brought about by `now`, each at the instant it fell due. */

@@ -5,7 +5,7 @@
  */
 import type { BreakerSettings } from '../../proto/language/settings.ts';
 import { Breaker } from './breaker.ts';
-import type { BreakerListener, BreakerStateName, Outcome, Passage } from './breaker.ts';
+import type { BreakerDump, BreakerListener, BreakerStateName, Outcome, Passage } from './breaker.ts';
 import type { ProviderHealth, SlowStarting } from './provider.ts';
 import type { Schedule, Timed } from './schedule.ts';
 
@@ -28,11 +28,23 @@ export const MAX_HOST_OPEN_MS = 600_000;
 /** How long a provider that limits its callers and does not say for how long comes last. */
 const PAUSE_MS = 1_000;
 
+/** All that it knows beside its provider; instants on the `clock.now()` scale, null = none. */
+export interface CellDump {
+  readonly breaker: BreakerDump;
+  readonly hostOpenUntil: number;
+  readonly pausedUntil: number;
+  readonly slowFactor: number;
+  readonly nextSlowStepAt: number | null;
+  readonly toldErrorRatio: number;
+}
+
 export class HealthCell implements Timed, BreakerListener, SlowStarting {
   readonly agentId: string;
   readonly capability: string;
   readonly provider: ProviderHealth;
   dueAt = Number.POSITIVE_INFINITY;
+  /** Rises with all that a dump would tell; not with calls in flight, which are the provider's. */
+  stamp = 0;
   readonly #breaker: Breaker;
   readonly #schedule: Schedule;
   readonly #announce: Announce;
@@ -82,12 +94,14 @@ export class HealthCell implements Timed, BreakerListener, SlowStarting {
   admit(now: number): number {
     if (now >= this.#schedule.nextChangeAt) this.#schedule.advance(now);
     if (this.provider.offline || this.#hostOpenUntil > now || this.#isEjected(now)) return 0;
+    if (this.#breaker.stateName !== 'closed') this.stamp++;
     return this.#breaker.admit(now);
   }
 
   /** For `panic: true`: a permit whatever the state. It counts where the state listens, else its end is of no consequence. */
   force(now: number): number {
     if (now >= this.#schedule.nextChangeAt) this.#schedule.advance(now);
+    this.stamp++;
     return this.#breaker.force(now);
   }
 
@@ -97,6 +111,7 @@ export class HealthCell implements Timed, BreakerListener, SlowStarting {
    */
   end(permit: number, outcome: Outcome, durationMs: number, now: number): void {
     if (now >= this.#schedule.nextChangeAt) this.#schedule.advance(now);
+    this.stamp++;
     if (outcome === 'success') this.provider.connected(now);
     this.#breaker.end(permit, outcome, durationMs, now);
     if (this.#breaker.window.failures !== 0 || this.#toldErrorRatio !== 0) this.#tellErrorRatio();
@@ -105,6 +120,7 @@ export class HealthCell implements Timed, BreakerListener, SlowStarting {
   /** A chunk came: a long stream that is a probe is not given up for lost. Costs one compare when closed. */
   progress(permit: number, now: number): void {
     if (now >= this.#schedule.nextChangeAt) this.#schedule.advance(now);
+    if (this.#breaker.stateName !== 'closed') this.stamp++;
     this.#breaker.progress(permit, now);
   }
 
@@ -132,6 +148,7 @@ export class HealthCell implements Timed, BreakerListener, SlowStarting {
 
   /** The provider limits its callers: others are preferred for so long. Without a time of its own, for a second. */
   pause(ms: number, now: number): void {
+    this.stamp++;
     if (this.pausedUntil <= now) this.#schedule.bump();
     this.pausedUntil = now + Math.min(ms > 0 ? ms : PAUSE_MS, MAX_HOST_OPEN_MS);
   }
@@ -223,6 +240,36 @@ export class HealthCell implements Timed, BreakerListener, SlowStarting {
     }
   }
 
+  dump(): CellDump {
+    return {
+      breaker: this.#breaker.dump(),
+      hostOpenUntil: this.#hostOpenUntil,
+      pausedUntil: this.pausedUntil,
+      slowFactor: this.#slowFactor,
+      nextSlowStepAt: this.#nextSlowStepAt === Number.POSITIVE_INFINITY ? null : this.#nextSlowStepAt,
+      toldErrorRatio: this.#toldErrorRatio,
+    };
+  }
+
+  /** Goes on from there, under the settings that it has; null = from a beginning without any calls, warmed up. */
+  restore(dump: CellDump | null): void {
+    this.#breaker.restore(dump?.breaker ?? NEW_BREAKER);
+    this.#hostOpenUntil = dump?.hostOpenUntil ?? 0;
+    this.pausedUntil = dump?.pausedUntil ?? 0;
+    this.#slowFactor = dump?.slowFactor ?? 1;
+    this.#nextSlowStepAt = dump?.nextSlowStepAt ?? Number.POSITIVE_INFINITY;
+    this.#toldErrorRatio = dump?.toldErrorRatio ?? 0;
+    this.#setDue();
+    this.#schedule.bump();
+  }
+
+  /** See `Breaker.rejudge`. */
+  rejudge(now: number): boolean {
+    const moved = this.#breaker.rejudge(now);
+    if (moved) this.roomChanged();
+    return moved;
+  }
+
   /** Removed from the table: calls under way may still end, but nobody hears of it. */
   forget(): void {
     this.#forgotten = true;
@@ -278,6 +325,7 @@ export class HealthCell implements Timed, BreakerListener, SlowStarting {
   }
 
   #setDue(): void {
+    this.stamp++;
     if (this.#forgotten) return;
     let due = this.#breaker.dueAt;
     if (this.#nextSlowStepAt < due) due = Math.min(due, onGrid(this.#nextSlowStepAt));
@@ -286,6 +334,8 @@ export class HealthCell implements Timed, BreakerListener, SlowStarting {
     this.#schedule.schedule(this);
   }
 }
+
+const NEW_BREAKER: BreakerDump = Object.freeze({ state: Object.freeze({ name: 'closed' as const }), why: '', window: null });
 
 function onGrid(at: number): number {
   return at === Number.POSITIVE_INFINITY ? at : Math.ceil(at / SLOW_STEP_GRID_MS) * SLOW_STEP_GRID_MS;

@@ -18,6 +18,17 @@ export interface SlowStarting {
   slowStartMoved(now: number): void;
 }
 
+/** All that is known of it, but who it is; instants on the `clock.now()` scale, null = none. */
+export interface ProviderDump {
+  readonly inFlight: number;
+  readonly limit: number | null;
+  readonly ejectedUntil: number;
+  readonly consecutiveFailures: number;
+  readonly lastFailure: ProviderHealth['lastFailure'];
+  readonly offline: boolean;
+  readonly slowStartAt: number | null;
+}
+
 export class ProviderHealth implements Timed {
   readonly agentId: string;
   /** Calls under way, over all capabilities. */
@@ -102,6 +113,32 @@ export class ProviderHealth implements Timed {
     this.slowStartAt = at;
     const now = this.#now();
     for (const cell of this.cells) cell.slowStartMoved(now);
+  }
+
+  dump(): ProviderDump {
+    const { inFlight, limit, ejectedUntil, consecutiveFailures, lastFailure, slowStartAt } = this;
+    return {
+      inFlight,
+      limit: limit === Number.POSITIVE_INFINITY ? null : limit,
+      ejectedUntil,
+      consecutiveFailures,
+      lastFailure,
+      offline: this.#offline,
+      slowStartAt: slowStartAt === Number.NEGATIVE_INFINITY ? null : slowStartAt,
+    };
+  }
+
+  /** Goes on from there. Its cells are left as they are. The limit is left to whoever knows the table. */
+  restore(dump: ProviderDump): void {
+    this.inFlight = dump.inFlight;
+    this.ejectedUntil = dump.ejectedUntil;
+    this.dueAt = dump.ejectedUntil > 0 ? dump.ejectedUntil : Number.POSITIVE_INFINITY;
+    this.consecutiveFailures = dump.consecutiveFailures;
+    this.lastFailure = dump.lastFailure;
+    this.#offline = dump.offline;
+    this.slowStartAt = dump.slowStartAt ?? Number.NEGATIVE_INFINITY;
+    this.#schedule.schedule(this);
+    this.#schedule.bump();
   }
 
   connectFailed(now: number): void {

@@ -19,6 +19,8 @@ export class Entry implements InboxEntry {
   readonly takenAt: number;
   /** It is not in the hot copy any more. */
   isGone = false;
+  /** What its span is made of when it is given to its agent; null = it was, or no traces are made. */
+  toTell: Waited | null = null;
 
   /** @param data is kept. */
   constructor(seq: number, { data, headBytes, contentType, head }: Read, takenAt: number) {
@@ -41,6 +43,13 @@ export class Entry implements InboxEntry {
   get body(): Buffer {
     return this.#data.subarray(Math.min(this.#headBytes + 1, this.#data.length));
   }
+}
+
+/** An entry that waits for its agent. */
+export interface Waited {
+  readonly head: TaskEvent | InboxMessage;
+  /** Wall clock of the server, or of whoever wrote it. */
+  readonly storedAtMs: number;
 }
 
 export interface Read {

@@ -1,13 +1,14 @@
 /** One agent's reader that entries are pushed to, at the pace at which it takes them. Nothing is kept for it but its position. */
 import type { Clock, Timer } from '../../base/clock.ts';
 import type { Box, Wakes } from './box.ts';
-import type { InboxEntry, InboxFollowing, InboxReader } from './door.ts';
+import type { InboxFollowing, InboxReader } from './door.ts';
+import type { Entry } from './entry.ts';
 import type { Positions } from './positions.ts';
 
 const PAGE = 64;
 /** Before it is tried again when the stream cannot be read, or something is on its way. */
 const AGAIN_MS = 1_000;
-const NONE: readonly InboxEntry[] = Object.freeze([]);
+const NONE: readonly Entry[] = Object.freeze([]);
 
 export class Following implements InboxFollowing, Wakes {
   readonly ok = true;
@@ -19,14 +20,18 @@ export class Following implements InboxFollowing, Wakes {
   readonly #clock: Clock;
   #at: number;
   /** Taken from the inbox, and not given yet. */
-  #page: readonly InboxEntry[] = NONE;
+  #page: readonly Entry[] = NONE;
   #given = 0;
   #isReady = false;
   #isRunning = false;
   #isOver = false;
   #timer: Timer | null = null;
 
-  constructor(box: Box, at: number, reader: InboxReader, positions: Positions, clock: Clock) {
+  readonly #gave: (entry: Entry) => void;
+
+  /** @param gave hears of each entry before it is given */
+  constructor(box: Box, at: number, reader: InboxReader, positions: Positions, clock: Clock, gave: (entry: Entry) => void) {
+    this.#gave = gave;
     this.from = at;
     this.floor = box.floor;
     this.#box = box;
@@ -98,7 +103,8 @@ export class Following implements InboxFollowing, Wakes {
   #give(): boolean {
     while (this.#given < this.#page.length) {
       if (!this.#goesOn) return false;
-      const entry = this.#page[this.#given++] as InboxEntry;
+      const entry = this.#page[this.#given++] as Entry;
+      this.#gave(entry);
       if (entry.seq > this.#box.given) this.#box.given = entry.seq;
       if (!this.#reader.take(entry)) this.#isReady = false;
     }

@@ -69,7 +69,10 @@ export class History {
     for (const { seq, data, writer = null } of answer.entries) {
       const read = readMessage(Buffer.from(data, 'base64'));
       if (read === null || isForged(read, writer) || (read.head.kind === 'message' && !isLetIn(read.head, agent))) continue;
-      entries.push(new Entry(seq, read, clock.now()));
+      const entry = new Entry(seq, read, clock.now());
+      // When it was stored is not said; when it was written is.
+      entry.toTell = { head: read.head, storedAtMs: read.head.kind === 'state' ? read.head.at_ms : read.head.accepted_at_ms };
+      entries.push(entry);
     }
     return { entries, more: answer.more, through: answer.entries.at(-1)?.seq ?? 0, first: answer.first, last: answer.last };
   }

@@ -11,14 +11,16 @@ import type { Delivery } from '../../base/puller.ts';
 import { ack } from '../../base/puller.ts';
 import type { InboxMessage, TaskEvent } from '../../proto/wire/messages.ts';
 import type { Subjects } from '../../proto/wire/subjects.ts';
+import type { StageSpans } from '../call/stage-spans.ts';
 import type { InboxSettings } from '../messages-config.ts';
 import { Box } from './box.ts';
 import type { InboxDoor, InboxEntry, InboxFollowing, InboxPage, InboxReader, InboxRefusal } from './door.ts';
 import { Ended } from './ended.ts';
-import { Entry, FORGED, isForged, readMessage } from './entry.ts';
+import { Entry, FORGED, isForged, type Read, readMessage } from './entry.ts';
 import { Floors } from './floors.ts';
 import { Following } from './following.ts';
 import { History } from './history.ts';
+import { tellGiven } from './inbox-span.ts';
 import { Positions, refused } from './positions.ts';
 import { Pump } from './pump.ts';
 import { Unacknowledged } from './unacknowledged.ts';
@@ -37,6 +39,8 @@ export interface InboxParts {
   isLetIn(message: InboxMessage, agent: string): boolean;
   /** A message is there, or was not let in; whoever sent it wants to know. It may be told more than once. */
   arrived(message: InboxMessage, agent: string, isLetIn: boolean): void;
+  /** Spans of what is given to agents; absent or null = no traces are made. */
+  readonly stages?: StageSpans | null;
 }
 
 const SWEEP_MS = 1_000;
@@ -129,6 +133,7 @@ export class Inbox implements InboxDoor {
       if (!came.ok) return came;
       if (came.entries.length > 0) {
         const next = (came.entries.at(-1) as InboxEntry).seq + 1;
+        this.#gave(box, came.entries);
         box.given = Math.max(box.given, next - 1);
         return { ok: true, entries: came.entries, next, floor: box.floor };
       }
@@ -149,7 +154,7 @@ export class Inbox implements InboxDoor {
     const begun = await this.#positions.begin(box, from);
     if (!begun.ok) return begun;
     if (this.#isClosed) return refused('unreachable', 0, 'this sidecar stops');
-    const following = new Following(box, begun.at, reader, this.#positions, this.#parts.clock);
+    const following = new Following(box, begun.at, reader, this.#positions, this.#parts.clock, (entry) => this.#gaveOne(box, entry));
     const former = box.follower;
     box.follower = following;
     former?.replaced();
@@ -216,12 +221,29 @@ export class Inbox implements InboxDoor {
     const isHeld = seq > box.floor;
     if (isHeld && !this.#unacknowledged.add(box, seq, delivery.ackSubject, now)) return;
     if (!isHeld) ack(bus, delivery);
-    if (isNew) this.#append(box, new Entry(seq, read, now));
+    if (isNew) this.#append(box, this.#entryOf(seq, read, now, delivery.storedAtMs));
     if (head.kind === 'state') {
       const at = read.headBytes + 1;
       this.#parts.noted(head, at < read.data.length ? read.data.subarray(at) : null, agent);
     }
     if (isNew) box.tell();
+  }
+
+  #entryOf(seq: number, read: Read, now: number, storedAtMs: number): Entry {
+    const entry = new Entry(seq, read, now);
+    if (this.#parts.stages != null) entry.toTell = { head: read.head, storedAtMs };
+    return entry;
+  }
+
+  #gave(box: Box, entries: readonly Entry[]): void {
+    if (this.#parts.stages != null) for (const entry of entries) this.#gaveOne(box, entry);
+  }
+
+  /** What was given or acknowledged before is read again, and told no more. */
+  #gaveOne(box: Box, entry: Entry): void {
+    const { stages, clock } = this.#parts;
+    if (stages == null || entry.toTell === null || entry.seq <= box.given || entry.seq <= box.floor) return;
+    tellGiven(stages, entry, box.agent, clock.now());
   }
 
   #append(box: Box, entry: Entry): void {

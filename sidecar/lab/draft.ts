@@ -12,56 +12,59 @@ import { readSections, tableFields } from '../../proto/language/document.ts';
 import { openSource, Place, refuseUnknown, type Source } from '../../proto/language/reader.ts';
 import { isPlainMap } from '../../proto/language/shapes.ts';
 import type { TableDocument } from '../../proto/language/types.ts';
+import type { Overlay } from './overlay.ts';
+import { overlaid } from './overlay.ts';
+import { Patchwork } from './patchwork.ts';
 import { readScript } from '../transports/mock-reading.ts';
 
 type RawMap = Readonly<Record<string, unknown>>;
 
-interface Entry {
+export interface Entry {
   readonly raw: unknown;
   readonly place: Place;
 }
 
-export type SectionName = 'contracts' | 'providers' | 'policies' | 'overrides';
-const SECTIONS: readonly SectionName[] = ['contracts', 'providers', 'policies', 'overrides'];
-
-/** A place whose parts stand elsewhere: in other steps, in another file. */
-class Patchwork extends Place {
-  readonly #homes: ReadonlyMap<string | number, Place>;
-  constructor(base: Place, homes: ReadonlyMap<string | number, Place>) {
-    super(base.source, base.path);
-    this.#homes = homes;
-  }
-  override at(...steps: (string | number)[]): Place {
-    const [first, ...rest] = steps;
-    const home = first === undefined ? undefined : this.#homes.get(first);
-    if (home === undefined) return super.at(...steps);
-    return rest.length === 0 ? home : home.at(...rest);
-  }
-}
+export type SectionName = 'contracts' | 'providers' | 'policies' | 'overrides' | 'rules';
+export const SECTIONS: readonly SectionName[] = ['contracts', 'providers', 'policies', 'overrides', 'rules'];
 
 export class Draft {
   readonly #root: Place;
   /** Files that sections came from; their problems count too. */
   readonly sources: Source[] = [];
-  readonly #sections: Record<SectionName, readonly Entry[]> = { contracts: [], providers: [], policies: [], overrides: [] };
+  readonly #sections: Record<SectionName, readonly Entry[]> = {
+    contracts: [],
+    providers: [],
+    policies: [],
+    overrides: [],
+    rules: [],
+  };
   readonly #mocks = new Map<string, RawMap>();
   /** Every agent that any state of the table has had. */
   readonly agents = new Set<string>();
 
-  constructor(root: Place) {
+  readonly #overlays: readonly Overlay[];
+  /** The sidecar that hosts the providers: messages go to those who have one. null = calls only, and `via` does not count. */
+  host: string | null = null;
+
+  /** @param overlays laid over every state of the table, the later ones over the earlier */
+  constructor(root: Place, overlays: readonly Overlay[] = []) {
     this.#root = root;
+    this.#overlays = overlays;
   }
 
   /** The table as it stands; null when anything read so far has a problem. */
   document(): TableDocument | null {
     const map: Record<string, unknown> = {};
     const homes = new Map<string, Place>();
+    const { contracts } = this.#sections;
     for (const name of SECTIONS) {
-      const entries = this.#sections[name];
+      let entries = this.#sections[name];
+      for (const overlay of this.#overlays) entries = overlaid(name, entries, overlay, contracts);
+      if (name === 'rules' && entries.length === 0) continue;
       map[name] = entries.map((entry) => (name === 'providers' ? this.#asMock(entry) : entry.raw));
       homes.set(name, new Patchwork(this.#root.at(name), new Map(entries.map((entry, i) => [i, entry.place]))));
     }
-    const document = readSections(map, new Patchwork(this.#root, homes), null);
+    const document = readSections(map, new Patchwork(this.#root, homes), this.host);
     return this.sources.some((source) => source.problems.length > 0) ? null : document;
   }
 
@@ -77,6 +80,8 @@ export class Draft {
     }
     this.#sections[name] = raw.map((each: unknown, i) => ({ raw: each, place: place.at(i) }));
     if (name === 'providers') for (const each of raw) this.#note(each);
+    if (name === 'contracts')
+      for (const each of raw) if (isPlainMap(each)) this.capabilities.add(String((each as RawMap)['name']));
   }
 
   /** A table file, named relative to the scenario. It may be a whole sidecar file. */
@@ -138,6 +143,9 @@ export class Draft {
     this.#mocks.set(agent, whole);
   }
 
+  /** Names of capabilities in any state of the table so far. */
+  readonly capabilities = new Set<string>();
+
   /** A mock for somebody who is nowhere in the scenario is a slip of the pen. */
   refuseStrangers(agents: Iterable<readonly [agent: string, place: Place]>): void {
     for (const [agent, place] of agents) {
@@ -160,7 +168,8 @@ export class Draft {
   #asMock(entry: Entry): unknown {
     const { raw, place } = entry;
     if (!isPlainMap(raw)) return raw;
-    const { via: _, ...record } = raw as Record<string, unknown>;
+    const { via: _, ...bare } = raw as Record<string, unknown>;
+    const record = this.host === null ? bare : { ...bare, via: this.host };
     const agent = record['agent_id'];
     const mock = typeof agent === 'string' ? this.#mocks.get(agent) : undefined;
     if (mock !== undefined) return { ...record, endpoint: { type: 'mock', ...mock } };

@@ -6,9 +6,10 @@ import { agentId } from '../../proto/language/settings-fields.ts';
 import { anyJson, choice, count, dictionary, flag, isText, list, oneOf, text } from '../../proto/language/shapes.ts';
 import { CODES, codeEntry, isCode } from '../../proto/wire/codes.ts';
 import { type Comparison, formOf, type Measure, parseComparison } from './comparison.ts';
-import type { CallExpectation, StateExpectation } from './scenario.ts';
+import { type Quantile, QUANTILES } from './durations.ts';
+import type { CallExpectation, Fate, Quantiles, SendExpectation, StateExpectation } from './scenario.ts';
 
-function comparison(measure: Measure): Shape<Comparison> {
+export function comparison(measure: Measure): Shape<Comparison> {
   return {
     kind: formOf(measure),
     read(value, place) {
@@ -19,9 +20,9 @@ function comparison(measure: Measure): Shape<Comparison> {
   };
 }
 
-const counted = comparison('count');
-const shared = comparison('count or share');
-const lasting = comparison('ms');
+export const counted = comparison('count');
+export const shared = comparison('count or share');
+export const lasting = comparison('ms');
 
 const codeNames = CODES.map((entry) => entry.name);
 
@@ -38,7 +39,7 @@ function codeProblem(value: string): string | null {
   return `${JSON.stringify(value)} is no code of the table in docs/errors.md${near === null ? '' : `; did you mean ${near} (${codeEntry(codeOf(near) as number).code})?`}`;
 }
 
-const code: Shape<number> = {
+export const code: Shape<number> = {
   kind: 'a code such as 0 or 3001, or its name such as breaker_open',
   read(value, place) {
     const found = typeof value === 'number' || typeof value === 'string' ? codeOf(value) : null;
@@ -70,7 +71,7 @@ const codes: Shape<ReadonlyMap<number, Comparison>> = mapped(
 /** The word for "no provider": a refusal, or a static answer. */
 export const NOBODY = 'none';
 
-const provider: Shape<string | null> = mapped(
+export const provider: Shape<string | null> = mapped(
   choice<string>(`an agent id, or ${NOBODY}`, [
     { accepts: (value) => value === NOBODY, shape: text(NOBODY) },
     { accepts: () => true, shape: agentId },
@@ -78,16 +79,60 @@ const provider: Shape<string | null> = mapped(
   (value) => (value === NOBODY ? null : value),
 );
 
-const counts = (kind: string, check: (key: string) => string | null, inner: Shape<Comparison>): Shape<ReadonlyMap<string, Comparison>> =>
+export const counts = (kind: string, check: (key: string) => string | null, inner: Shape<Comparison>): Shape<ReadonlyMap<string, Comparison>> =>
   mapped(dictionary(kind, check, inner, 10_000), (read) => new Map(Object.entries(read)));
 
-const any = (): string | null => null;
+export const any = (): string | null => null;
 const words: Shape<readonly string[]> = list(text('the name of a reason, such as breaker_open or retry.elsewhere'), 50);
-const phrases: Shape<readonly string[]> = choice<readonly string[]>('a text or a list of texts', [
+export const phrases: Shape<readonly string[]> = choice<readonly string[]>('a text or a list of texts', [
   { accepts: isText, shape: mapped(text('a text'), (one) => [one]) },
   { accepts: () => true, shape: list(text('a text'), 20) },
 ]);
 const NONE: readonly string[] = Object.freeze([]);
+
+/** Percentiles of the times of a step: they stand beside its other expectations. */
+export const quantileFields = {
+  p50: optional(lasting, 'Half of the calls take no longer.', null),
+  p90: optional(lasting, 'Nine of ten take no longer.', null),
+  p95: optional(lasting, '95 of a hundred take no longer.', null),
+  p99: optional(lasting, '99 of a hundred take no longer.', null),
+  mean: optional(lasting, 'Mean time.', null),
+  most: optional(lasting, 'The longest one.', null),
+};
+
+export function quantilesOf(read: Readonly<Record<Quantile, Comparison | null>>): Quantiles {
+  const found = new Map<Quantile, Comparison>();
+  for (const quantile of QUANTILES) {
+    const bound = read[quantile];
+    if (bound !== null) found.set(quantile, bound);
+  }
+  return found;
+}
+
+/** What becomes of messages. */
+export const FATES: readonly Fate[] = [
+  'accepted',
+  'waiting',
+  'received',
+  'done',
+  'failed',
+  'dead_lettered',
+  'in_doubt',
+  'expired',
+  'parked',
+  'cancelled',
+  'refused',
+  'review',
+];
+
+export function fates<K extends string>(known: readonly K[]): Shape<ReadonlyMap<K, Comparison>> {
+  const check = (key: string): string | null => {
+    if ((known as readonly string[]).includes(key)) return null;
+    const near = nearest(key, known);
+    return `${JSON.stringify(key)} is none of ${known.join(', ')}${near === null ? '' : `; did you mean ${near}?`}`;
+  };
+  return mapped(dictionary('state', check, shared, 100), (read) => new Map(Object.entries(read) as [K, Comparison][]));
+}
 
 const perCall = {
   code: optional(code, 'Code or name that every call ends with.', null),
@@ -124,6 +169,9 @@ const ofStep = {
   same_provider: optional(flag, 'true: one provider served all calls of the step.', null),
   same_provider_as: optional(text('a label'), 'Label of another step: call n met the provider that call n of that step met.', null),
   same_version_as: optional(text('a label'), 'Label of another step: call n met the version that call n of that step met.', null),
+  broken_sessions: optional(shared, 'Sessions that did not meet one and the same provider throughout.', null),
+  ...quantileFields,
+  per_second: optional(counted, 'Calls that began in a second, over the time of the step.', null),
 };
 
 export const callExpectFields = { ...perCall, ...ofStep };
@@ -155,6 +203,9 @@ export const callExpectation: Shape<CallExpectation> = mapped(object('expect', c
     sameProvider: read.same_provider === true,
     sameProviderAs: read.same_provider_as,
     sameVersionAs: read.same_version_as,
+    brokenSessions: read.broken_sessions,
+    latency: quantilesOf(read),
+    perSecond: read.per_second,
   };
 });
 
@@ -164,6 +215,20 @@ function cellProblem(key: string): string | null {
 
 const breakers: Shape<ReadonlyMap<string, string>> = mapped(
   dictionary('"agent capability"', cellProblem, oneOf(['closed', 'open', 'half_open', 'ramping']), 10_000),
+  (read) => new Map(Object.entries(read)),
+);
+
+const BREAKER_STATES = ['closed', 'open', 'half_open', 'ramping'] as const;
+const paths: Shape<ReadonlyMap<string, readonly string[]>> = mapped(
+  dictionary('"agent capability"', cellProblem, list(oneOf(BREAKER_STATES), 1_000), 10_000),
+  (read) => new Map(Object.entries(read)),
+);
+const latencies: Shape<ReadonlyMap<string, Quantiles>> = mapped(
+  dictionary('a label or a capability', any, mapped(object('percentiles', quantileFields), quantilesOf), 1_000),
+  (read) => new Map(Object.entries(read)),
+);
+const findings: Shape<ReadonlyMap<string, string>> = mapped(
+  dictionary('a rule', any, oneOf(['clean', 'shadowed', 'overlapping', 'unreachable', 'circular']), 2_000),
   (read) => new Map(Object.entries(read)),
 );
 
@@ -181,6 +246,13 @@ export const stateExpectFields = {
   breaker: bare(breakers, 'State of breakers: closed, open, half_open, ramping.'),
   opened: bare(counts('"agent capability"', cellProblem, counted), 'How often breakers opened.'),
   tasks: bare(counts('task', any, lasting), "How long tasks took, from the first call's start to the last call's end."),
+  breaker_path: bare(paths, 'The states that breakers have been in so far, in order, the first one included.'),
+  open_for: bare(counts('"agent capability"', cellProblem, lasting), 'How long breakers have been open in all.'),
+  latency: bare(latencies, 'Percentiles by the label of a step or by capability: p50, p90, p95, p99, mean, most.'),
+  agent_calls: bare(counted, 'Calls that agents made of one another.'),
+  messages: bare(fates<Fate | 'sent'>(['sent', ...FATES]), 'Messages by what became of them; sent is all of them. What is not named is not looked at.'),
+  executions_per_key: bare(counted, 'How often work was begun under each idempotency key: must hold for every one.'),
+  lint: bare(findings, 'What the linter says of rules: shadowed, overlapping, unreachable, circular; clean = nothing.'),
 };
 
 export const stateExpectation: Shape<StateExpectation> = mapped(object('expect', stateExpectFields), (read) => ({
@@ -195,10 +267,17 @@ export const stateExpectation: Shape<StateExpectation> = mapped(object('expect',
   breaker: read.breaker,
   opened: read.opened,
   tasks: read.tasks,
+  breakerPath: read.breaker_path,
+  openFor: read.open_for,
+  latency: read.latency,
+  agentCalls: read.agent_calls,
+  messages: read.messages,
+  executionsPerKey: read.executions_per_key,
+  lint: read.lint,
 }));
 
 /** Every agent that an expectation names must exist in the scenario, or it could hold for a misspelt name. */
-export function refuseUnknownAgents(expect: CallExpectation | StateExpectation, place: Place, known: ReadonlySet<string>): void {
+export function refuseUnknownAgents(expect: CallExpectation | SendExpectation | StateExpectation, place: Place, known: ReadonlySet<string>): void {
   const look = (agent: string | null, at: Place): void => {
     if (agent === null || agent === NOBODY || known.has(agent)) return;
     const near = nearest(agent, known);
@@ -213,6 +292,8 @@ export function refuseUnknownAgents(expect: CallExpectation | StateExpectation, 
     ['executions', expect.executions],
     ['breaker', expect.breaker],
     ['opened', expect.opened],
+    ['breaker_path', expect.breakerPath],
+    ['open_for', expect.openFor],
   ] as const) {
     for (const cell of cells?.keys() ?? []) look(cell.split(' ', 1)[0] as string, place.at(key, cell));
   }

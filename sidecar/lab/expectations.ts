@@ -5,8 +5,11 @@
 import { codeEntry } from '../../proto/wire/codes.ts';
 import type { TraceLine } from '../../proto/wire/trace-line.ts';
 import { type Comparison, holds, shown } from './comparison.ts';
+import type { Durations } from './durations.ts';
 import type { Outcome } from './one-call.ts';
-import type { CallExpectation, StateExpectation } from './scenario.ts';
+import type { MessageRecord } from './one-message.ts';
+import type { CallExpectation, Fate, Quantiles, SendExpectation, StateExpectation } from './scenario.ts';
+import type { Sessions } from './sessions.ts';
 import type { Tally } from './tally.ts';
 
 /** `3001 breaker_open`. */
@@ -129,8 +132,18 @@ export interface Served {
 }
 
 /** What is wrong with a step as a whole. `others`: steps by label. */
-export function checkStep(expect: CallExpectation, tally: Tally, served: Served, others: ReadonlyMap<string, Served>): string[] {
+export function checkStep(
+  expect: CallExpectation,
+  tally: Tally,
+  served: Served,
+  others: ReadonlyMap<string, Served>,
+  sessions: Sessions,
+  lastedMs: number,
+): string[] {
   const wrong: string[] = [];
+  quantiles(wrong, expect.latency, tally.times, '');
+  compare(wrong, 'sessions that met more than one provider', expect.brokenSessions, sessions.broken, sessions.count);
+  if (expect.perSecond !== null) compare(wrong, 'calls in a second', expect.perSecond, Math.round((tally.calls / Math.max(1, lastedMs)) * 1_000));
   compare(wrong, 'succeeded', expect.succeeded, tally.succeeded, tally.calls);
   distribution(wrong, expect.codes, tally.byCode, tally.calls, (code) => `calls ending with ${codeWords(code)}`);
   distribution(wrong, expect.byProvider, tally.byProvider, tally.calls, (agent) => `calls served by ${agent}`);
@@ -139,6 +152,54 @@ export function checkStep(expect: CallExpectation, tally: Tally, served: Served,
     wrong.push(`served by ${[...tally.byProvider].map(([agent, n]) => `${agent} (${n})`).join(', ')}, expected one provider for all`);
   alike(wrong, 'provider', expect.sameProviderAs, served.providers, (label) => others.get(label)?.providers ?? []);
   alike(wrong, 'version', expect.sameVersionAs, served.versions, (label) => others.get(label)?.versions ?? []);
+  return wrong;
+}
+
+function quantiles(wrong: string[], bounds: Quantiles, times: Durations, of: string): void {
+  for (const [quantile, bound] of bounds) {
+    const name = quantile === 'most' ? 'the longest' : quantile === 'mean' ? 'the mean' : quantile.toUpperCase();
+    compare(wrong, `${name}${of}`, bound, times.at(quantile));
+  }
+}
+
+/** What is wrong with one message. */
+export function checkMessage(expect: SendExpectation, record: MessageRecord): string[] {
+  const wrong: string[] = [];
+  const unequal = (what: string, is: unknown, must: unknown): void => {
+    if (must !== null && is !== must) wrong.push(`${what} is ${shownValue(is)}, expected ${shownValue(must)}`);
+  };
+  if (expect.state !== null && record.fate !== expect.state) {
+    const why = record.code === 0 ? '' : ` (${codeWords(record.code)}${record.detail === '' ? '' : `: ${record.detail}`})`;
+    wrong.push(`it is ${record.fate}, expected ${expect.state}${why}`);
+  }
+  if (expect.code !== null && record.code !== expect.code) wrong.push(`code is ${codeWords(record.code)}, expected ${codeWords(expect.code)}`);
+  if (expect.providers !== null && !expect.providers.includes(record.by))
+    wrong.push(`${record.by ?? 'none'} had it last, expected ${expect.providers.map((each) => each ?? 'none').join(' or ')}`);
+  unequal('version', record.version, expect.version);
+  unequal('rule', record.rule ?? 'none', expect.rule);
+  unequal('lane', record.lane, expect.lane);
+  unequal('replay', record.replay, expect.replay);
+  compare(wrong, 'hand-overs', expect.attempts, record.attempts);
+  compare(wrong, 'elapsed', expect.elapsed, record.elapsedMs);
+  for (const words of expect.detail)
+    if (!record.detail.includes(words)) wrong.push(`detail is ${JSON.stringify(record.detail)}, expected to contain ${JSON.stringify(words)}`);
+  return wrong;
+}
+
+/** What is wrong with the messages of a step as a whole. */
+export function checkMessages(
+  expect: SendExpectation,
+  byFate: ReadonlyMap<Fate, number>,
+  byProvider: ReadonlyMap<string, number>,
+  times: Durations,
+  sessions: Sessions,
+  sent: number,
+): string[] {
+  const wrong: string[] = [];
+  distribution(wrong, expect.states, byFate, sent, (fate) => `messages that are ${fate}`);
+  distribution(wrong, expect.byProvider, byProvider, sent, (agent) => `messages that ${agent} had last`);
+  quantiles(wrong, expect.latency, times, '');
+  compare(wrong, 'sessions that met more than one agent', expect.brokenSessions, sessions.broken, sessions.count);
   return wrong;
 }
 
@@ -169,6 +230,17 @@ export interface State {
   breaker(cell: string): string | null;
   opened(cell: string): number;
   taskMs(task: string): number;
+  /** The states that a breaker has been in so far. */
+  breakerPath(cell: string): readonly string[];
+  openMs(cell: string): number;
+  /** By the label of a step, or by capability. */
+  times(name: string): Durations;
+  readonly agentCalls: number;
+  readonly messages: ReadonlyMap<Fate, number>;
+  /** Key → how often its work was begun; of keys that were given. */
+  readonly byKey: ReadonlyMap<string, number>;
+  /** What the linter says of a rule; null = there is no such rule. */
+  lint(rule: string): string | null;
 }
 
 export function checkState(expect: StateExpectation, state: State): string[] {
@@ -189,5 +261,34 @@ export function checkState(expect: StateExpectation, state: State): string[] {
   for (const [cell, comparison] of expect.opened ?? [])
     compare(wrong, `times that the breaker of ${cell} opened`, comparison, state.opened(cell));
   for (const [task, comparison] of expect.tasks ?? []) compare(wrong, `time of the task ${task}`, comparison, state.taskMs(task));
+  for (const [cell, must] of expect.breakerPath ?? []) {
+    const is = state.breakerPath(cell);
+    if (is.join() !== must.join()) wrong.push(`the breaker of ${cell} went ${is.join(' → ')}, expected ${must.join(' → ')}`);
+  }
+  for (const [cell, comparison] of expect.openFor ?? []) compare(wrong, `time that the breaker of ${cell} was open`, comparison, state.openMs(cell));
+  for (const [name, bounds] of expect.latency ?? []) quantiles(wrong, bounds, state.times(name), ` of ${name}`);
+  compare(wrong, 'calls of agents', expect.agentCalls, state.agentCalls);
+  if (expect.messages !== null) {
+    let sent = 0;
+    for (const n of state.messages.values()) sent += n;
+    for (const [fate, comparison] of expect.messages)
+      compare(wrong, fate === 'sent' ? 'messages sent' : `messages that are ${fate}`, comparison, fate === 'sent' ? sent : (state.messages.get(fate) ?? 0), sent);
+  }
+  if (expect.executionsPerKey !== null) perKey(wrong, expect.executionsPerKey, state.byKey);
+  for (const [rule, must] of expect.lint ?? []) {
+    const is = state.lint(rule);
+    if (is !== must) wrong.push(`the linter says of rule ${rule}: ${is ?? 'there is no such rule'}, expected ${must}`);
+  }
   return wrong;
+}
+
+function perKey(wrong: string[], comparison: Comparison, byKey: ReadonlyMap<string, number>): void {
+  if (byKey.size === 0) wrong.push('nothing was executed under a key, so there is nothing to hold executions_per_key against');
+  let broken = 0;
+  let first = '';
+  for (const [key, n] of byKey) {
+    if (holds(comparison, n)) continue;
+    if (broken++ === 0) first = `${JSON.stringify(key)} was executed ${n} times`;
+  }
+  if (broken > 0) wrong.push(`executions under a key: ${first}${broken > 1 ? ` (and ${broken - 1} more keys)` : ''}, expected ${comparison.text}`);
 }

@@ -1,15 +1,16 @@
 /** What must be true at the end of every scenario, whatever it expects: nothing is left open and nothing is counted twice. */
 import type { World } from './world.ts';
 
-/** One sentence for everything that is not as it must be. `issued`: calls that the steps began. */
+/** One sentence for everything that is not as it must be. `issued`: calls that the steps began; those of agents, and messages, come on top. */
 export function brokenInvariants(world: World, issued: number): string[] {
   const { witness, engine, health, mock, clock } = world;
+  const begun = issued + world.agentCalls.begun + world.delivered;
   const found: string[] = [];
   const must = (what: string, is: number, wanted: number): void => {
     if (is !== wanted) found.push(`${what}: ${is}, must be ${wanted}`);
   };
-  must('calls started', witness.callsStarted, issued);
-  must('calls ended', witness.callsEnded, issued);
+  must('calls started', witness.callsStarted, begun);
+  must('calls ended', witness.callsEnded, begun);
   must('calls that ended twice', witness.endedTwice, 0);
   must('attempts ended', witness.attemptsEnded, witness.attemptsRecorded);
   must('calls in flight by caller', engine.limits.inFlight(), 0);

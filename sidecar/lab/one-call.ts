@@ -6,8 +6,9 @@ import type { BodySource } from '../call/reply.ts';
 import { type Result, resultOf } from '../call/result.ts';
 import { outbound } from '../pipeline.ts';
 import type { CallStep } from './scenario.ts';
-import { filled, filledText, isTemplate } from './templates.ts';
-import { tokenOf, type World } from './world.ts';
+import { filled, filledText, isTemplate, type Words } from './templates.ts';
+import { tokenOf } from './tokens.ts';
+import type { World } from './world.ts';
 
 /** What a call came to. */
 export interface Outcome {
@@ -15,6 +16,8 @@ export interface Outcome {
   readonly n: number;
   readonly result: Result;
   readonly startedAtMs: number;
+  /** '' = it belongs to none. */
+  readonly session: string;
   /** What a stream brought; null when it was no stream, or nobody asks for it. */
   readonly streamed: Buffer | null;
 }
@@ -36,26 +39,33 @@ export class CallMaker {
     this.#moving = moving;
   }
 
-  async make(n: number): Promise<Outcome> {
+  async make(words: Words): Promise<Outcome> {
     const { clock, engine, ids } = this.#world;
     const step = this.#step;
-    const headers = this.#headersOf(n);
-    const body = this.#body ?? Buffer.from(JSON.stringify(filled(step.payload, n)));
-    const call = new Call('sandbox', filledText(step.asked, n), headers, body, 'application/json', step.stream, clock);
+    const { n, session } = words;
+    const headers = this.#headersOf(words);
+    const body = this.#body ?? Buffer.from(JSON.stringify(filled(step.payload, words)));
+    const call = new Call('sandbox', this.#askedBy(words), headers, body, 'application/json', step.stream, clock);
     readTraceContext(call, headers[Header.traceparent], headers[Header.tracestate], ids);
     const leaving = step.cancelAfterMs === null ? null : clock.after(step.cancelAfterMs, () => call.cancel());
     await outbound(engine, call);
     const stream = call.bodyOpen ? (call.reply?.stream ?? null) : null;
     const streamed = stream === null ? null : await read(stream, step.expect?.data !== undefined);
     leaving?.cancel();
-    return { n, result: resultOf(call, true), startedAtMs: call.startedAt, streamed };
+    return { n, result: resultOf(call, true), startedAtMs: call.startedAt, session, streamed };
   }
 
-  #headersOf(n: number): HeaderView {
-    const headers: Record<string, string> = { authorization: `Bearer ${tokenOf(this.#step.caller)}`, 'content-type': 'application/json' };
+  #askedBy(words: Words): string {
+    const { asked } = this.#step;
+    const one = asked.length === 1 ? asked[0] : asked[Math.floor(words.random.next() * asked.length)];
+    return filledText(one as string, words);
+  }
+
+  #headersOf(words: Words): HeaderView {
+    const headers: Record<string, string> = { authorization: `Bearer ${tokenOf(words.caller)}`, 'content-type': 'application/json' };
     if (this.#step.deadlineMs !== null) headers[Header.deadlineMs] = String(this.#step.deadlineMs);
     Object.assign(headers, this.#moving());
-    for (const [name, value] of this.#headers) headers[name] = filledText(value, n);
+    for (const [name, value] of this.#headers) headers[name] = filledText(value, words);
     return headers;
   }
 }

@@ -22,10 +22,13 @@ import {
 import { agentId } from '../../proto/language/settings-fields.ts';
 import { anyJson, count, dictionary, isPlainMap, text } from '../../proto/language/shapes.ts';
 import type { Problem } from '../../proto/language/types.ts';
-import { Draft } from './draft.ts';
+import { Draft, SECTIONS } from './draft.ts';
+import { type Quantile, QUANTILES } from './durations.ts';
 import { refuseUnknownAgents, stateExpectation } from './expect-shapes.ts';
+import type { Overlay } from './overlay.ts';
+import { patched } from './patchwork.ts';
 import { readSidecarSection } from './sidecar-section.ts';
-import type { CallStep, ScenarioReading, Step, TaskSetting } from './scenario.ts';
+import type { CallStep, Figure, Scenario, ScenarioReading, ScenariosReading, SendStep, Step, TaskSetting } from './scenario.ts';
 import { StepReader } from './read-steps.ts';
 import { taskShape } from './step-shapes.ts';
 
@@ -57,12 +60,40 @@ const headFields = {
   ),
   steps: required<unknown>(anyJson, 'what happens, in order'),
   expect: optional(stateExpectation, 'What must be true of the whole run at its end.', null),
+  figures: optional(
+    dictionary('a figure', () => null, text('a figure such as "p95 of chain"'), 100),
+    'Numbers of the run that are told by a name: `<p50|p90|p95|p99|mean|most> of <label or capability>`.',
+    Object.freeze({}),
+  ),
+  variants: optional<RawMap | null, null>(
+    anyMap,
+    'Runs of the same scenario, by name: what is written under one (note, seed, sidecar, mocks, tasks, expect, steps, and entries of the table) is laid over the rest.',
+    null,
+  ),
 } satisfies Record<string, Field<unknown>>;
 
 type Head = ReadFields<typeof headFields>;
 
-/** @param file as it shall be named in problems; files that it names are looked for beside it. */
+/** Of a scenario that has variants the first one. See `readScenarios`. */
 export function readScenario(content: string, file: string): ScenarioReading {
+  const reading = readScenarios(content, file);
+  return 'problems' in reading ? reading : { scenario: reading.scenarios[0] as Scenario };
+}
+
+/** What a variant may say beside sections of the table. */
+const VARIANT_KEYS: readonly (keyof typeof headFields)[] = ['seed', 'sidecar', 'as', 'table', 'mocks', 'tasks', 'steps', 'expect'];
+const variantFields = {
+  note: optional(text('text'), 'What it shows.', ''),
+  ...(Object.fromEntries(VARIANT_KEYS.map((key) => [key, headFields[key]])) as Record<string, Field<unknown>>),
+  ...tableFields,
+};
+
+/**
+ * @param file as it shall be named in problems; files that it names are looked for beside it.
+ * @param given laid over every scenario: `--with`
+ * @param seed in place of its own; null = its own
+ */
+export function readScenarios(content: string, file: string, given: Overlay | null = null, seed: number | null = null): ScenariosReading {
   const { source, value } = openSource(content, file);
   if (source.problems.length > 0) return { problems: source.problems };
   const root = new Place(source);
@@ -78,13 +109,81 @@ export function readScenario(content: string, file: string): ScenarioReading {
   explainStrays(source);
   refuseUnknown(map, { ...headFields, ...tableFields }, root);
   if ('sidecars' in map) root.at('sidecars').badKey('the lab has one sidecar, which stands for all of them: leave sidecars out');
-  if ('rules' in map)
-    root.at('rules').badKey('the lab makes calls, and rules are for messages: leave rules out; reachctl rules test tries them');
-  const draft = new Draft(root);
-  const scenario = whole(map, readHead(map, root), root, draft, file);
-  const problems: Problem[] = [...source.problems, ...draft.sources.flatMap((each) => each.problems)];
-  if (scenario === BAD || problems.length > 0) return { problems: problems.sort((a, b) => (a.file === b.file ? a.line - b.line : 0)) };
-  return { scenario };
+  const scenarios: Scenario[] = [];
+  const problems = new Set<Problem>();
+  for (const run of runsOf(map, root)) {
+    const overlays = given === null ? run.overlays : [...run.overlays, given];
+    const draft = new Draft(run.place, overlays);
+    const scenario = whole(run.map, readHead(run.map, run.place), run.place, draft, file, run.name, given);
+    for (const problem of [...source.problems, ...draft.sources.flatMap((each) => each.problems), ...(given?.place.source.problems ?? [])])
+      problems.add(problem);
+    if (scenario !== BAD) scenarios.push(seed === null ? scenario : { ...scenario, seed });
+  }
+  if (problems.size > 0) return { problems: [...problems].sort((a, b) => (a.file === b.file ? a.line - b.line : 0)) };
+  return { scenarios };
+}
+
+/** One run of a file. */
+interface RunOf {
+  readonly name: string | null;
+  readonly map: RawMap;
+  readonly place: Place;
+  readonly overlays: readonly Overlay[];
+}
+
+function runsOf(map: RawMap, root: Place): readonly RunOf[] {
+  const { variants } = map;
+  const plain = { name: null, map, place: root, overlays: [] };
+  if (variants === undefined) return [plain];
+  const at = root.at('variants');
+  if (!isPlainMap(variants) || Object.keys(variants as RawMap).length === 0) {
+    at.bad(`variants must be a map of them by name, such as {before: {…}, after: {…}}, not ${describe(variants)}`);
+    return [plain];
+  }
+  return Object.entries(variants as RawMap).map(([name, raw]) => {
+    const place = at.at(name);
+    if (!isPlainMap(raw)) {
+      place.bad(`${name} must be a map, not ${describe(raw)}`);
+      return plain;
+    }
+    const variant = raw as RawMap;
+    refuseUnknown(variant, variantFields, place);
+    const { note: _, ...said } = variant;
+    const head: Record<string, unknown> = {};
+    for (const key of VARIANT_KEYS) if (key in said) head[key] = said[key];
+    let where = patched(root, head, place);
+    for (const key of ['sidecar', 'mocks', 'tasks'] as const) {
+      const [before, after] = [map[key], head[key]];
+      if (!isPlainMap(before) || !isPlainMap(after)) continue;
+      head[key] = key === 'mocks' ? deeper(before as RawMap, after as RawMap) : { ...(before as RawMap), ...(after as RawMap) };
+      where = patched(where, { [key]: 0 }, new Spot(place, key, patched(root.at(key), after as RawMap, place.at(key))));
+    }
+    const table = Object.fromEntries(SECTIONS.filter((section) => section in said).map((section) => [section, said[section]]));
+    return { name, map: { ...map, ...head }, place: where, overlays: [{ map: table, place, isOwn: true }] };
+  });
+}
+
+/** A place of which one key stands elsewhere. */
+class Spot extends Place {
+  readonly #key: string;
+  readonly #home: Place;
+  constructor(base: Place, key: string, home: Place) {
+    super(base.source, base.path);
+    this.#key = key;
+    this.#home = home;
+  }
+  override at(...steps: (string | number)[]): Place {
+    const [first, ...rest] = steps;
+    return first === this.#key ? (rest.length === 0 ? this.#home : this.#home.at(...rest)) : super.at(...steps);
+  }
+}
+
+/** Of mocks only the keys that are said change, agent by agent. */
+function deeper(before: RawMap, after: RawMap): RawMap {
+  const merged: Record<string, unknown> = { ...before };
+  for (const [agent, options] of Object.entries(after))
+    merged[agent] = isPlainMap(merged[agent]) && isPlainMap(options) ? { ...(merged[agent] as RawMap), ...(options as RawMap) } : options;
+  return merged;
 }
 
 /** Field by field: one that is bad counts as absent, so that the rest is looked at all the same. */
@@ -99,7 +198,15 @@ function readHead(map: RawMap, root: Place): Head {
   return parts as Head;
 }
 
-function whole(map: RawMap, read: Head, root: Place, draft: Draft, file: string) {
+function whole(
+  map: RawMap,
+  read: Head,
+  root: Place,
+  draft: Draft,
+  file: string,
+  variant: string | null,
+  given: Overlay | null,
+): Scenario | Bad {
   if (typeof read.table === 'string') draft.takeFile(read.table, dirname(file), root.at('table'));
   else if (isPlainMap(read.table)) draft.take(read.table as RawMap, root.at('table'));
   else if (read.table !== null) root.at('table').bad(`table must be a file name or a map of sections, not ${describe(read.table)}`);
@@ -109,7 +216,11 @@ function whole(map: RawMap, read: Head, root: Place, draft: Draft, file: string)
     if (isPlainMap(options)) draft.mock(agent, options as RawMap, place, false);
     else place.bad(`${agent} must be a map such as {latency: 20ms}, not ${describe(options)}`);
   }
-  const config = readSidecarSection(read.sidecar, root.at('sidecar'));
+  const settings = given?.map['sidecar'];
+  const config = isPlainMap(settings)
+    ? readSidecarSection({ ...read.sidecar, ...(settings as RawMap) }, patched(root.at('sidecar'), settings as RawMap, (given as Overlay).place.at('sidecar')))
+    : readSidecarSection(read.sidecar, root.at('sidecar'));
+  if (config !== BAD && sends(read.steps)) draft.host = config.name;
   const document = draft.document();
   const tasks = new Map<string, TaskSetting>(
     Object.entries(read.tasks).map(([name, task]) => [name, { deadlineMs: task.deadline, budget: budgetText(task.budget) }]),
@@ -120,7 +231,54 @@ function whole(map: RawMap, read: Head, root: Place, draft: Draft, file: string)
   checkReferences(steps, root, draft);
   if (read.expect !== null) refuseUnknownAgents(read.expect, root.at('expect'), draft.agents);
   for (const task of read.expect?.tasks?.keys() ?? []) taskKnown(task, tasks, root.at('expect', 'tasks', task));
-  return { file, name: read.scenario, description: read.description, seed: read.seed, config, document, tasks, steps, expect: read.expect };
+  checkLatency(read.expect?.latency?.keys() ?? [], steps, draft, root.at('expect', 'latency'));
+  const figures = figuresOf(read.figures, steps, draft, root.at('figures'));
+  return {
+    file,
+    name: read.scenario,
+    variant,
+    description: read.description,
+    seed: read.seed,
+    config,
+    document,
+    tasks,
+    steps,
+    expect: read.expect,
+    figures,
+    agents: [...draft.agents],
+  };
+}
+
+function sends(steps: unknown): boolean {
+  return Array.isArray(steps) && steps.some((step: unknown) => isPlainMap(step) && ('send' in (step as RawMap) || 'role' in (step as RawMap) || 'agent' in (step as RawMap)));
+}
+
+/** Times are known by the label of a step and by capability. */
+function checkLatency(names: Iterable<string>, steps: readonly Step[], draft: Draft, place: Place): void {
+  const known = new Set<string>(draft.capabilities);
+  for (const step of steps) if (step.label !== null && (step.kind === 'call' || step.kind === 'send')) known.add(step.label);
+  for (const name of names) {
+    if (known.has(name)) continue;
+    const near = nearest(name, known);
+    place.at(name).badKey(`no step has the label ${quote(name)}, and there is no such capability${near === null ? '' : `; did you mean ${near}?`}`);
+  }
+}
+
+const FIGURE = /^(\w+) of (\S+)$/;
+
+function figuresOf(read: Readonly<Record<string, string>>, steps: readonly Step[], draft: Draft, place: Place): readonly Figure[] {
+  const figures: Figure[] = [];
+  for (const [name, words] of Object.entries(read)) {
+    const match = FIGURE.exec(words);
+    const quantile = match?.[1];
+    if (match === null || !(QUANTILES as readonly string[]).includes(quantile as string)) {
+      place.at(name).bad(`a figure is written as "p95 of <label or capability>", with one of ${QUANTILES.join(', ')}`);
+      continue;
+    }
+    checkLatency([match[2] as string], steps, draft, place);
+    figures.push({ name, quantile: quantile as Quantile, of: match[2] as string });
+  }
+  return figures;
 }
 
 function budgetText(budget: Readonly<Record<string, number>> | null): string {
@@ -133,7 +291,8 @@ function budgetText(budget: Readonly<Record<string, number>> | null): string {
 function stepsOf(read: Head, root: Place, draft: Draft, tasks: ReadonlyMap<string, TaskSetting>): readonly Step[] | Bad {
   const place = root.at('steps');
   if (read.steps === undefined) return BAD;
-  if (!Array.isArray(read.steps)) return place.bad(`steps must be a list (lines that begin with "- "), not ${describe(read.steps)}`);
+  if (!Array.isArray(read.steps))
+    return place.bad(`steps must be a list (lines that begin with "- "), not ${describe(read.steps)}`);
   if (read.steps.length === 0) return place.bad('steps needs at least one entry');
   const reader = new StepReader(draft, tasks, read.as, dirname(root.source.file));
   const steps = read.steps.map((raw: unknown, i) => {
@@ -160,12 +319,22 @@ function checkReferences(steps: readonly Step[], root: Place, draft: Draft): voi
   }
   for (const step of steps) {
     const place = root.at('steps', step.number - 1, 'expect');
-    if (step.kind === 'check') refuseUnknownAgents(step.expect, place, draft.agents);
-    if (step.kind !== 'call' || step.expect === null) continue;
+    if (step.kind === 'check') {
+      refuseUnknownAgents(step.expect, place, draft.agents);
+      checkLatency(step.expect.latency?.keys() ?? [], steps, draft, place.at('latency'));
+    }
+    if ((step.kind !== 'call' && step.kind !== 'send') || step.expect === null) continue;
     refuseUnknownAgents(step.expect, place, draft.agents);
+    checkSessions(step, place);
+    if (step.kind === 'send') continue;
     labelKnown(step, step.expect.sameProviderAs, labelled, place.at('same_provider_as'));
     labelKnown(step, step.expect.sameVersionAs, labelled, place.at('same_version_as'));
   }
+}
+
+function checkSessions(step: CallStep | SendStep, place: Place): void {
+  if (step.expect?.brokenSessions != null && step.sessions === null)
+    place.at('broken_sessions').badKey('the step has no sessions: write sessions: {count: 100}');
 }
 
 function labelKnown(step: CallStep, label: string | null, labelled: ReadonlyMap<string, Step>, place: Place): void {

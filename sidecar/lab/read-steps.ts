@@ -4,20 +4,25 @@ import { nearest } from '../../base/suggest.ts';
 import { BAD, type Bad, type Place } from '../../proto/language/reader.ts';
 import { isPlainMap } from '../../proto/language/shapes.ts';
 import type { Draft } from './draft.ts';
-import type { CallStep, Step, TableStep, TaskSetting } from './scenario.ts';
+import { expectedOf } from './arrivals.ts';
+import type { CallStep, SendStep, Step, TableStep, TaskSetting, Traffic } from './scenario.ts';
 import {
   addStep,
   type CallStepRead,
   callStep,
   checkStep,
   liftStep,
+  loadOf,
   MAX_CALLS,
   mockStep,
   overrideStep,
   policiesStep,
   removeStep,
+  sendStep,
+  type SendStepRead,
   STEP_KINDS,
   tableStep,
+  type TrafficRead,
   waitStep,
 } from './step-shapes.ts';
 
@@ -56,6 +61,8 @@ export class StepReader {
     switch (kind) {
       case 'call':
         return made(callStep.read(raw, place), (read) => this.#call(read, place, number));
+      case 'send':
+        return made(sendStep.read(raw, place), (read) => this.#send(read, place, number));
       case 'mock':
         return made(mockStep.read(raw, place), (read) => {
           for (const agent of read.mock) this.#draft.mock(agent, read.set, place.at('set'), true);
@@ -102,6 +109,7 @@ export class StepReader {
       case 'check':
         return made(checkStep.read(raw, place), (read) => ({ ...this.#base(read, place, number), kind: 'check', expect: read.expect }));
       case null:
+        if ('role' in (raw as RawMap) || 'agent' in (raw as RawMap)) return made(sendStep.read(raw, place), (read) => this.#send(read, place, number));
         return place.bad(
           `a step needs one of the keys ${STEP_KINDS.join(', ')}, expect; this one has ${Object.keys(raw as object).join(', ') || 'none'}${this.#guess(raw as RawMap)}`,
         );
@@ -142,36 +150,77 @@ export class StepReader {
   }
 
   #call(read: CallStepRead, place: Place, number: number): CallStep | Bad {
-    const caller = read.as ?? this.#caller;
-    if (caller === null) return place.bad('who calls? Write as: team.role.id here, or once at the top of the scenario');
-    if (read.for !== null && read.every === null) return place.at('for').badKey('for needs every: how often a call begins');
-    if (read.for !== null && read.times !== null) return place.at('times').badKey('write either times or for');
-    const times =
-      read.for === null ? (read.times ?? read.parallel) : Math.max(1, Math.floor(read.for / (read.every as number))) * read.parallel;
-    this.#calls += times;
-    if (this.#calls > MAX_CALLS) return place.bad(`the scenario makes more than ${MAX_CALLS} calls`);
-    if (!this.#fitsTask(read, place)) return BAD;
-    const headers: Record<string, string> = {};
-    for (const [key, value] of Object.entries(read.headers)) headers[key.toLowerCase()] = value;
+    const traffic = this.#traffic(read, place);
+    if (traffic === BAD || !this.#fitsTask(read, place)) return BAD;
+    const headers: Record<string, string> = { ...traffic.headers };
     if (read.affinity !== null) headers['reach-affinity'] = read.affinity;
+    else if (read.sessions !== null) headers['reach-affinity'] ??= '$session';
+    if (read.key !== null) headers['idempotency-key'] = read.key;
     if (read.pin !== null) headers['reach-pin'] = read.pin;
+    if (read.budget !== null) headers['reach-budget'] = read.budget;
     return {
       ...this.#base(read, place, number),
+      ...traffic,
       kind: 'call',
       asked: read.call,
-      caller,
-      payload: read.payload,
       headers,
       stream: read.stream,
-      times,
-      everyMs: read.every,
-      parallel: read.parallel,
       cancelAfterMs: read.cancel_after,
       deadlineMs: read.deadline,
       task: read.task,
       taskStep: read.step,
       expect: read.expect,
     };
+  }
+
+  #send(read: SendStepRead, place: Place, number: number): SendStep | Bad {
+    if (read.send === null && read.role === null && read.agent === null)
+      return place.bad('for whom? Write send: a capability, or role, or agent');
+    const traffic = this.#traffic(read, place, read.copies);
+    if (traffic === BAD) return BAD;
+    if (read.copies > 1 && read.key === null) return place.at('copies').badKey('copies have one key: write key');
+    return {
+      ...this.#base(read, place, number),
+      ...traffic,
+      kind: 'send',
+      asked: read.send,
+      role: read.role,
+      agent: read.agent,
+      messageType: read.type,
+      lane: read.lane,
+      key: read.key,
+      copies: read.copies,
+      tags: read.tags,
+      sequenceId: read.sequence ?? (read.sessions === null ? null : '$session'),
+      retryable: read.retryable,
+      deadlineMs: read.deadline,
+      expiresMs: read.expires,
+      expect: read.expect,
+    };
+  }
+
+  /** Who, how often and with what. */
+  #traffic(read: TrafficRead, place: Place, copies = 1): Traffic | Bad {
+    if (read.as !== null && read.callers !== null) return place.at('callers').badKey('write either as or callers');
+    const callers = read.callers ?? (read.as !== null ? [read.as] : this.#caller !== null ? [this.#caller] : null);
+    if (callers === null) return place.bad('who calls? Write as: team.role.id here, or once at the top of the scenario');
+    const load = loadOf(read, place);
+    if (load === BAD) return BAD;
+    if (load === null && read.for !== null && read.every === null)
+      return place.at('for').badKey('for needs every: how often a call begins, or rate');
+    if (read.for !== null && read.times !== null) return place.at('times').badKey('write either times or for');
+    const times =
+      load !== null
+        ? expectedOf(load)
+        : read.for === null
+          ? (read.times ?? read.parallel)
+          : Math.max(1, Math.floor(read.for / (read.every as number))) * read.parallel;
+    this.#calls += times * copies;
+    if (this.#calls > MAX_CALLS) return place.bad(`the scenario makes more than ${MAX_CALLS} calls`);
+    const headers: Record<string, string> = {};
+    for (const [key, value] of Object.entries(read.headers)) headers[key.toLowerCase()] = value;
+    const { payload, every: everyMs, parallel, sessions } = read;
+    return { callers, payload, headers, times, everyMs, parallel, load, sessions };
   }
 
   #fitsTask(read: CallStepRead, place: Place): boolean {

@@ -1,8 +1,10 @@
 /** How a run is told: a table for people, one plain object for programs. Nothing in it depends on the machine it ran on. */
 import { formatDuration } from '../../base/duration.ts';
 import { codeEntry } from '../../proto/wire/codes.ts';
-import type { Failure, RunReport, StepReport } from './run.ts';
-import type { CallStep } from './scenario.ts';
+import { type Durations, QUANTILES } from './durations.ts';
+import type { Failure, RunReport } from './run.ts';
+import type { CallStep, Fate, Scenario, SendStep } from './scenario.ts';
+import type { StepReport } from './step-runs.ts';
 import type { Tally } from './tally.ts';
 import type { Move } from './world.ts';
 
@@ -13,7 +15,7 @@ const WHAT_WIDTH = 58;
 /** Lines for a terminal. */
 export function tableOf(report: RunReport): string[] {
   const { scenario, tally } = report;
-  const lines = [`${scenario.name}   (${scenario.file}, seed ${scenario.seed})`];
+  const lines = [`${titleOf(scenario)}   (${scenario.file}, seed ${scenario.seed})`];
   if (scenario.description !== '') for (const line of scenario.description.trim().split('\n')) lines.push(`  ${line}`);
   lines.push(`${'time'.padStart(TIME_WIDTH)} ${'step'.padStart(NUMBER_WIDTH)}  ${'what'.padEnd(WHAT_WIDTH)}  outcome`);
   let move = 0;
@@ -32,9 +34,11 @@ export function tableOf(report: RunReport): string[] {
     const next = report.failures[i + 1];
     lines.push(...failureLines(failure, scenario.file, next === undefined || next.step !== failure.step || next.call !== failure.call));
   });
+  if (report.messages.size > 0) lines.push(`  messages: ${fatesText(report.messages)}`);
+  for (const [name, ms] of report.figures) lines.push(`  ${name}: ${formatDuration(ms)}`);
   const served = [...report.executions].map(([agent, n]) => `${agent} ${n}`).join(', ');
   lines.push(
-    `  ${tally.calls} calls in ${clockText(report.virtualMs)} of virtual time: ${codesText(tally)}; ${tally.attempts} attempts, ${tally.retries} retries, ${tally.fallbacks} fallbacks; executions: ${served === '' ? 'none' : served}`,
+    `  ${tally.calls} calls in ${clockText(report.virtualMs)} of virtual time: ${codesText(tally)}; ${tally.attempts} attempts, ${tally.retries} retries, ${tally.fallbacks} fallbacks${report.agentCalls === 0 ? '' : `; ${report.agentCalls} calls of agents`}; executions: ${served === '' ? 'none' : served}`,
   );
   lines.push(
     report.ok
@@ -48,10 +52,27 @@ function moveLine(move: Move): string {
   return `${clockText(move.atMs).padStart(TIME_WIDTH)} ${''.padStart(NUMBER_WIDTH)}  ${`· breaker ${move.cell}: ${move.from} → ${move.to}`.padEnd(WHAT_WIDTH)}  ${move.why}`;
 }
 
+/** The name of a scenario, with that of its variant. */
+export function titleOf({ name, variant }: Scenario): string {
+  return variant === null ? name : `${name} [${variant}]`;
+}
+
 function stepLine(report: StepReport): string {
-  const { step, tally } = report;
+  const { step } = report;
   const label = step.label === null ? '' : ` [${step.label}]`;
-  return `${clockText(report.beganAtMs).padStart(TIME_WIDTH)} ${String(step.number).padStart(NUMBER_WIDTH)}  ${(whatOf(report) + label).padEnd(WHAT_WIDTH)}  ${tally === null ? (report.isGood ? '' : 'FAILED') : `${codesText(tally)}${timesText(tally)}${report.isGood ? '' : '  FAILED'}`}`.trimEnd();
+  const outcome = outcomeText(report);
+  const failed = report.isGood ? '' : outcome === '' ? 'FAILED' : '  FAILED';
+  return `${clockText(report.beganAtMs).padStart(TIME_WIDTH)} ${String(step.number).padStart(NUMBER_WIDTH)}  ${(whatOf(report) + label).padEnd(WHAT_WIDTH)}  ${outcome}${failed}`.trimEnd();
+}
+
+function outcomeText({ tally, fates, times }: StepReport): string {
+  if (tally !== null) return `${codesText(tally)}${tally.calls === 0 ? '' : timesText(tally.times)}`;
+  if (fates !== null && times !== null) return `${fatesText(fates)}${times.count === 0 ? '' : timesText(times)}`;
+  return '';
+}
+
+function fatesText(fates: ReadonlyMap<Fate, number>): string {
+  return fates.size === 0 ? 'no messages' : [...fates].map(([fate, n]) => `${n} ${fate}`).join(', ');
 }
 
 function whatOf(report: StepReport): string {
@@ -59,6 +80,8 @@ function whatOf(report: StepReport): string {
   switch (step.kind) {
     case 'call':
       return callWords(step);
+    case 'send':
+      return sendWords(step);
     case 'table':
       return step.words;
     case 'wait':
@@ -69,13 +92,25 @@ function whatOf(report: StepReport): string {
 }
 
 function callWords(step: CallStep): string {
+  return `${step.stream ? 'stream' : 'call'} ${step.asked.join(' | ')}${trafficWords(step)}`;
+}
+
+function sendWords(step: SendStep): string {
+  const whom = step.asked ?? (step.role === null ? step.agent : `role ${step.role}`);
+  return `send ${whom}${step.copies > 1 ? ` (${step.copies} copies each)` : ''}${trafficWords(step)}`;
+}
+
+function trafficWords({ load, times, everyMs, parallel, callers }: CallStep | SendStep): string {
+  const who = callers.length === 1 ? ` as ${callers[0]}` : ` as ${callers.length} callers`;
+  if (load !== null) return ` × about ${times} in ${formatDuration(load.totalMs)}, ${load.spread}${who}`;
+  if (times === 1) return who;
   const how =
-    step.everyMs === null
-      ? step.parallel > 1
-        ? `, ${Math.min(step.parallel, step.times)} at a time`
+    everyMs === null
+      ? parallel > 1
+        ? `, ${Math.min(parallel, times)} at a time`
         : ''
-      : `, ${step.parallel > 1 ? `${step.parallel} ` : ''}every ${formatDuration(step.everyMs)}`;
-  return `${step.stream ? 'stream' : 'call'} ${step.asked}${step.times > 1 ? ` × ${step.times}` : ''}${step.times > 1 ? how : ''} as ${step.caller}`;
+      : `, ${parallel > 1 ? `${parallel} ` : ''}every ${formatDuration(everyMs)}`;
+  return ` × ${times}${how}${who}`;
 }
 
 function codesText(tally: Tally): string {
@@ -86,10 +121,14 @@ function codesText(tally: Tally): string {
     .join(', ');
 }
 
-function timesText(tally: Tally): string {
-  if (tally.calls === 0) return '';
-  const mean = round(tally.elapsedMs / tally.calls);
-  return tally.calls === 1 ? ` in ${mean} ms` : `; ${mean} ms each, at most ${round(tally.longestMs)} ms`;
+/** From this many calls on a percentile says something. */
+const ENOUGH = 20;
+
+function timesText(times: Durations): string {
+  const mean = round(times.at('mean'));
+  if (times.count === 1) return ` in ${mean} ms`;
+  const p95 = times.count < ENOUGH ? '' : ` p95 ${round(times.at('p95'))} ms,`;
+  return `;${p95} ${mean} ms each, at most ${round(times.mostMs)} ms`;
 }
 
 function failureLines(failure: Failure, file: string, withDecision: boolean): string[] {
@@ -126,12 +165,17 @@ export function jsonOf(report: RunReport): Record<string, unknown> {
   const { scenario, tally } = report;
   return {
     scenario: scenario.name,
+    variant: scenario.variant,
+    sandbox: true,
     file: scenario.file,
     seed: scenario.seed,
     ok: report.ok,
     virtual_ms: round(report.virtualMs),
     ...talliedJson(tally),
     executions: Object.fromEntries(report.executions),
+    agent_calls: report.agentCalls,
+    messages: Object.fromEntries(report.messages),
+    figures: Object.fromEntries(report.figures),
     steps: report.steps.map((step) => ({
       step: step.step.number,
       line: step.step.line,
@@ -146,8 +190,10 @@ export function jsonOf(report: RunReport): Record<string, unknown> {
             ...talliedJson(step.tally),
             providers: Object.fromEntries(step.tally.byProvider),
             versions: Object.fromEntries(step.tally.byVersion),
-            longest_ms: round(step.tally.longestMs),
+            longest_ms: round(step.tally.times.mostMs),
           }),
+      ...(step.fates === null ? {} : { messages: Object.fromEntries(step.fates) }),
+      ...(step.times === null || step.times.count === 0 ? {} : { latency_ms: quantilesJson(step.times) }),
     })),
     breakers: report.moves.map((move) => ({ at_ms: round(move.atMs), of: move.cell, from: move.from, to: move.to, why: move.why })),
     failures: report.failures.map((failure) => ({
@@ -179,4 +225,8 @@ function talliedJson(tally: Tally): Record<string, unknown> {
     retries: tally.retries,
     fallbacks: tally.fallbacks,
   };
+}
+
+function quantilesJson(times: Durations): Record<string, number> {
+  return Object.fromEntries(QUANTILES.map((quantile) => [quantile, round(times.at(quantile))]));
 }

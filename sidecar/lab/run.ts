@@ -2,13 +2,18 @@
  * Runs a scenario: time is moved from event to event, as fast as the machine can. A step begins when all steps before it
  * have ended, or at its own time; calls under way do not keep a step with a time from beginning.
  */
+import { lintRules } from '../../proto/language/rule-lint.ts';
 import type { TraceLine } from '../../proto/wire/trace-line.ts';
+import type { KeptEntry, TaskEvent } from '../../proto/wire/messages.ts';
+import { Durations } from './durations.ts';
 import { checkCall, checkState, checkStep, readsTrace, type Served, type State } from './expectations.ts';
 import { brokenInvariants } from './invariants.ts';
-import { CallMaker, type Outcome } from './one-call.ts';
-import type { CallStep, Scenario, Step, TableStep } from './scenario.ts';
-import { Tally } from './tally.ts';
-import { type Move, World } from './world.ts';
+import type { Outcome } from './one-call.ts';
+import { MessageRecord } from './one-message.ts';
+import type { CallStep, Fate, Scenario, SendStep, Step, TableStep } from './scenario.ts';
+import { CallRun, SendRun, type StepReport } from './step-runs.ts';
+import { count, Tally } from './tally.ts';
+import { type Move, World, type WorldOptions } from './world.ts';
 
 /** An expectation that does not hold. */
 export interface Failure {
@@ -25,15 +30,6 @@ export interface Failure {
   readonly decision: readonly TraceLine[] | null;
 }
 
-export interface StepReport {
-  readonly step: Step;
-  readonly beganAtMs: number;
-  endedAtMs: number;
-  /** Null for steps without calls. */
-  readonly tally: Tally | null;
-  isGood: boolean;
-}
-
 export interface RunReport {
   readonly scenario: Scenario;
   readonly virtualMs: number;
@@ -41,45 +37,48 @@ export interface RunReport {
   readonly steps: readonly StepReport[];
   readonly moves: readonly Move[];
   readonly executions: ReadonlyMap<string, number>;
+  /** Calls that agents made of one another. */
+  readonly agentCalls: number;
+  readonly messages: ReadonlyMap<Fate, number>;
+  /** By name, in milliseconds. */
+  readonly figures: ReadonlyMap<string, number>;
   readonly failures: readonly Failure[];
   readonly ok: boolean;
 }
 
-/** Different things that may be wrong with the calls of one step before the rest is left out. */
-const MAX_KINDS = 8;
-
-/** What the calls of one step do and did. */
-class StepRun {
-  readonly step: CallStep;
-  readonly report: StepReport;
-  readonly tally = new Tally();
-  readonly served: { readonly providers: (string | null)[]; readonly versions: (string | null)[] } = { providers: [], versions: [] };
-  /** By its words. */
-  readonly wrong = new Map<string, { times: number; readonly call: number; readonly decision: readonly TraceLine[] }>();
-  begun = 0;
-  ended = 0;
-
-  constructor(step: CallStep, beganAtMs: number) {
-    this.step = step;
-    this.report = { step, beganAtMs, endedAtMs: beganAtMs, tally: this.tally, isGood: true };
-  }
-}
+/** Messages that nobody has done anything about for so long are left where they are: the scenario goes on. */
+const STUCK_MS = 3_600_000;
+/** After the end, for what waits out a time: acknowledgements that are never going to come. */
+const AFTER_MS = 120_000;
 
 class Runner {
   readonly #scenario: Scenario;
   readonly #world: World;
   readonly #reports: StepReport[] = [];
-  readonly #runs: StepRun[] = [];
+  readonly #runs: CallRun[] = [];
+  readonly #sends: SendRun[] = [];
   readonly #failures: Failure[] = [];
   readonly #tasks = new Map<string, { readonly beganAtMs: number; endedAtMs: number }>();
   /** When each step that changed the table ran: overrides expire by it. */
   readonly #ranAtWallMs = new Map<number, number>();
+  /** By task id: what has been accepted, and not ended. */
+  readonly #open = new Map<string, MessageRecord>();
+  /** Ends that came before the submission's own answer. */
+  readonly #early = new Map<string, TaskEvent>();
+  readonly #inReview = new Set<string>();
+  /** Keys that steps gave. */
+  readonly #keys = new Set<string>();
   #issued = 0;
   #underWay = 0;
+  #submitting = 0;
 
-  constructor(scenario: Scenario) {
+  constructor(scenario: Scenario, options: WorldOptions) {
     this.#scenario = scenario;
-    this.#world = new World(scenario);
+    this.#world = new World(scenario, {
+      ...options,
+      ended: (event) => this.#messageEnded(event),
+      kept: (entry) => this.#messageKept(entry),
+    });
   }
 
   async run(): Promise<RunReport> {
@@ -97,29 +96,47 @@ class Runner {
       await this.#begin(step);
     }
     await this.#rest();
-    this.#judge();
-    return this.#report();
+    const virtualMs = clock.now();
+    const judged = this.#judge();
+    if (this.#world.office !== null) {
+      await this.#world.office.close();
+      await clock.advance(AFTER_MS);
+    }
+    for (const what of brokenInvariants(this.#world, this.#issued)) this.#fail(null, `invariant broken: ${what}`);
+    return this.#report(virtualMs, judged);
   }
 
-  /** Moves time until every call has ended. */
+  /** Moves time until every call and every message has ended. */
   async #rest(): Promise<void> {
-    const { clock } = this.#world;
+    const { clock, witness } = this.#world;
     await clock.advance(0);
+    let quietFrom = clock.now();
     while (this.#isBusy()) {
       const next = clock.nextAt();
       if (next === null) return; // calls that nothing will ever end: the invariants say so
       await clock.advanceTo(next);
+      if (this.#callsGoOn()) quietFrom = clock.now();
+      else if (clock.now() - Math.max(quietFrom, witness.lastAt) > STUCK_MS) return;
     }
   }
 
   #isBusy(): boolean {
-    return this.#underWay > 0 || this.#runs.some((run) => run.begun < run.step.times);
+    return this.#callsGoOn() || this.#open.size > 0;
+  }
+
+  #callsGoOn(): boolean {
+    if (this.#underWay > 0 || this.#submitting > 0 || this.#world.agentCalls.open > 0) return true;
+    for (const run of this.#runs) if (!run.isIssued) return true;
+    for (const run of this.#sends) if (!run.isIssued) return true;
+    return false;
   }
 
   async #begin(step: Step): Promise<void> {
     const { clock } = this.#world;
     if (step.kind === 'call') return this.#calls(step);
-    const report: StepReport = { step, beganAtMs: clock.now(), endedAtMs: clock.now(), tally: null, isGood: true };
+    if (step.kind === 'send') return this.#messages(step);
+    const now = clock.now();
+    const report: StepReport = { step, beganAtMs: now, endedAtMs: now, tally: null, fates: null, times: null, isGood: true };
     this.#reports.push(report);
     if (step.kind === 'wait') await clock.advance(step.ms);
     else if (step.kind === 'table') this.#install(step);
@@ -144,46 +161,132 @@ class Runner {
   }
 
   #calls(step: CallStep): void {
-    const { clock } = this.#world;
-    const run = new StepRun(step, clock.now());
+    const run = new CallRun(this.#world, step, this.#scenario.seed, () => this.#timeLeft(step));
     this.#runs.push(run);
     this.#reports.push(run.report);
-    const maker = new CallMaker(this.#world, step, () => this.#timeLeft(step));
+    this.#issue(run, () => this.#nextCall(run));
+  }
+
+  #messages(step: SendStep): void {
+    const run = new SendRun(this.#world, step, this.#scenario.seed);
+    this.#sends.push(run);
+    this.#reports.push(run.report);
+    this.#issue(run, () => this.#nextMessages(run));
+  }
+
+  /** Begins what a step has to begin, each at its time. */
+  #issue(run: CallRun | SendRun, begin: () => void): void {
+    const { clock } = this.#world;
+    const { step, arrivals } = run;
     const { everyMs } = step;
-    if (everyMs === null) {
-      for (let i = 0; i < step.parallel && run.begun < step.times; i++) this.#next(run, maker);
+    if (arrivals !== null) {
+      const beganAt = clock.now();
+      const wait = (): void => {
+        const arrival = arrivals.next();
+        if (arrival === null) {
+          run.isIssued = true;
+          return;
+        }
+        clock.after(Math.max(0, beganAt + arrival.atMs - clock.now()), () => {
+          for (let i = 0; i < arrival.calls; i++) begin();
+          wait();
+        });
+      };
+      wait();
       return;
     }
     const beat = (): void => {
-      for (let i = 0; i < step.parallel && run.begun < step.times; i++) this.#next(run, maker);
-      if (run.begun < step.times) clock.after(everyMs, beat);
+      for (let i = 0; i < step.parallel && run.begun < step.times; i++) begin();
+      if (run.begun >= step.times) run.isIssued = true;
+      else if (everyMs !== null) clock.after(everyMs, beat);
     };
     beat();
   }
 
-  #next(run: StepRun, maker: CallMaker): void {
+  #nextCall(run: CallRun): void {
     const n = ++run.begun;
     this.#issued++;
     this.#underWay++;
     const { task } = run.step;
     if (task !== null && !this.#tasks.has(task))
       this.#tasks.set(task, { beganAtMs: this.#world.clock.now(), endedAtMs: this.#world.clock.now() });
-    maker.make(n).then(
+    run.maker.make(run.crowd.next(n)).then(
       (outcome) => {
         this.#ended(run, outcome);
-        if (run.step.everyMs === null && run.begun < run.step.times) this.#next(run, maker);
+        const { everyMs, load, times } = run.step;
+        if (everyMs !== null || load !== null) return;
+        if (run.begun < times) this.#nextCall(run);
+        if (run.begun >= times) run.isIssued = true;
       },
       (error: unknown) => {
         this.#underWay--;
         run.ended++;
+        run.isIssued = true;
         this.#world.witness.bugs.push(error instanceof Error ? (error.stack ?? error.message) : String(error));
       },
     );
   }
 
+  /** One, in as many copies as the step says. */
+  #nextMessages(run: SendRun): void {
+    const words = run.crowd.next(++run.begun);
+    const submission = run.maker.submissionOf(words);
+    if (submission.key !== null) this.#keys.add(submission.key);
+    for (let copy = 0; copy < run.step.copies; copy++) {
+      const record = new MessageRecord(words.n, words.session, this.#world.clock.now());
+      run.records.push(record);
+      this.#submitting++;
+      run.maker.send(submission, record).then(
+        () => this.#submitted(run, record),
+        (error: unknown) => {
+          this.#submitting--;
+          this.#world.witness.bugs.push(error instanceof Error ? (error.stack ?? error.message) : String(error));
+        },
+      );
+    }
+  }
+
+  #submitted(run: SendRun, record: MessageRecord): void {
+    this.#submitting--;
+    const { everyMs, load, times } = run.step;
+    if (record.taskId !== '') {
+      const early = this.#early.get(record.taskId);
+      if (early !== undefined) record.ended(early, this.#world.clock.now());
+      else {
+        if (this.#inReview.has(record.taskId)) record.fate = 'review';
+        this.#all.set(record.taskId, { record, run });
+        if (record.fate === 'accepted') this.#open.set(record.taskId, record);
+      }
+    }
+    run.report.endedAtMs = this.#world.clock.now();
+    if (everyMs === null && load === null && run.begun < times) this.#nextMessages(run);
+    if (run.begun >= times && load === null) run.isIssued = true;
+  }
+
+  /** Every message that may still come to an end, parked ones included. */
+  readonly #all = new Map<string, { readonly record: MessageRecord; readonly run: SendRun }>();
+
+  #messageEnded(event: TaskEvent): void {
+    const { clock, witness } = this.#world;
+    witness.lastAt = clock.now();
+    const known = this.#all.get(event.task_id);
+    if (known === undefined) {
+      this.#early.set(event.task_id, event);
+      return;
+    }
+    known.record.ended(event, clock.now());
+    known.run.report.endedAtMs = clock.now();
+    this.#all.delete(event.task_id);
+    this.#open.delete(event.task_id);
+  }
+
+  #messageKept({ kind, task_id: taskId }: KeptEntry): void {
+    if (kind === 'review') this.#inReview.add(taskId);
+  }
+
   #timeLeft(step: CallStep): Readonly<Record<string, string>> {
     const setting = step.task === null ? undefined : this.#scenario.tasks.get(step.task);
-    if (setting === undefined) return NOTHING;
+    if (setting === undefined) return step.taskStep === null ? NOTHING : { 'reach-step': step.taskStep };
     const begun = this.#tasks.get(step.task as string) as { readonly beganAtMs: number };
     const leftMs = Math.max(0, Math.floor(setting.deadlineMs - (this.#world.clock.now() - begun.beganAtMs)));
     const headers: Record<string, string> = { 'reach-deadline-ms': String(leftMs), 'reach-deadline-total-ms': String(setting.deadlineMs) };
@@ -192,7 +295,7 @@ class Runner {
     return headers;
   }
 
-  #ended(run: StepRun, outcome: Outcome): void {
+  #ended(run: CallRun, outcome: Outcome): void {
     const { step } = run;
     const now = this.#world.clock.now();
     this.#underWay--;
@@ -201,31 +304,43 @@ class Runner {
     const task = step.task === null ? undefined : this.#tasks.get(step.task);
     if (task !== undefined) task.endedAtMs = now;
     const { call } = outcome.result;
+    if (call.powerId !== null) this.#keys.add(call.powerId);
     const trace = step.expect !== null && readsTrace(step.expect) ? call.trace.lines() : null;
     run.tally.add(outcome, trace);
+    run.sessions.add(outcome.session, outcome.result.provider);
     run.served.providers[outcome.n - 1] = outcome.result.provider;
     run.served.versions[outcome.n - 1] = outcome.result.version;
+    run.example ??= { call: outcome.n, decision: call.trace.lines() };
     if (step.expect === null) return;
-    for (const what of checkCall(step.expect, outcome, trace ?? [])) {
-      const known = run.wrong.get(what);
-      if (known !== undefined) known.times++;
-      else if (run.wrong.size < MAX_KINDS) run.wrong.set(what, { times: 1, call: outcome.n, decision: call.trace.lines() });
-    }
+    for (const what of checkCall(step.expect, outcome, trace ?? [])) run.isWrong(what, outcome.n, () => call.trace.lines());
   }
 
-  #judge(): void {
+  /** The state that was judged. */
+  #judge(): State {
     const labelled = new Map<string, Served>();
     for (const run of this.#runs) if (run.step.label !== null) labelled.set(run.step.label, run.served);
     for (const run of this.#runs) {
-      const { step } = run;
-      for (const [what, { times, call, decision }] of run.wrong)
-        this.#failures.push({ step: step.number, line: step.line, what, times, call, decision });
-      const wrong = step.expect === null ? [] : checkStep(step.expect, run.tally, run.served, labelled);
-      for (const what of wrong) this.#fail(step, what);
-      run.report.isGood = wrong.length === 0 && run.wrong.size === 0;
+      const { step, report, sessions } = run;
+      const wrong =
+        step.expect === null
+          ? []
+          : checkStep(step.expect, run.tally, run.served, labelled, sessions, step.load?.totalMs ?? report.endedAtMs - report.beganAtMs);
+      this.#tellWrong(run, wrong);
     }
-    if (this.#scenario.expect !== null) for (const what of checkState(this.#scenario.expect, this.#state())) this.#fail(null, what);
-    for (const what of brokenInvariants(this.#world, this.#issued)) this.#fail(null, `invariant broken: ${what}`);
+    for (const run of this.#sends) this.#tellWrong(run, run.judge());
+    const state = this.#state();
+    if (this.#scenario.expect !== null) for (const what of checkState(this.#scenario.expect, state)) this.#fail(null, what);
+    return state;
+  }
+
+  #tellWrong(run: CallRun | SendRun, wrong: readonly string[]): void {
+    const { step } = run;
+    for (const [what, { times, call, decision }] of run.wrong)
+      this.#failures.push({ step: step.number, line: step.line, what, times, call, decision });
+    const example = run instanceof CallRun ? run.example : null;
+    for (const what of wrong)
+      this.#failures.push({ step: step.number, line: step.line, what, times: 1, call: example?.call ?? null, decision: example?.decision ?? null });
+    run.report.isGood = wrong.length === 0 && run.wrong.size === 0;
   }
 
   #fail(step: Step | null, what: string): void {
@@ -235,7 +350,7 @@ class Runner {
   #state(): State {
     const tally = new Tally();
     for (const run of this.#runs) tally.addAll(run.tally);
-    const { mock, moves } = this.#world;
+    const { mock, moves, witness, agentCalls, table, clock } = this.#world;
     return {
       tally,
       inFlight: this.#underWay,
@@ -249,20 +364,61 @@ class Runner {
         const span = this.#tasks.get(task);
         return span === undefined ? 0 : span.endedAtMs - span.beganAtMs;
       },
+      breakerPath: (cell) => {
+        const mine = moves.filter((move) => move.cell === cell);
+        return [mine[0]?.from ?? 'closed', ...mine.map((move) => move.to)];
+      },
+      openMs: (cell) => openMs(moves, cell, clock.now()),
+      times: (name) => this.#timesOf(name) ?? witness.byCapability.get(name) ?? new Durations(),
+      agentCalls: agentCalls.begun,
+      messages: this.#fates(),
+      byKey: this.#byKey(),
+      lint: (rule) => {
+        const { rules = [] } = table.current().document;
+        if (!rules.some((one) => one.name === rule)) return null;
+        return lintRules(rules, null, null).find((finding) => finding.rule === rule)?.kind ?? 'clean';
+      },
     };
   }
 
-  #report(): RunReport {
-    const state = this.#state();
+  #timesOf(label: string): Durations | null {
+    for (const run of this.#runs) if (run.step.label === label) return run.tally.times;
+    for (const run of this.#sends) {
+      if (run.step.label !== label) continue;
+      const times = new Durations();
+      for (const record of run.records) if (record.elapsedMs > 0) times.add(record.elapsedMs);
+      return times;
+    }
+    return null;
+  }
+
+  #fates(): ReadonlyMap<Fate, number> {
+    const fates = new Map<Fate, number>();
+    for (const run of this.#sends) for (const record of run.records) count(fates, record.fate);
+    return fates;
+  }
+
+  #byKey(): ReadonlyMap<string, number> {
+    const byKey = new Map<string, number>();
+    for (const key of this.#keys) byKey.set(key, this.#world.byKey.get(key) ?? 0);
+    return byKey;
+  }
+
+  #report(virtualMs: number, state: State): RunReport {
     const executions = new Map<string, number>();
     for (const { agentId } of this.#world.witness.seen) executions.set(agentId, state.executions(agentId));
+    const figures = new Map<string, number>();
+    for (const { name, quantile, of } of this.#scenario.figures) figures.set(name, Math.round(state.times(of).at(quantile)));
     return {
       scenario: this.#scenario,
-      virtualMs: this.#world.clock.now(),
+      virtualMs,
       tally: state.tally,
       steps: this.#reports,
       moves: this.#world.moves,
       executions,
+      agentCalls: state.agentCalls,
+      messages: state.messages,
+      figures,
       failures: this.#failures.sort((a, b) => (a.step ?? Number.MAX_SAFE_INTEGER) - (b.step ?? Number.MAX_SAFE_INTEGER)),
       ok: this.#failures.length === 0,
     };
@@ -271,6 +427,19 @@ class Runner {
 
 const NOTHING: Readonly<Record<string, string>> = Object.freeze({});
 
-export function runScenario(scenario: Scenario): Promise<RunReport> {
-  return new Runner(scenario).run();
+/** How long a breaker has been open in all. */
+function openMs(moves: readonly Move[], cell: string, now: number): number {
+  let sum = 0;
+  let since: number | null = null;
+  for (const move of moves) {
+    if (move.cell !== cell) continue;
+    if (since !== null) sum += move.atMs - since;
+    since = move.to === 'open' ? move.atMs : null;
+  }
+  return since === null ? sum : sum + now - since;
+}
+
+/** @param options answers from elsewhere than the mocks' scripts */
+export function runScenario(scenario: Scenario, options: WorldOptions = {}): Promise<RunReport> {
+  return new Runner(scenario, options).run();
 }

@@ -1,6 +1,7 @@
 /** What the calls of one step came to, in numbers: small, whatever the number of calls. */
 import type { Attempt } from '../call/attempt-record.ts';
 import type { TraceLine } from '../../proto/wire/trace-line.ts';
+import { Durations } from './durations.ts';
 import type { Outcome } from './one-call.ts';
 
 export class Tally {
@@ -9,8 +10,7 @@ export class Tally {
   attempts = 0;
   retries = 0;
   fallbacks = 0;
-  elapsedMs = 0;
-  longestMs = 0;
+  readonly times = new Durations();
   readonly byCode = new Map<number, number>();
   /** `none` where nobody served. */
   readonly byProvider = new Map<string, number>();
@@ -24,8 +24,7 @@ export class Tally {
     this.attempts += call.attempts.length;
     this.retries += retriesOf(call.attempts, call.fallbackFrom === null ? null : (trace ?? call.trace.lines()));
     if (call.fallbackFrom !== null) this.fallbacks++;
-    this.elapsedMs += result.elapsedMs;
-    this.longestMs = Math.max(this.longestMs, result.elapsedMs);
+    this.times.add(result.elapsedMs);
     count(this.byCode, result.entry.code);
     count(this.byProvider, result.provider ?? 'none');
     count(this.byVersion, result.version ?? 'none');
@@ -37,8 +36,7 @@ export class Tally {
     this.attempts += other.attempts;
     this.retries += other.retries;
     this.fallbacks += other.fallbacks;
-    this.elapsedMs += other.elapsedMs;
-    this.longestMs = Math.max(this.longestMs, other.longestMs);
+    this.times.addAll(other.times);
     for (const [mine, theirs] of [
       [this.byCode, other.byCode],
       [this.byProvider, other.byProvider],
@@ -65,6 +63,6 @@ function retriesOf(attempts: readonly Attempt[], trace: readonly TraceLine[] | n
   return retries;
 }
 
-function count<K>(counts: Map<K, number>, key: K): void {
+export function count<K>(counts: Map<K, number>, key: K): void {
   counts.set(key, (counts.get(key) ?? 0) + 1);
 }

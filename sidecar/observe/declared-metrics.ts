@@ -30,7 +30,13 @@ interface Declared extends Metric {
   readonly labels: readonly Label[];
 }
 
-function counted(type: 'counter' | 'gauge' | 'histogram', name: string, help: string, labels: readonly Label[] = [], unit: MetricUnit = ''): Declared {
+function counted(
+  type: 'counter' | 'gauge' | 'histogram',
+  name: string,
+  help: string,
+  labels: readonly Label[] = [],
+  unit: MetricUnit = '',
+): Declared {
   return { name, type, help, labels, unit, isRead: false };
 }
 
@@ -40,30 +46,87 @@ function read(type: 'counter' | 'gauge', name: string, help: string, labels: rea
 
 export const SIDECAR_METRICS = {
   // Calls and attempts.
-  calls: counted('counter', 'reach_calls_total', 'Calls ended, by canonical capability, version that served, code and way in.', ['capability', 'version', 'code', 'way']),
+  calls: counted('counter', 'reach_calls_total', 'Calls ended, by canonical capability, version that served, code and way in.', [
+    'capability',
+    'version',
+    'code',
+    'way',
+  ]),
   callSeconds: counted('histogram', 'reach_call_duration_seconds', 'From acceptance to the end of the answer.', ['capability'], 'seconds'),
   attempts: counted('counter', 'reach_attempts_total', 'Attempts ended, by provider and code.', ['capability', 'provider', 'code']),
-  attemptSeconds: counted('histogram', 'reach_attempt_duration_seconds', 'One attempt, to the end of its answer.', ['capability', 'provider'], 'seconds'),
+  attemptSeconds: counted(
+    'histogram',
+    'reach_attempt_duration_seconds',
+    'One attempt, to the end of its answer.',
+    ['capability', 'provider'],
+    'seconds',
+  ),
   inFlight: counted('gauge', 'reach_in_flight', 'Calls under way, by way in.', ['way']),
   retries: counted('counter', 'reach_retries_total', 'Attempts that followed a failed one.', ['capability']),
-  fallbacks: counted('counter', 'reach_fallbacks_total', 'Calls whose fallback was used: served by another, answered statically, or failed all the same.', ['capability', 'result']),
+  fallbacks: counted(
+    'counter',
+    'reach_fallbacks_total',
+    'Calls whose fallback was used: served by another, answered statically, or failed all the same.',
+    ['capability', 'result'],
+  ),
   panics: counted('counter', 'reach_panic_total', 'Calls sent to a provider although none was healthy (panic: true).', ['capability']),
-  transitions: counted('counter', 'reach_breaker_transitions_total', 'Changes of a breaker, by the state it went to.', ['provider', 'capability', 'to']),
+  transitions: counted('counter', 'reach_breaker_transitions_total', 'Changes of a breaker, by the state it went to.', [
+    'provider',
+    'capability',
+    'to',
+  ]),
   breakers: read('gauge', 'reach_breaker_state', '0 closed, 1 ramping up, 2 half-open, 3 open.', ['provider', 'capability']),
-  providerInFlight: read('gauge', 'reach_provider_in_flight', 'Calls under way at a provider, as far as this sidecar sees them.', ['provider']),
-  refused: counted('counter', 'reach_refused_requests_total', 'Requests that never became a call: wrong host or origin, bad framing, unknown path, too large.', ['reason']),
+  providerInFlight: read('gauge', 'reach_provider_in_flight', 'Calls under way at a provider, as far as this sidecar sees them.', [
+    'provider',
+  ]),
+  refused: counted(
+    'counter',
+    'reach_refused_requests_total',
+    'Requests that never became a call: wrong host or origin, bad framing, unknown path, too large.',
+    ['reason'],
+  ),
   // What operators steer by.
-  overrideRefusals: counted('counter', 'reach_override_refusals_total', 'Calls that an override of the operators refused here, by its id and how: blocked, draining, degraded.', ['override', 'how']),
+  overrideRefusals: counted(
+    'counter',
+    'reach_override_refusals_total',
+    'Calls that an override of the operators refused here, by its id and how: blocked, draining, degraded.',
+    ['override', 'how'],
+  ),
   overridesInForce: read('gauge', 'reach_overrides_in_force', 'Overrides of the operators in force here, by action.', ['action']),
   overridesCut: read('counter', 'reach_overrides_cut_total', 'Calls and streams under way that a block with cut has ended.'),
-  quotas: read('counter', 'reach_quota_requests_total', 'Calls and messages that a quota of the operators let through here (taken) or refused.', ['kind', 'target', 'outcome']),
-  policy: read('counter', 'reach_policy_refusals_total', 'Calls and messages that policy refused here (who may, overrides, quotas), and those that a list in audit let in although it does not name the caller.', ['outcome']),
+  quotas: read(
+    'counter',
+    'reach_quota_requests_total',
+    'Calls and messages that a quota of the operators let through here (taken) or refused.',
+    ['kind', 'target', 'outcome'],
+  ),
+  policy: read(
+    'counter',
+    'reach_policy_refusals_total',
+    'Calls and messages that policy refused here (who may, overrides, quotas), and those that a list in audit let in although it does not name the caller.',
+    ['outcome'],
+  ),
   // Messages.
-  submitted: counted('counter', 'reach_messages_submitted_total', 'Messages that agents here have submitted, by where they became durable, or the code with which they were refused.', ['outcome']),
-  ruled: read('counter', 'reach_rule_messages_total', 'Messages that a rule decided, since these rules came into force here; by no rule: "".', ['rule']),
+  submitted: counted(
+    'counter',
+    'reach_messages_submitted_total',
+    'Messages that agents here have submitted, by where they became durable, or the code with which they were refused.',
+    ['outcome'],
+  ),
+  ruled: read(
+    'counter',
+    'reach_rule_messages_total',
+    'Messages that a rule decided, since these rules came into force here; by no rule: "".',
+    ['rule'],
+  ),
   outbox: read('gauge', 'reach_outbox_messages', 'Messages of agents here that wait on the disk of this machine until NATS is back.'),
   messagesInHand: read('gauge', 'reach_messages_in_hand', 'Messages at work at agents here, or waiting here for a slot.'),
-  messages: read('counter', 'reach_messages_total', 'Messages for agents here: hand-overs started, and what became of them. dead_lettered and in_doubt want a person to look.', ['outcome']),
+  messages: read(
+    'counter',
+    'reach_messages_total',
+    'Messages for agents here: hand-overs started, and what became of them. dead_lettered and in_doubt want a person to look.',
+    ['outcome'],
+  ),
   // The table and the registry.
   table: read('gauge', 'reach_table_version', 'Version of the route table in force.'),
   tableAge: read('gauge', 'reach_table_age_seconds', 'Since the table in force was last confirmed.', [], 'seconds'),
@@ -73,20 +136,57 @@ export const SIDECAR_METRICS = {
   reconnects: read('counter', 'reach_registry_reconnects_total', 'Connections to NATS after the first one.'),
   applied: read('gauge', 'reach_registry_applied_sequence', 'Newest sequence of the registry that is in force here.'),
   beacon: read('gauge', 'reach_registry_beacon_age_seconds', 'Since the control plane was last heard.', [], 'seconds'),
-  registryEvents: read('counter', 'reach_registry_events_total', 'What came of the registry: deltas taken, gaps seen, subjects repaired, comparisons of everything, epochs begun.', ['event']),
+  registryEvents: read(
+    'counter',
+    'reach_registry_events_total',
+    'What came of the registry: deltas taken, gaps seen, subjects repaired, comparisons of everything, epochs begun.',
+    ['event'],
+  ),
   ownAgents: read('gauge', 'reach_registered_agents', 'Agents that this sidecar registers, by what became of it.', ['state']),
   // Identities.
-  identity: read('counter', 'reach_identity_events_total', 'Tokens and statements that were verified or refused, calls of peers that were not believed, and those let in all the same (identity.mode: audit).', ['event']),
+  identity: read(
+    'counter',
+    'reach_identity_events_total',
+    'Tokens and statements that were verified or refused, calls of peers that were not believed, and those let in all the same (identity.mode: audit).',
+    ['event'],
+  ),
   trustedKeys: read('gauge', 'reach_identity_trusted_keys', 'Keys whose signatures count here.'),
-  certificate: read('gauge', 'reach_mesh_certificate_end_timestamp_seconds', "When this sidecar's certificate ends, seconds since 1970.", [], 'Unix time, seconds'),
+  certificate: read(
+    'gauge',
+    'reach_mesh_certificate_end_timestamp_seconds',
+    "When this sidecar's certificate ends, seconds since 1970.",
+    [],
+    'Unix time, seconds',
+  ),
   // Agents that dial in.
   channels: read('gauge', 'reach_channels', 'Channels that are open: agents that have dialled in.'),
   channelsServing: read('gauge', 'reach_channels_serving', 'Channels on which an agent takes calls.'),
-  channelBytes: read('gauge', 'reach_channel_waiting_bytes', 'Bytes that wait for agents which do not read, over all channels.', [], 'bytes'),
+  channelBytes: read(
+    'gauge',
+    'reach_channel_waiting_bytes',
+    'Bytes that wait for agents which do not read, over all channels.',
+    [],
+    'bytes',
+  ),
   // What is seen.
-  digests: read('counter', 'reach_digests_total', 'Messages that tell the control plane of the traffic here, each ten seconds: sent, or dropped since there was no connection.', ['outcome']),
-  spans: read('counter', 'reach_spans_total', 'Spans of traces, by what became of them: `told` the control plane, `exported`, and those for which there was no room or nobody to take them.', ['outcome']),
-  recorded: read('counter', 'reach_recorded_calls_total', 'Calls that were to be recorded: kept, or dropped since there was no room or the disk failed.', ['outcome']),
+  digests: read(
+    'counter',
+    'reach_digests_total',
+    'Messages that tell the control plane of the traffic here, each ten seconds: sent, or dropped since there was no connection.',
+    ['outcome'],
+  ),
+  spans: read(
+    'counter',
+    'reach_spans_total',
+    'Spans of traces, by what became of them: `told` the control plane, `exported`, and those for which there was no room or nobody to take them.',
+    ['outcome'],
+  ),
+  recorded: read(
+    'counter',
+    'reach_recorded_calls_total',
+    'Calls that were to be recorded: kept, or dropped since there was no room or the disk failed.',
+    ['outcome'],
+  ),
   accessLines: read('counter', 'reach_access_lines_total', 'Lines of calls in the log.'),
   // The process.
   cpu: read('counter', 'process_cpu_seconds_total', 'User and system time of the process.', [], 'seconds'),
@@ -99,3 +199,8 @@ export const SIDECAR_METRICS = {
 export const CALL_BOUNDS: readonly number[] = [
   0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
 ];
+
+/** Combinations of labels a counter or gauge may have; beyond it `other`. */
+export const MAX_SERIES = 2_000;
+/** A histogram writes some twenty lines a series, so it may have fewer. */
+export const MAX_HISTOGRAM_SERIES = 500;

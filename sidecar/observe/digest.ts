@@ -86,7 +86,18 @@ class Edge {
     const { caller, capability, version, provider, calls, retries, degraded } = this;
     const codes: number[] = [];
     for (const [code, times] of this.codes ?? []) codes.push(code, times);
-    const told = { caller, capability, version, provider, calls, codes, retries, degraded, times: this.times.pairs(), examples: this.#examples() };
+    const told = {
+      caller,
+      capability,
+      version,
+      provider,
+      calls,
+      codes,
+      retries,
+      degraded,
+      times: this.times.pairs(),
+      examples: this.#examples(),
+    };
     this.calls = this.retries = this.degraded = this.failures = 0;
     this.codes = null;
     this.slowestMs = -1;
@@ -181,7 +192,13 @@ export class DigestCounts {
   /** @param atMs wall clock */
   breakerMoved(provider: string, capability: string, to: BreakerStateName, why: string, atMs: number): void {
     if (!this.#isOn) return;
-    this.#moves.push({ provider: named(provider), capability: named(capability), to, why: printable(scrubbed(why), MAX_WORDS), at_ms: atMs });
+    this.#moves.push({
+      provider: named(provider),
+      capability: named(capability),
+      to,
+      why: printable(scrubbed(why), MAX_WORDS),
+      at_ms: atMs,
+    });
     if (this.#moves.length > MAX_MOVES) this.#moves.shift();
   }
 

@@ -13,6 +13,7 @@ import { DigestCounts } from './digest.ts';
 import { Metrics } from './metrics.ts';
 import { Refusals } from './refusals.ts';
 import { ShiftCounts } from './shift-counts.ts';
+import type { Spans } from './spans.ts';
 
 export class Observation implements Observer {
   readonly metrics = new Metrics();
@@ -22,6 +23,8 @@ export class Observation implements Observer {
   readonly shifts = new ShiftCounts();
   /** What policy refused, for the audit log. */
   readonly refusals: Refusals;
+  /** Put in before the first call; null = no traces are made. */
+  spans: Spans | null = null;
   readonly #clock: Clock;
   readonly #logger: Logger;
   readonly #access: AccessLog;
@@ -39,6 +42,7 @@ export class Observation implements Observer {
 
   callStarted(call: Call): void {
     this.#started++;
+    if (this.spans !== null) this.spans.begin(call);
     this.metrics.callStarted(call);
   }
 
@@ -47,6 +51,7 @@ export class Observation implements Observer {
     this.shifts.attemptEnded(call, attempt);
     this.digest.attemptEnded(call, attempt);
     this.metrics.attemptEnded(attempt);
+    if (this.spans !== null) this.spans.attemptEnded(call, attempt);
   }
 
   callEnded(call: Call): void {
@@ -55,6 +60,7 @@ export class Observation implements Observer {
     this.metrics.callEnded(call, elapsedMs);
     this.digest.callEnded(call, elapsedMs);
     this.refusals.judged(call);
+    if (this.spans !== null) this.spans.callEnded(call, elapsedMs);
     if (this.#access.write(call, elapsedMs)) this.#accessRecords++;
   }
 

@@ -3,24 +3,10 @@
  * path neither builds label strings nor touches prom-client. Bounded: beyond `maxSeries` every new combination of labels
  * goes into one series whose labels all read `other`, so that no caller can make memory or a scrape grow.
  *
- * `get` is what prom-client's Registry asks of a metric at scrape time; labels and text exist only then.
+ * `get` is asked at scrape time; labels and text exist only then.
  */
 
-export interface Sample {
-  readonly metricName?: string;
-  readonly labels: Readonly<Record<string, string | number>>;
-  /** Labels that many samples have in common; the Registry writes them out once and remembers. */
-  readonly sharedLabels?: Readonly<Record<string, string>>;
-  readonly value: number;
-}
-
-export interface Rendered {
-  readonly name: string;
-  readonly help: string;
-  readonly type: 'counter' | 'gauge' | 'histogram';
-  readonly values: readonly Sample[];
-  readonly aggregator: 'sum';
-}
+import type { Exemplar, Rendered, Sample } from '../../base/exposition.ts';
 
 const NO_LABELS = Object.freeze({});
 
@@ -100,12 +86,12 @@ function grown(cells: Float64Array<ArrayBuffer>, needed: number): Float64Array<A
 export class Series {
   readonly name: string;
   readonly #help: string;
-  readonly #type: 'counter' | 'gauge';
+  readonly type: 'counter' | 'gauge';
   readonly #index: Index;
   #cells = new Float64Array(16);
 
   constructor(type: 'counter' | 'gauge', name: string, help: string, labelNames: readonly string[], maxSeries: number) {
-    this.#type = type;
+    this.type = type;
     this.name = name;
     this.#help = help;
     this.#index = new Index(labelNames, maxSeries);
@@ -143,9 +129,9 @@ export class Series {
     return this.#index.size;
   }
 
-  get(): Promise<Rendered> {
+  get(): Rendered {
     const values = [...this.#index.entries()].map(([at, labels]) => ({ labels, value: this.#cells[at] as number }));
-    return Promise.resolve({ name: this.name, help: this.#help, type: this.#type, values, aggregator: 'sum' });
+    return { name: this.name, help: this.#help, type: this.type, values, aggregator: 'sum' };
   }
 }
 
@@ -153,13 +139,13 @@ export class Series {
 export class Reading {
   readonly name: string;
   readonly #help: string;
-  readonly #type: 'counter' | 'gauge';
+  readonly type: 'counter' | 'gauge';
   readonly #labelNames: readonly string[];
   readonly #maxSeries: number;
   #values: Sample[] = [];
 
   constructor(type: 'counter' | 'gauge', name: string, help: string, labelNames: readonly string[], maxSeries: number) {
-    this.#type = type;
+    this.type = type;
     this.name = name;
     this.#help = help;
     this.#labelNames = labelNames;
@@ -178,8 +164,8 @@ export class Reading {
     this.#values.push({ labels, value });
   }
 
-  get(): Promise<Rendered> {
-    return Promise.resolve({ name: this.name, help: this.#help, type: this.#type, values: this.#values, aggregator: 'sum' });
+  get(): Rendered {
+    return { name: this.name, help: this.#help, type: this.type, values: this.#values, aggregator: 'sum' };
   }
 }
 
@@ -191,6 +177,8 @@ export class Histogram {
   readonly #index: Index;
   readonly #width: number;
   #cells: Float64Array<ArrayBuffer>;
+  /** null = nobody reads them. */
+  #exemplars: Exemplars | null = null;
 
   /** @param bounds upper bounds in seconds, rising. */
   constructor(name: string, help: string, labelNames: readonly string[], bounds: readonly number[], maxSeries: number) {
@@ -217,23 +205,46 @@ export class Histogram {
   }
 
   add(cell: number, seconds: number): void {
+    this.#at(cell, seconds);
+  }
+
+  /** @param endedAt of the clock that does not jump */
+  addTraced(cell: number, seconds: number, traceId: string, endedAt: number): void {
+    const at = this.#at(cell, seconds);
+    if (this.#exemplars === null) return;
+    this.#exemplars.traces[at] = traceId;
+    this.#exemplars.seconds[at] = seconds;
+    this.#exemplars.endedAt[at] = endedAt;
+  }
+
+  /** From now on the newest trace of each bucket is remembered. */
+  keepExemplars(): void {
+    this.#exemplars ??= { traces: [], seconds: [], endedAt: [] };
+  }
+
+  #at(cell: number, seconds: number): number {
     const bounds = this.#bounds;
     let i = 0;
     while (i < bounds.length && seconds > (bounds[i] as number)) i++;
     (this.#cells[cell + i] as number)++;
     (this.#cells[cell + this.#width - 1] as number) += seconds;
+    return cell + i;
   }
 
   /** Forgets the series of these labels. Nobody may hold on to their cells. */
   drop(isGone: (labels: Readonly<Record<string, string>>) => boolean): void {
-    for (const at of this.#index.drop(isGone)) this.#cells.fill(0, at * this.#width, (at + 1) * this.#width);
+    for (const at of this.#index.drop(isGone)) {
+      this.#cells.fill(0, at * this.#width, (at + 1) * this.#width);
+      for (let i = 0; i < this.#width; i++) delete this.#exemplars?.traces[at * this.#width + i];
+    }
   }
 
   get size(): number {
     return this.#index.size;
   }
 
-  get(): Promise<Rendered> {
+  /** @param wallAhead wall clock less the clock that does not jump, milliseconds */
+  get(wallAhead = 0): Rendered {
     const values: Sample[] = [];
     const names = { bucket: `${this.name}_bucket`, sum: `${this.name}_sum`, count: `${this.name}_count` };
     const bounds = [...this.#bounds, '+Inf'].map((le) => ({ le }));
@@ -242,11 +253,27 @@ export class Histogram {
       let count = 0;
       for (const [i, labels] of bounds.entries()) {
         count += this.#cells[start + i] as number;
-        values.push({ metricName: names.bucket, labels, sharedLabels, value: count });
+        const exemplar = this.#exemplar(start + i, wallAhead);
+        if (exemplar === null) values.push({ metricName: names.bucket, labels, sharedLabels, value: count });
+        else values.push({ metricName: names.bucket, labels, sharedLabels, value: count, exemplar });
       }
       values.push({ metricName: names.sum, labels: NO_LABELS, sharedLabels, value: this.#cells[start + this.#width - 1] as number });
       values.push({ metricName: names.count, labels: NO_LABELS, sharedLabels, value: count });
     }
-    return Promise.resolve({ name: this.name, help: this.#help, type: 'histogram', values, aggregator: 'sum' });
+    return { name: this.name, help: this.#help, type: 'histogram', values, aggregator: 'sum' };
   }
+
+  #exemplar(at: number, wallAhead: number): Exemplar | null {
+    const trace = this.#exemplars?.traces[at];
+    if (this.#exemplars === null || trace === undefined) return null;
+    const endedMs = (this.#exemplars.endedAt[at] as number) + wallAhead;
+    return { labelSet: { trace_id: trace }, value: this.#exemplars.seconds[at] as number, timestamp: Math.round(endedMs) / 1_000 };
+  }
+}
+
+/** By cell; with holes. */
+interface Exemplars {
+  readonly traces: string[];
+  readonly seconds: number[];
+  readonly endedAt: number[];
 }

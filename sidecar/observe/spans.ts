@@ -40,6 +40,13 @@ export interface SpanCounts {
   readonly ratio: number;
 }
 
+interface Again {
+  readonly span: Span;
+  readonly isPicked: boolean;
+  /** `clock.now()` when it is due. */
+  readonly at: number;
+}
+
 /** From the end of a call until it is looked at. */
 const LOOK_MS = 250;
 /** In one turn of the event loop. */
@@ -47,6 +54,9 @@ const SLICE = 512;
 /** Traces that are named to the others each second. */
 const MAX_NAMED_PER_SEC = 50;
 const SECOND_MS = 1_000;
+/** Spans that others should have told: after so long, and so many at most. */
+const AGAIN_MS = 3_000;
+const MAX_AGAIN = 4_096;
 /** The wall clock was set: where spans stand on it is found anew. */
 const WALL_STEP_MS = 50;
 /** Spans of one trace that a page shows. */
@@ -72,6 +82,8 @@ export class Spans implements StageSpans {
   /** What the ring holds of these is told at the end of the turn. */
   #after = new Set<string>();
   #naming: string[] = [];
+  /** What others should have told, in the order in which it is due. */
+  #again: Again[] = [];
   #secondAt = Number.NEGATIVE_INFINITY;
   /** In this second: traces that were kept for a reason, and those that were named. */
   #keptNow = 0;
@@ -129,9 +141,11 @@ export class Spans implements StageSpans {
     this.#came();
   }
 
+  /** After a while: whoever should have told it knows more of it, and the first one counts. */
   retell(span: Span, isPicked: boolean): void {
-    this.#ring.next().ofStage(span, isPicked, true);
-    this.#came();
+    if (this.#again.length >= MAX_AGAIN || this.#isStopped) return;
+    this.#again.push({ span, isPicked, at: this.#clock.now() + AGAIN_MS });
+    if (!this.#isLooking && this.#timer === null) this.#lookLater();
   }
 
   /** Whether a message that is sent now is picked: as of a call. */
@@ -178,6 +192,7 @@ export class Spans implements StageSpans {
       this.#namedNow = 0;
       this.#kept.forget(now);
     }
+    if (this.#again.length > 0) this.#tellAgain(now);
     let record: SpanRecord | null = null;
     for (let i = 0; i < most && (record = this.#ring.look()) !== null; i++) this.#judge(record, now);
     if (this.#after.size > 0) this.#tellHeld(now);
@@ -208,6 +223,17 @@ export class Spans implements StageSpans {
     if (this.onNamed === null || ++this.#namedNow > MAX_NAMED_PER_SEC) return;
     this.#naming.push(traceId);
     this.#named++;
+  }
+
+  #tellAgain(now: number): void {
+    let due = 0;
+    for (; due < this.#again.length; due++) {
+      const { span, isPicked, at } = this.#again[due] as Again;
+      if (at > now) break;
+      this.#ring.next().ofStage(span, isPicked, true);
+    }
+    if (due > 0) this.#again.splice(0, due);
+    if (this.#again.length > 0) this.#lookLater();
   }
 
   #tellHeld(now: number): void {

@@ -98,6 +98,7 @@ export function envelopeOf(
     timeout_ms: timeoutOf(messageType, settings),
     traceparent: `00-${call.traceId}-${stamp.spanId}-0${call.traceFlags & 3}`,
     tracestate: call.traceState,
+    ...(call.parentSpanId === '' ? null : { sent_in: call.parentSpanId }),
     path: call.path.length === 0 ? NO_PATH : call.path,
     content_type: submission.contentType,
     headers,

@@ -57,5 +57,6 @@ export function mailEvent(message: InboxMessage, reader: string, capability: str
     content_type: '',
     replay: false,
     trace_id: typeof message.traceparent === 'string' ? message.traceparent.slice(3, 35) : '',
+    ...(typeof message.traceparent === 'string' ? { traceparent: message.traceparent } : null),
   };
 }

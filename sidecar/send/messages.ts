@@ -12,6 +12,7 @@ import type { InboxMessage, TaskEvent } from '../../proto/wire/messages.ts';
 import type { Subjects } from '../../proto/wire/subjects.ts';
 import type { Call } from '../call/call.ts';
 import type { Principal } from '../call/principal.ts';
+import type { StageSpans } from '../call/stage-spans.ts';
 import type { SidecarConfig } from '../config.ts';
 import type { RateSettings } from '../messages-config.ts';
 import type { Quotas } from '../quotas/quotas.ts';
@@ -43,6 +44,8 @@ export interface MessagesParts {
   readonly quotas?: Quotas | null;
   /** See `SenderParts`; absent = identities are not issued here. */
   readonly statements?: Statements | null;
+  /** Spans of what is sent; null or absent = no traces are made. */
+  readonly stages?: StageSpans | null;
   /** What policy refused, for the audit log; absent = nobody wants to know. */
   readonly refusals?: { judged(call: Call): void; message(agent: string, capability: string, code: Code, words: string): void };
 }
@@ -114,6 +117,7 @@ export class Messages implements SendDoor {
       cancels: this.#cancels,
       statements: parts.statements ?? null,
       onDecided: behind.onDecided,
+      stages: parts.stages ?? null,
       instance,
       ...(parts.refusals === undefined ? {} : { judged: (call: Call) => parts.refusals?.judged(call) }),
     });

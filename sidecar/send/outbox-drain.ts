@@ -24,6 +24,8 @@ export interface DrainParts {
   readonly isEmpty: () => boolean;
   /** What goes to the stream of what lies on the disk. */
   readonly leaving: (data: Buffer) => Buffer;
+  /** It is with the stream; `why`: it will never be, and is set aside. */
+  readonly left: (data: Buffer, why: string) => void;
   /** It was accepted, and the server will never take it. */
   readonly never: (data: Buffer, why: string) => void;
 }
@@ -136,6 +138,7 @@ export class OutboxDrain {
         );
         this.#parts.never(record.data, neverBecause);
       }
+      this.#parts.left(record.data, neverBecause);
       this.#done = { segment, offset: end };
     }
     if (count === 0) return;

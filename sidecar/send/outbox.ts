@@ -25,6 +25,8 @@ export interface OutboxParts {
   readonly clock: Clock;
   readonly random: Random;
   readonly warn: (words: string) => void;
+  /** A message has left the disk: see `DrainParts`; absent = nobody wants to know. */
+  readonly left?: (data: Buffer, why: string) => void;
   /** A message was accepted, and the server will never take it. */
   readonly never: (data: Buffer, why: string) => void;
 }
@@ -39,6 +41,8 @@ const BATCH_BYTES = 4 * 1_024 * 1_024;
 const WAITING_BYTES = 32 * 1_024 * 1_024;
 /** A disk that failed is tried again with a put after so long. */
 const AGAIN_MS = 1_000;
+
+const NOBODY = (): void => undefined;
 
 interface Put {
   readonly msgId: string;
@@ -96,6 +100,7 @@ export class DiskOutbox implements Outbox {
       },
       isEmpty: () => this.#pending === 0,
       leaving: (data) => aged(data, clock.wallMs()),
+      left: parts.left ?? NOBODY,
       never: parts.never,
     });
     this.#drain.look();

@@ -16,6 +16,7 @@ import { keyOwner } from '../../proto/wire/ledger-key.ts';
 import { partitionOf } from '../../proto/wire/pool.ts';
 import type { Subjects } from '../../proto/wire/subjects.ts';
 import { newSpanId } from '../../proto/wire/trace-context.ts';
+import type { StageSpans } from '../call/stage-spans.ts';
 import type { MessageSettings } from '../messages-config.ts';
 import type { Table } from '../table/snapshot.ts';
 import type { Cancels } from './cancels.ts';
@@ -25,6 +26,7 @@ import type { Home } from './home.ts';
 import { encodeMail } from './mail.ts';
 import type { Post, Posted } from './post.ts';
 import type { Rates } from './rate.ts';
+import { pickSend, SendSeen, tellSend } from './send-span.ts';
 import { type Way, type WhereParts, whereTo } from './where.ts';
 
 /** 60 bits. */
@@ -46,6 +48,8 @@ export interface SenderParts extends WhereParts {
   readonly statements: Statements | null;
   /** Hears of each message that was accepted or that a rule refused, as rules see it, and of the rule that decided (null = none). Must not wait. */
   readonly onDecided: (subject: RuleSubject, rule: string | null) => void;
+  /** Hears of each submission as a span; absent or null = no traces are made. */
+  readonly stages?: StageSpans | null;
   /** 8 to 20 of a-z and 0-9, another one for each start of the process: task ids begin with it. */
   readonly instance: string;
 }
@@ -85,6 +89,14 @@ export class Sender {
   }
 
   async submit(submission: Submission): Promise<Submitted> {
+    const { stages = null, clock } = this.#parts;
+    const seen = stages === null ? null : new SendSeen(clock.now());
+    const submitted = await this.#submit(submission, seen);
+    if (stages !== null && seen !== null) tellSend(stages, seen, submission, submitted, clock.now());
+    return submitted;
+  }
+
+  async #submit(submission: Submission, seen: SendSeen | null): Promise<Submitted> {
     const { clock, rates, pools } = this.#parts;
     const { agent } = submission.principal;
     const now = clock.now();
@@ -96,6 +108,7 @@ export class Sender {
       if (way.by !== undefined) this.#parts.onDecided(way.by.subject, way.by.rule);
       return refused(way.code, way.detail);
     }
+    if (seen !== null && this.#parts.stages != null) pickSend(this.#parts.stages, seen, way.call, way.forReview);
     const unproved = await this.#unproved(agent);
     if (unproved !== null) return unproved;
     if (way.inboxAt === null && !pools.isKnown(way.pool)) {
@@ -105,6 +118,7 @@ export class Sender {
     }
     const parcel = this.#parcel(submission, way);
     if ('code' in parcel) return parcel;
+    if (seen !== null) seen.envelope = parcel.envelope;
     return this.#told(way, parcel.envelope, await this.#parts.post.put(parcel.subject, parcel.data, parcel.envelope.task_id));
   }
 

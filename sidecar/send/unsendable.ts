@@ -39,11 +39,13 @@ export function unsendable(data: Buffer, why: string, wallMs: number): Unsendabl
     content_type: '',
     replay: false,
     trace_id: envelope.traceparent.slice(3, 35),
+    traceparent: envelope.traceparent,
   };
   return { event, source: envelope.source, replyTo: envelope.reply_to };
 }
 
-function envelopeIn(data: Buffer): Envelope | null {
+/** The envelope in what was to be stored: a message, or one with an entry for people before it; null = there is none. */
+export function envelopeIn(data: Buffer): Envelope | null {
   const first = decodeEnvelope(data);
   if (first === null) return null;
   if (typeof first.envelope.power_id === 'string' && typeof first.envelope.traceparent === 'string') return first.envelope;

@@ -35,8 +35,8 @@ export interface SubAnswer {
   readonly data: unknown;
 }
 
-/** Agents that call on: makes the calls of one agent for the exchange that it serves. Its `stop` ends what is under way. */
-export type CallOn = (exchange: Exchange, calls: SubCalls) => { readonly done: Promise<SubEnding>; stop(): void };
+/** Makes the calls of one agent for the exchange that it serves since `receivedAt`. Its `stop` ends what is under way. */
+export type CallOn = (exchange: Exchange, calls: SubCalls, receivedAt: number) => { readonly done: Promise<SubEnding>; stop(): void };
 
 export interface SubEnding {
   readonly answers: readonly SubAnswer[];

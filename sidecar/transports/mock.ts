@@ -44,6 +44,8 @@ export class MockTransport implements Transport {
   readonly #actFor: ActFor | null;
   /** Set by who has a pipeline; null = agents answer without asking anybody. */
   callOn: CallOn | null = null;
+  /** Hears of every execution as it begins; null = nobody listens. */
+  onExecution: ((exchange: Exchange) => void) | null = null;
   #closed = false;
 
   /** @param actFor in place of scripts, where it gives something */
@@ -97,6 +99,7 @@ export class MockTransport implements Transport {
       return Promise.resolve(failed(Code.connect_timeout, 'not_started', `no connection to ${agentId}: refused, nothing listens there`));
     count(this.#executions, agentId);
     count(this.#executions, key);
+    this.onExecution?.(exchange);
     const isLast = agent.isLastCall(target.life, number);
     return new Promise((resolve) => {
       const live = new MockExchange(exchange, mode, act, number, this.#context, this, agent, isLast, this.#live, this.#bodies, resolve);
@@ -159,6 +162,7 @@ class MockExchange {
   /** For its agent's end, when that falls into its time. */
   #death: Timer | null = null;
   #deathAt = Number.POSITIVE_INFINITY;
+  #beganAt = 0;
   #calling: { stop(): void } | null = null;
   #status: number;
   #body: Buffer = NO_BODY;
@@ -194,6 +198,7 @@ class MockExchange {
 
   begin(): void {
     this.#live.add(this);
+    this.#beganAt = this.#context.clock.now();
     this.agent.atWork++;
     const { latencyMs, diesInMs } = this.#act;
     if (diesInMs !== Number.POSITIVE_INFINITY) {
@@ -231,7 +236,7 @@ class MockExchange {
     const { calls } = this.#act;
     const { callOn } = this.#mock;
     if (calls === null || callOn === null) return this.#answer([]);
-    const calling = callOn(this.#exchange, calls);
+    const calling = callOn(this.#exchange, calls, this.#beganAt);
     this.#calling = calling;
     void calling.done.then(({ answers, failed: why }) => {
       if (this.#isSettled) return;

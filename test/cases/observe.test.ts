@@ -1,6 +1,7 @@
 /** Seeing: how many series strangers can make, and what a malformed trace context does. */
 import t from 'tap';
-import { Metrics, MAX_HISTOGRAM_SERIES, MAX_SERIES } from '../../sidecar/observe/metrics.ts';
+import { MAX_HISTOGRAM_SERIES, MAX_SERIES } from '../../sidecar/observe/declared-metrics.ts';
+import { Metrics } from '../../sidecar/observe/metrics.ts';
 import { SeededRandom } from '../../base/random.ts';
 import { readTraceContext } from '../../proto/wire/trace-context.ts';
 import { TestAgent } from '../support/agent.ts';

@@ -54,7 +54,12 @@ export class Plane {
   wallAheadMs = 0;
 
   static async start(t: Teardown, nats: NatsServer, name = 'cp-1', more = '', natsMore = ''): Promise<Plane> {
-    const plane = new Plane(settingsText(name, nats.url, more, 0, natsMore));
+    return Plane.startWith(t, settingsText(name, nats.url, more, 0, natsMore));
+  }
+
+  /** @param settings whole, as a person writes them */
+  static async startWith(t: Teardown, settings: string): Promise<Plane> {
+    const plane = new Plane(settings);
     await plane.control.start();
     t.teardown(async () => {
       await plane.control.stop(0);

@@ -17,9 +17,14 @@ export function grpcurl(): string | null {
   return onPath('grpcurl') ?? runnable(join(OWN, 'grpcurl'));
 }
 
+/** Go itself; null = there is none. */
+export function goProgram(): string | null {
+  return onPath('go') ?? runnable(GO);
+}
+
 /** Builds it into `build/peers/bin` with Go; null when there is no Go, or the build failed (which is told on stderr). */
 export function installGrpcurl(): string | null {
-  const go = onPath('go') ?? runnable(GO);
+  const go = goProgram();
   if (go === null) return null;
   mkdirSync(OWN, { recursive: true });
   const done = spawnSync(go, ['install', GRPCURL_MODULE], {

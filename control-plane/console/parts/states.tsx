@@ -72,7 +72,7 @@ export function ViewerNote() {
   const { mayAct, session } = useConsole();
   return mayAct ? null : (
     <p class="muted small" data-test="viewer-note">
-      {session.operator} is a viewer and may look but not change: actions need the role operator.
+      {session.name} is a viewer and may look but not change: actions need the role operator.
     </p>
   );
 }

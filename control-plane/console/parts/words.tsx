@@ -112,3 +112,12 @@ export function Facts({ facts }: { readonly facts: readonly (readonly [string, C
     </dl>
   );
 }
+
+/** A name of something, whatever it is: of three segments it may be a capability or an agent, and who writes says which. */
+export function Subject({ name, row }: { readonly name: string; readonly row?: boolean }) {
+  const [kind = '', rest = ''] = name.includes(':') ? [name.slice(0, name.indexOf(':')), name.slice(name.indexOf(':') + 1)] : ['', name];
+  if (kind === 'capability') return <CapabilityLink name={rest} row={row === true} />;
+  if (kind === 'agent' || kind === 'provider' || kind === 'caller') return <AgentLink name={rest} row={row === true} />;
+  if (kind === 'sidecar') return <SidecarLink name={rest} />;
+  return <span class="mono">{name}</span>;
+}

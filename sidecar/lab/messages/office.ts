@@ -151,10 +151,10 @@ export class Office {
       return this.#queue.put(this.#work.consumerOf(pool, lane, Number(partition)), subject, data);
     }
     const line = data.indexOf(NEWLINE);
-    const head = JSON.parse(data.toString('utf8', 0, line < 0 ? data.length : line)) as TaskEvent & KeptEntry;
+    const head = JSON.parse(data.toString('utf8', 0, line < 0 ? data.length : line)) as TaskEvent;
     const place = this.#subjects.inboxPlace(subject);
-    if (kind === 'kept') this.#parts.kept(head);
-    else if (place !== null && 'state' in head) {
+    if (kind === 'kept') this.#parts.kept(head as unknown as KeptEntry);
+    else if (place !== null && head.kind === 'state') {
       this.#messages.noted(head, line < 0 ? null : data.subarray(line + 1), place.agent);
       if (FINAL_STATES.has(head.state)) this.#parts.ended(head);
     }

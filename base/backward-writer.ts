@@ -1,0 +1,155 @@
+/**
+ * Writes protobuf from the end to the beginning: when a message is closed its length is known, so that one pass makes canonical bytes
+ * and nothing is built in between. What is written later stands earlier. The room grows as it must and is used again.
+ */
+const VARINT = 0;
+const FIXED64 = 1;
+const BYTES = 2;
+const FIXED32 = 5;
+const TWO_32 = 4_294_967_296;
+
+export class BackwardWriter {
+  #buffer: Buffer;
+  #at: number;
+
+  constructor(bytes: number) {
+    this.#buffer = Buffer.allocUnsafeSlow(bytes);
+    this.#at = bytes;
+  }
+
+  /** Bytes written. */
+  get length(): number {
+    return this.#buffer.length - this.#at;
+  }
+
+  /** A view: good until something is written, or `clear`. */
+  bytes(): Buffer {
+    return this.#buffer.subarray(this.#at);
+  }
+
+  /** A copy of what was written since `length` was that. */
+  since(length: number): Buffer {
+    return Buffer.from(this.#buffer.subarray(this.#at, this.#buffer.length - length));
+  }
+
+  clear(): void {
+    this.#at = this.#buffer.length;
+  }
+
+  /** Whole fields, as they were written before. */
+  raw(bytes: Uint8Array): void {
+    const { length } = bytes;
+    this.#room(length);
+    this.#at -= length;
+    // A call into the platform costs as much as some sixty bytes.
+    if (length < 64) for (let i = 0, at = this.#at; i < length; i++) this.#buffer[at++] = bytes[i] as number;
+    else this.#buffer.set(bytes, this.#at);
+  }
+
+  /** Closes a message, or any field with a length, that began when `length` was that. */
+  close(field: number, length: number): void {
+    this.#varint(this.length - length);
+    this.#varint((field << 3) | BYTES);
+  }
+
+  text(field: number, text: string): void {
+    const { length } = text;
+    this.#room(length);
+    const before = this.length;
+    const buffer = this.#buffer;
+    let at = this.#at;
+    for (let i = length - 1; i >= 0; i--) {
+      const c = text.charCodeAt(i);
+      if (c > 0x7f) {
+        this.#wide(text);
+        this.close(field, before);
+        return;
+      }
+      buffer[--at] = c;
+    }
+    this.#at = at;
+    this.close(field, before);
+  }
+
+  /** Lower-case hex digits as the bytes they stand for. */
+  hex(field: number, digits: string): void {
+    const length = digits.length >> 1;
+    this.#room(length);
+    const before = this.length;
+    for (let i = digits.length - 1; i > 0; i -= 2)
+      this.#buffer[--this.#at] = digit(digits.charCodeAt(i)) | (digit(digits.charCodeAt(i - 1)) << 4);
+    this.close(field, before);
+  }
+
+  /** 0 and above. */
+  uint(field: number, value: number): void {
+    this.#varint(value);
+    this.#varint((field << 3) | VARINT);
+  }
+
+  bool(field: number, value: boolean): void {
+    this.uint(field, value ? 1 : 0);
+  }
+
+  fixed32(field: number, value: number): void {
+    this.#room(4);
+    this.#at -= 4;
+    this.#buffer.writeUInt32LE(value, this.#at);
+    this.#varint((field << 3) | FIXED32);
+  }
+
+  /** Nanoseconds since 1970, of milliseconds with a fraction; exact to the microsecond. */
+  nanos(field: number, ms: number): void {
+    const micros = Math.round(ms * 1_000);
+    const low = (micros % TWO_32) * 1_000;
+    this.#room(8);
+    this.#at -= 8;
+    this.#word(this.#at, low % TWO_32);
+    this.#word(this.#at + 4, Math.floor(micros / TWO_32) * 1_000 + Math.floor(low / TWO_32));
+    this.#varint((field << 3) | FIXED64);
+  }
+
+  #word(at: number, value: number): void {
+    const buffer = this.#buffer;
+    const word = value >>> 0;
+    buffer[at] = word & 0xff;
+    buffer[at + 1] = (word >>> 8) & 0xff;
+    buffer[at + 2] = (word >>> 16) & 0xff;
+    buffer[at + 3] = word >>> 24;
+  }
+
+  #wide(text: string): void {
+    const bytes = Buffer.from(text, 'utf8');
+    this.raw(bytes);
+  }
+
+  #varint(value: number): void {
+    this.#room(8);
+    if (value < 0x80) {
+      this.#buffer[--this.#at] = value;
+      return;
+    }
+    let size = 1;
+    for (let rest = value; rest >= 0x80; rest = Math.floor(rest / 128)) size++;
+    this.#at -= size;
+    let rest = value;
+    for (let i = 0; i < size - 1; i++) {
+      this.#buffer[this.#at + i] = (rest % 128) | 0x80;
+      rest = Math.floor(rest / 128);
+    }
+    this.#buffer[this.#at + size - 1] = rest;
+  }
+
+  #room(bytes: number): void {
+    if (this.#at >= bytes) return;
+    const { length } = this;
+    const grown = Buffer.allocUnsafeSlow(Math.max(this.#buffer.length * 2, length + bytes));
+    this.#buffer.copy(grown, grown.length - length, this.#at);
+    this.#buffer = grown;
+    this.#at = grown.length - length;
+  }
+}
+
+function digit(c: number): number {
+  return c >= 0x61 ? c - 0x57 : c - 0x30;
+}

@@ -1,0 +1,251 @@
+/**
+ * What follows from what the judges say: pending, firing, resolved. One alert for each subject; it fires once it has been bad for
+ * long enough, and is resolved once it has been good for long enough, so that what swings around a limit is one alert and not thirty.
+ * Not knowing changes nothing for an hour, so that a restart, a sink that was away or a new leader neither ends an alert nor begins
+ * one. All times are wall-clock: what is stored is gone on with by the next leader. What is to be written and told is read from it.
+ */
+import { type Alert, type AlertKind, covers, type Observation, type Patience, type Silence, type StoredAlerts } from './alert.ts';
+
+/** Those that are pending or fire; what finds no room is counted. */
+export const MAX_ACTIVE = 300;
+export const MAX_RESOLVED = 100;
+export const MAX_SILENCES = 200;
+/** How long what is resolved is shown. */
+const RESOLVED_KEPT_MS = 86_400_000;
+/** A pending one that comes to nothing and is not clearly good is let go after so long. */
+const PENDING_MOST_MS = 3_600_000;
+const MAX_WORDS = 600;
+
+export class AlertBook {
+  readonly #epoch: string;
+  readonly #wire: number;
+  #alerts: Alert[] = [];
+  #silences: Silence[] = [];
+  #lastAlert = 0;
+  #lastSilence = 0;
+  /** Alerts for which there was no room. */
+  dropped = 0;
+
+  constructor(wire: number, epoch: string) {
+    this.#wire = wire;
+    this.#epoch = epoch;
+  }
+
+  /** Newest first. */
+  get alerts(): readonly Alert[] {
+    return this.#alerts;
+  }
+
+  get silences(): readonly Silence[] {
+    return this.#silences;
+  }
+
+  get stored(): StoredAlerts {
+    return {
+      wire: this.#wire,
+      epoch: this.#epoch,
+      lastAlert: this.#lastAlert,
+      lastSilence: this.#lastSilence,
+      alerts: this.#alerts,
+      silences: this.#silences,
+    };
+  }
+
+  load(stored: StoredAlerts): void {
+    this.#alerts = [...stored.alerts];
+    this.#silences = [...stored.silences];
+    this.#lastAlert = stored.lastAlert;
+    this.#lastSilence = stored.lastSilence;
+  }
+
+  /** What an export holds and this book does not: the silences that still last, and alerts of subjects that have none here. */
+  takeIn(stored: StoredAlerts, nowMs: number): boolean {
+    this.#lastAlert = Math.max(this.#lastAlert, stored.lastAlert);
+    this.#lastSilence = Math.max(this.#lastSilence, stored.lastSilence);
+    const alerts = stored.alerts.filter((one) => this.#room(one) && !this.#alerts.some((each) => isSame(each, one)));
+    const silences = stored.silences.filter((one) => one.untilMs > nowMs && !this.#silences.some((each) => sameSilence(each, one)));
+    this.#alerts = [...alerts.map((one) => ({ ...one, id: this.#alerts.some(({ id }) => id === one.id) ? this.#nextAlert() : one.id })), ...this.#alerts];
+    for (const one of silences.slice(0, MAX_SILENCES - this.#silences.length))
+      this.#silences.push(this.#silences.some(({ id }) => id === one.id) ? { ...one, id: `q${++this.#lastSilence}` } : one);
+    return alerts.length + silences.length > 0;
+  }
+
+  /** Alerts of a kind that are not over. */
+  active(kind: AlertKind): readonly Alert[] {
+    return this.#alerts.filter((one) => one.kind === kind && one.state !== 'resolved');
+  }
+
+  find(kind: AlertKind, subject: string): Alert | null {
+    return this.#alerts.find((one) => one.kind === kind && one.subject === subject && one.state !== 'resolved') ?? null;
+  }
+
+  /** Takes what a judge says of one subject. @returns whether something is to be stored */
+  observe(seen: Observation, patience: Patience, nowMs: number): boolean {
+    const alert = this.find(seen.kind, seen.subject);
+    if (alert === null) return this.#begin(seen, patience, nowMs);
+    const next = step(alert, seen, patience, nowMs);
+    if (next === alert) return false;
+    if (next === null) this.#alerts = this.#alerts.filter((one) => one !== alert);
+    else this.#replace(alert, next);
+    return next === null || isNews(alert, next);
+  }
+
+  /** It is part of another one from now on: over, and nobody is told. */
+  absorb(alert: Alert, into: string, nowMs: number): void {
+    if (alert.state === 'pending') this.#alerts = this.#alerts.filter((one) => one !== alert);
+    else
+      this.#replace(alert, {
+        ...alert,
+        state: 'resolved',
+        resolvedMs: nowMs,
+        words: `${alert.words}; now part of the alert ${into}`.slice(0, MAX_WORDS),
+        toldFiring: true,
+        toldResolved: true,
+      });
+  }
+
+  /** Lets go of what is old, and of telling what came and went in a silence. @returns whether something is to be stored */
+  tidy(nowMs: number): boolean {
+    const unheard = this.#alerts.filter(
+      (one) => one.state === 'resolved' && !(one.toldFiring && one.toldResolved) && this.silencedUntil(one, nowMs) !== null,
+    );
+    for (const one of unheard) this.#replace(one, { ...one, toldFiring: true, toldResolved: true });
+    const alerts = this.#alerts.length;
+    const silences = this.#silences.length;
+    let resolved = 0;
+    this.#alerts = this.#alerts.filter(
+      ({ state, resolvedMs }) => state !== 'resolved' || (nowMs - (resolvedMs ?? 0) < RESOLVED_KEPT_MS && ++resolved <= MAX_RESOLVED),
+    );
+    this.#silences = this.#silences.filter(({ untilMs }) => untilMs > nowMs);
+    return unheard.length > 0 || alerts !== this.#alerts.length || silences !== this.#silences.length;
+  }
+
+  /** Until when it is silenced, by whichever silence lasts longest; null = it is not. */
+  silencedUntil(alert: Pick<Alert, 'kind' | 'subject'>, nowMs: number): number | null {
+    let untilMs: number | null = null;
+    for (const silence of this.#silences)
+      if (covers(silence, alert, nowMs) && silence.untilMs > (untilMs ?? 0)) untilMs = silence.untilMs;
+    return untilMs;
+  }
+
+  /** A sentence when there is no room. */
+  silence(silence: Omit<Silence, 'id'>): Silence | string {
+    if (this.#silences.length >= MAX_SILENCES) return `there are ${MAX_SILENCES} silences, which is all there may be: lift some`;
+    const made = { ...silence, id: `q${++this.#lastSilence}` };
+    this.#silences = [made, ...this.#silences];
+    return made;
+  }
+
+  unsilence(id: string): Silence | null {
+    const found = this.#silences.find((one) => one.id === id) ?? null;
+    if (found !== null) this.#silences = this.#silences.filter((one) => one !== found);
+    return found;
+  }
+
+  /** What operators are still to be told, oldest first: nothing that is silenced, and no end of what they never heard began. */
+  untold(nowMs: number): { readonly alert: Alert; readonly state: 'firing' | 'resolved' }[] {
+    const untold: { alert: Alert; state: 'firing' | 'resolved' }[] = [];
+    for (const alert of this.#alerts.toReversed()) {
+      if (alert.firedMs === null) continue;
+      if (!alert.toldFiring && this.silencedUntil(alert, nowMs) === null) untold.push({ alert, state: 'firing' });
+      if (alert.state !== 'resolved' || alert.toldResolved) continue;
+      if (alert.toldFiring || untold.at(-1)?.alert === alert) untold.push({ alert, state: 'resolved' });
+    }
+    return untold;
+  }
+
+  /** They have been told, or nobody will be told any more. */
+  told(ids: ReadonlyMap<string, ReadonlySet<'firing' | 'resolved'>>): void {
+    this.#alerts = this.#alerts.map((alert) => {
+      const states = ids.get(alert.id);
+      if (states === undefined) return alert;
+      return { ...alert, toldFiring: alert.toldFiring || states.has('firing'), toldResolved: alert.toldResolved || states.has('resolved') };
+    });
+  }
+
+  #begin(seen: Observation, { forMs }: Patience, nowMs: number): boolean {
+    if (seen.grade !== 'bad' && seen.grade !== 'rising') return false;
+    if (this.#alerts.filter(({ state }) => state !== 'resolved').length >= MAX_ACTIVE) {
+      this.dropped++;
+      return false;
+    }
+    const sinceMs = seen.beganMs ?? nowMs;
+    const fires = seen.grade === 'bad' && nowMs - sinceMs >= forMs;
+    const alert: Alert = {
+      id: this.#nextAlert(),
+      kind: seen.kind,
+      subject: seen.subject,
+      state: fires ? 'firing' : 'pending',
+      sinceMs,
+      firedMs: fires ? nowMs : null,
+      resolvedMs: null,
+      goodSinceMs: null,
+      unknownSinceMs: null,
+      ...shown(seen),
+      held: seen.held,
+      toldFiring: false,
+      toldResolved: false,
+    };
+    this.#alerts = [alert, ...this.#alerts];
+    return true;
+  }
+
+  #nextAlert(): string {
+    return `a${++this.#lastAlert}`;
+  }
+
+  #room({ state }: Alert): boolean {
+    return state === 'resolved' || this.#alerts.filter((one) => one.state !== 'resolved').length < MAX_ACTIVE;
+  }
+
+  #replace(alert: Alert, next: Alert): void {
+    this.#alerts = this.#alerts.map((one) => (one === alert ? next : one));
+  }
+}
+
+/** The alert after one more observation; the same one = nothing has changed; null = it came to nothing. */
+function step(alert: Alert, seen: Observation, { forMs, calmMs, unknownMs }: Patience, nowMs: number): Alert | null {
+  const isPending = alert.state === 'pending';
+  switch (seen.grade) {
+    case 'bad': {
+      const now = { ...alert, ...shown(seen), goodSinceMs: null, unknownSinceMs: null };
+      return isPending && nowMs - alert.sinceMs >= forMs ? { ...now, state: 'firing', firedMs: nowMs } : now;
+    }
+    case 'rising':
+      if (isPending && nowMs - alert.sinceMs > forMs + PENDING_MOST_MS) return null;
+      return { ...alert, ...shown(seen), goodSinceMs: null, unknownSinceMs: null };
+    case 'between':
+      if (isPending && nowMs - alert.sinceMs > forMs + PENDING_MOST_MS) return null;
+      return { ...alert, ...shown(seen), goodSinceMs: null, unknownSinceMs: null };
+    case 'good':
+      if (isPending) return null;
+      if (alert.goodSinceMs === null) return { ...alert, goodSinceMs: nowMs, unknownSinceMs: null };
+      return nowMs - alert.goodSinceMs >= calmMs ? resolved(alert, seen, nowMs) : alert;
+    case 'unknown':
+      if (alert.unknownSinceMs === null) return { ...alert, goodSinceMs: null, unknownSinceMs: nowMs };
+      if (nowMs - alert.unknownSinceMs < unknownMs) return alert;
+      return isPending ? null : resolved(alert, seen, nowMs);
+  }
+}
+
+function resolved(alert: Alert, { words, value }: Observation, nowMs: number): Alert {
+  return { ...alert, state: 'resolved', resolvedMs: nowMs, words: words.slice(0, MAX_WORDS), value };
+}
+
+function shown({ words, value, limit, capability, agent, sidecar, traceId, look }: Observation) {
+  return { words: words.slice(0, MAX_WORDS), value, limit, capability, agent, sidecar, traceId, look };
+}
+
+/** Worth a write: what only changes its figures is worked out anew by the next leader. */
+function isNews(before: Alert, after: Alert): boolean {
+  return before.state !== after.state || (before.goodSinceMs === null) !== (after.goodSinceMs === null);
+}
+
+function isSame(a: Alert, b: Alert): boolean {
+  return a.kind === b.kind && a.subject === b.subject && (a.state === 'resolved') === (b.state === 'resolved') && (a.state !== 'resolved' || a.id === b.id);
+}
+
+function sameSilence(a: Silence, b: Silence): boolean {
+  return a.kind === b.kind && a.subject === b.subject && a.untilMs === b.untilMs && a.author === b.author;
+}
+

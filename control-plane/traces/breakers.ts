@@ -1,0 +1,20 @@
+/** Which breakers were open when a call was made, out of the moves that sidecars told of. Each sidecar has breakers of its own. */
+import type { BreakerMove } from '../traffic/traffic.ts';
+import type { OpenBreaker, Surroundings } from './why.ts';
+
+/** @param moves oldest first; @param wallAt the wall clock at a time of the clock that does not jump */
+export function breakersFrom(moves: readonly BreakerMove[], wallAt: (atMs: number) => number): Surroundings {
+  return {
+    openBreakers: (sidecar, capability, wallMs) => {
+      const open = new Map<string, OpenBreaker>();
+      for (const move of moves) {
+        const at = wallAt(move.atMs);
+        if (at > wallMs) break;
+        if (move.sidecar !== sidecar || move.capability !== capability) continue;
+        if (move.to === 'open') open.set(move.provider, { provider: move.provider, why: move.why, openedAgoMs: wallMs - at });
+        else open.delete(move.provider);
+      }
+      return [...open.values()];
+    },
+  };
+}

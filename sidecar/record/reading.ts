@@ -1,0 +1,167 @@
+/**
+ * A recording, read back: one file or a folder of them. A file is whole by itself; what is damaged or torn off in it is left out
+ * and said. What another version of the program wrote is refused with a sentence when it is of another format.
+ */
+import { readdirSync, readFileSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Override } from '../../proto/language/types.ts';
+import type { CellDump } from '../health/cell.ts';
+import type { ProviderDump } from '../health/provider.ts';
+import type { CapabilityPart } from '../table/compile.ts';
+import { EXTENSION } from './files.ts';
+import { readFrames } from './frames.ts';
+import { type AnyRecord, type CallRecord, type FileRecord, type PartRecord, RECORDING_FORMAT } from './shapes.ts';
+
+/** What something was, by revision of the health view; oldest first. */
+class History<T> {
+  readonly #revs: number[] = [];
+  readonly #values: T[] = [];
+
+  add(rev: number, value: T): void {
+    this.#revs.push(rev);
+    this.#values.push(value);
+  }
+
+  /** As of that revision; null = it had not been written then. */
+  at(rev: number): T | null {
+    const revs = this.#revs;
+    let low = 0;
+    let high = revs.length;
+    while (low < high) {
+      const middle = (low + high) >>> 1;
+      if ((revs[middle] as number) <= rev) low = middle + 1;
+      else high = middle;
+    }
+    return low === 0 ? null : (this.#values[low - 1] as T);
+  }
+}
+
+/** The calls of one file, and what they refer to. */
+export class RecordedFile {
+  readonly name: string;
+  readonly head: FileRecord;
+  readonly calls: CallRecord[] = [];
+  readonly #parts = new Map<number, CapabilityPart>();
+  readonly #overrides = new Map<number, readonly Override[]>();
+  readonly #cells = new Map<string, History<CellDump>>();
+  readonly #providers = new Map<string, History<ProviderDump>>();
+
+  constructor(name: string, head: FileRecord) {
+    this.name = name;
+    this.head = head;
+  }
+
+  take(record: AnyRecord): void {
+    switch (record.k) {
+      case 'call':
+        this.calls.push(record);
+        break;
+      case 'part':
+        this.#parts.set(record.id, this.#partOf(record));
+        break;
+      case 'overrides':
+        this.#overrides.set(record.id, record.list);
+        break;
+      case 'health':
+        for (const [agent, capability, dump] of record.cells) into(this.#cells, `${agent} ${capability}`, record.rev, dump);
+        for (const [agent, dump] of record.providers) into(this.#providers, agent, record.rev, dump);
+        break;
+      case 'file':
+    }
+  }
+
+  part(id: number): CapabilityPart | null {
+    return this.#parts.get(id) ?? null;
+  }
+
+  overrides(id: number): readonly Override[] {
+    return this.#overrides.get(id) ?? [];
+  }
+
+  cell(agent: string, capability: string, rev: number): CellDump | null {
+    return this.#cells.get(`${agent} ${capability}`)?.at(rev) ?? null;
+  }
+
+  provider(agent: string, rev: number): ProviderDump | null {
+    return this.#providers.get(agent)?.at(rev) ?? null;
+  }
+
+  #partOf({ name, contracts, policies, base, providers, gone }: PartRecord): CapabilityPart {
+    const all = new Map((base === null ? [] : (this.#parts.get(base)?.providers ?? [])).map((each) => [each.record.agentId, each]));
+    for (const agent of gone) all.delete(agent);
+    // Nothing leads anywhere: that it is reached over another sidecar counts, the address does not.
+    for (const { record, mesh } of providers) all.set(record.agentId, { record, mesh: mesh ? NOWHERE : '' });
+    return { name, contracts, policies, providers: [...all.values()] };
+  }
+}
+
+/** Stands where the address of a sidecar was. */
+const NOWHERE = 'http://recorded.invalid';
+
+function into<T>(all: Map<string, History<T>>, key: string, rev: number, value: T): void {
+  let history = all.get(key);
+  if (history === undefined) {
+    history = new History();
+    all.set(key, history);
+  }
+  history.add(rev, value);
+}
+
+export interface Recording {
+  readonly files: readonly RecordedFile[];
+  /** What is missing, in words. */
+  readonly remarks: readonly string[];
+}
+
+/** A file, or a folder of them (oldest first). Words when there is nothing to read. */
+export function readRecording(path: string): Recording | string {
+  let files: string[];
+  try {
+    files = statSync(path).isDirectory()
+      ? readdirSync(path)
+          .filter((name) => name.endsWith(EXTENSION))
+          .sort()
+          .map((name) => join(path, name))
+      : [path];
+  } catch (error) {
+    return `${path}: cannot be read (${(error as NodeJS.ErrnoException).code ?? 'error'})`;
+  }
+  if (files.length === 0) return `${path}: there is no recording in this folder (files that end in ${EXTENSION})`;
+  const read: RecordedFile[] = [];
+  const remarks: string[] = [];
+  for (const file of files) {
+    const one = readFile(file, remarks);
+    if (typeof one === 'string') return one;
+    if (one !== null) read.push(one);
+  }
+  return { files: read, remarks };
+}
+
+function readFile(file: string, remarks: string[]): RecordedFile | null | string {
+  let bytes: Buffer;
+  try {
+    bytes = readFileSync(file);
+  } catch (error) {
+    return `${file}: cannot be read (${(error as NodeJS.ErrnoException).code ?? 'error'})`;
+  }
+  return recordedIn(bytes, file, remarks);
+}
+
+/** Null = its process died before anything was written. */
+export function recordedIn(bytes: Buffer, name: string, remarks: string[]): RecordedFile | null | string {
+  const frames = readFrames(bytes);
+  if (frames === null) return `${name}: this is no recording of Agent-Reach`;
+  if (frames.damagedBytes > 0) remarks.push(`${name}: ${frames.damagedBytes} bytes in it are damaged, and what stood there is left out`);
+  if (frames.tornBytes > 0) remarks.push(`${name}: its last ${frames.tornBytes} bytes are a record that was not written to its end`);
+  let file: RecordedFile | null = null;
+  for (const body of frames.bodies) {
+    const record = JSON.parse(body.toString('utf8')) as AnyRecord;
+    if (file === null) {
+      if (record.k !== 'file') return `${name}: its head is damaged, and nothing in it can be told`;
+      if (record.format !== RECORDING_FORMAT)
+        return `${name}: it was written by Agent-Reach ${record.program} in format ${record.format}, and this program reads format ${RECORDING_FORMAT}: replay it with that version`;
+      file = new RecordedFile(name, record);
+    } else file.take(record);
+  }
+  return file;
+}

@@ -1,0 +1,241 @@
+/**
+ * Which calls are recorded, and what becomes of them. A call that is not pays one comparison. One that is runs through the same
+ * pipeline with a `Watch` in place of the engine, and is written down when it has ended, if the rest of the filter wants it.
+ *
+ * Nothing here waits or throws for a call: no room in the queue, a disk that fails, more time spent than `cpu` allows: the call
+ * is not recorded, and counted by the reason.
+ */
+import type { Clock } from '../../base/clock.ts';
+import type { RedactionRules } from '../../base/redact.ts';
+import { coversAgent, coversName } from '../../proto/language/covers.ts';
+import type { Call } from '../call/call.ts';
+import type { Reply } from '../call/reply.ts';
+import type { SidecarConfig } from '../config.ts';
+import type { Decider, Engine } from '../engine.ts';
+import type { RecordingFilter, RecordingSettings } from '../recording-config.ts';
+import type { Version } from '../table/snapshot.ts';
+import { packageVersion } from '../version.ts';
+import { RecordingFiles } from './files.ts';
+import { HealthChanges } from './health-changes.ts';
+import { type AnyRecord, type FileRecord, type RecordedConfig, RECORDING_FORMAT } from './shapes.ts';
+import { TableParts } from './table-parts.ts';
+import { isSampled, Watch } from './watch.ts';
+
+/** Why a call that the filter wants is not in the recording. */
+export interface RecordingCounts {
+  recorded: number;
+  /** No room in the queue, or the disk fails. */
+  disk: number;
+  /** More time was spent than it may take. */
+  cpu: number;
+  /** The file that it began in was full before it ended. */
+  rotated: number;
+}
+
+export interface RecordingStatus extends Readonly<RecordingCounts> {
+  readonly isOn: boolean;
+  readonly folder: string;
+  readonly filter: RecordingFilter;
+  readonly bytes: number;
+  readonly isFailing: boolean;
+}
+
+type Outbound = (engine: Decider, call: Call) => Promise<void>;
+type Inbound = (engine: Decider, call: Call, agentId: string, version: string) => Promise<void>;
+
+/** So much may be spent at once, in time that is allowed for: a table of thousands is written in one go. */
+const BURST_MS = 10_000;
+/** Calls under way that are watched. */
+const MAX_WATCHED = 10_000;
+
+export class Recorder {
+  readonly counts: RecordingCounts = { recorded: 0, disk: 0, cpu: 0, rotated: 0 };
+  readonly parts: TableParts;
+  readonly #settings: RecordingSettings;
+  readonly #config: RecordedConfig;
+  readonly #program = packageVersion();
+  readonly #clock: Clock;
+  readonly #files: RecordingFiles;
+  readonly #changes = new HealthChanges();
+  #engine: Engine | null = null;
+  #filter: RecordingFilter;
+  #isOn = false;
+  /** Number of the file under way; 0 = none has been begun. */
+  #file = 0;
+  /** A record that others refer to found no room: the next file has everything anew. */
+  #isBroken = false;
+  #watched = 0;
+  /** Milliseconds that may be spent. */
+  #allowance: number;
+  #filledAt: number;
+
+  constructor(settings: RecordingSettings, config: SidecarConfig, folder: string, clock: Clock, warn: (words: string) => void) {
+    this.#settings = settings;
+    this.#filter = settings.filter;
+    this.#config = decisive(config);
+    this.#clock = clock;
+    this.#files = new RecordingFiles(folder, settings, clock, warn);
+    this.parts = new TableParts((record) => this.#put(record));
+    this.#allowance = BURST_MS * settings.cpu;
+    this.#filledAt = clock.now();
+    this.#isOn = settings.isOn;
+  }
+
+  /** Of the health view, as it is written down so far. */
+  get rev(): number {
+    return this.#changes.rev;
+  }
+
+  get rules(): RedactionRules {
+    return this.#settings.keep;
+  }
+
+  get bodyBytes(): number {
+    return this.#settings.bodyBytes;
+  }
+
+  /** To be said before the first call. */
+  serve(engine: Engine): void {
+    this.#engine = engine;
+  }
+
+  /** From now on; what is given takes the place of what the settings say. */
+  start(filter: Partial<RecordingFilter> = {}): void {
+    this.#filter = { ...this.#settings.filter, ...filter };
+    this.#isOn = true;
+  }
+
+  /** Calls under way are still written down when they end. */
+  stop(): void {
+    this.#isOn = false;
+  }
+
+  status(): RecordingStatus {
+    const { folder, bytes, isFailing } = this.#files;
+    return { isOn: this.#isOn, folder, filter: this.#filter, bytes, isFailing, ...this.counts };
+  }
+
+  /** Writes what waits, and closes. */
+  async close(): Promise<void> {
+    this.#isOn = false;
+    await this.#files.close();
+  }
+
+  /** What was put so far is on the disk. */
+  async flushed(): Promise<void> {
+    await this.#files.flushed();
+  }
+
+  /** The pipeline with a watch in it. */
+  outbound(outbound: Outbound): (engine: Engine, call: Call) => Promise<void> {
+    return (engine, call) => {
+      if (!this.#isOn || !isSampled(call.traceId, this.#filter.share)) return outbound(engine, call);
+      const watch = this.#watch(engine, call, null);
+      return watch === null ? outbound(engine, call) : outbound(watch, call);
+    };
+  }
+
+  inbound(inbound: Inbound): (engine: Engine, call: Call, agentId: string, version: string) => Promise<void> {
+    return (engine, call, agentId, version) => {
+      if (!this.#isOn || !isSampled(call.traceId, this.#filter.share)) return inbound(engine, call, agentId, version);
+      const watch = this.#watch(engine, call, { agent: agentId, version });
+      return watch === null ? inbound(engine, call, agentId, version) : inbound(watch, call, agentId, version);
+    };
+  }
+
+  #watch(engine: Engine, call: Call, host: { readonly agent: string; readonly version: string } | null): Watch | null {
+    if (this.#watched >= MAX_WATCHED || !this.#mayspend()) {
+      this.counts.cpu++;
+      return null;
+    }
+    if (!this.#hasFile()) {
+      this.counts.disk++;
+      return null;
+    }
+    this.#watched++;
+    return new Watch(this, engine, call, host, this.#file);
+  }
+
+  /** The call has ended, with its body. */
+  ended(watch: Watch): void {
+    this.#watched--;
+    if (!this.#wants(watch.call)) return;
+    if (watch.file !== this.#file || this.#isBroken) {
+      this.counts.rotated++;
+      return;
+    }
+    this.timed(() => {
+      const record = watch.record();
+      if (record === null || this.#isBroken || !this.#files.put(JSON.stringify(record))) this.counts.disk++;
+      else this.counts.recorded++;
+    });
+  }
+
+  /** What can only be told at its end. */
+  #wants(call: Call): boolean {
+    const { capability, caller, codes, failedOnly } = this.#filter;
+    if (failedOnly && call.code === 0) return false;
+    if (codes.length > 0 && !codes.includes(call.code)) return false;
+    if (capability !== '*' && !coversName(capability, call.capability?.name ?? '')) return false;
+    return caller === '' || coversAgent(caller, call.principal?.agent ?? '');
+  }
+
+  /** Revision of the health view, written down as far as it is new; null = it could not be, or the file is another one by now. */
+  health(lines: readonly Version[], now: number, file: number): number | null {
+    if (file !== this.#file || this.#isBroken || this.#engine === null) return null;
+    const changes = this.#changes.look(lines, this.#engine.health, now);
+    if (changes !== null) this.#put(changes);
+    return this.#isBroken ? null : this.#changes.rev;
+  }
+
+  /** Of a stream so many bytes may be kept. */
+  streamBytes({ headers }: Reply): number {
+    const type = headers['content-type'];
+    const base = typeof type === 'string' ? (type.split(';', 1)[0] as string).trim().toLowerCase() : '';
+    return this.#settings.keep.bodies.has(base) ? this.#settings.streamBytes : 0;
+  }
+
+  /** Counts what it takes against what it may take. */
+  timed(work: () => void): void {
+    const from = this.#clock.now();
+    work();
+    this.#allowance -= this.#clock.now() - from;
+  }
+
+  #mayspend(): boolean {
+    const { cpu } = this.#settings;
+    if (cpu >= 1) return true;
+    const now = this.#clock.now();
+    this.#allowance = Math.min(BURST_MS * cpu, this.#allowance + (now - this.#filledAt) * cpu);
+    this.#filledAt = now;
+    return this.#allowance > 0;
+  }
+
+  #hasFile(): boolean {
+    if (this.#file > 0 && !this.#isBroken && !this.#files.isFull && !this.#files.isFailing) return true;
+    if (!this.#files.begin()) return false;
+    this.#file++;
+    this.#isBroken = false;
+    this.#changes.forget();
+    this.parts.forget();
+    const head: FileRecord = {
+      k: 'file',
+      format: RECORDING_FORMAT,
+      program: this.#program,
+      wall_ms: this.#clock.wallMs(),
+      config: this.#config,
+      share: this.#filter.share,
+    };
+    this.#put(head);
+    return !this.#isBroken;
+  }
+
+  #put(record: AnyRecord): void {
+    if (!this.#files.put(JSON.stringify(record))) this.#isBroken = true;
+  }
+}
+
+function decisive(config: SidecarConfig): RecordedConfig {
+  const { name, region, zone, aclAudit, maxDeadlineMs, maxHops, claims, retryBudget, ejection, affinity } = config;
+  return { name, region, zone, aclAudit, maxDeadlineMs, maxHops, lateMs: claims.lateMs, retryBudget, ejection, affinity };
+}

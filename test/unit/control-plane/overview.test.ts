@@ -1,0 +1,298 @@
+/** The overview: what is wrong comes first and in sentences, every replica answers, and it costs next to nothing. */
+import t, { type Test } from 'tap';
+import { breakerStates } from '../../../control-plane/overview/breakers.ts';
+import { Overview } from '../../../control-plane/overview/overview.ts';
+import type { OverviewAnswer, ProblemView } from '../../../control-plane/overview/overview-shapes.ts';
+import { percent, problem, worstFirst } from '../../../control-plane/overview/problem.ts';
+import type { TopologyAnswer } from '../../../control-plane/api/overview.ts';
+import type { CapabilityViewAnswer } from '../../../control-plane/api/capability-view.ts';
+import { topicOf } from '../../../control-plane/api/live.ts';
+import type { BreakerMove } from '../../../control-plane/traffic/traffic.ts';
+import { Tail } from '../../../proto/wire/subjects.ts';
+import { FakeSidecar, Plane } from '../../support/control-plane.ts';
+import { digestOf } from '../../support/digests.ts';
+import { NatsServer } from '../../support/nats.ts';
+import { waitUntil } from '../../support/settle.ts';
+
+t.setTimeout(60_000);
+
+const ORDER = 'crm.order.query';
+const NOTE = 'crm.note.write';
+const TRACE = 'a'.repeat(32);
+
+let nats: NatsServer;
+let plane: Plane;
+let follower: Plane;
+let sidecar: FakeSidecar;
+
+t.before(async () => {
+  nats = await NatsServer.start(t);
+  plane = await Plane.start(t, nats);
+  await plane.leads();
+  follower = await Plane.start(t, nats, 'cp-2');
+  await follower.follows();
+  sidecar = await FakeSidecar.join(nats, 'order-a', {
+    'crm.order.a': [`${ORDER}@2.0.0`],
+    'crm.order.b': [`${ORDER}@2.1.0`],
+    'crm.note.a': [`${NOTE}@1.0.0`],
+  });
+  await sidecar.hello();
+});
+
+/** Not a second old: made anew. */
+async function overview(of: Plane = plane): Promise<OverviewAnswer> {
+  const queue = { facts: () => Promise.resolve({ tasks: 0, dead: 0, inDoubt: 0, review: 0 }) };
+  return JSON.parse(await new Overview(of.control, queue).text(100)) as OverviewAnswer;
+}
+
+const found = ({ problems }: OverviewAnswer, kind: string): ProblemView | undefined => problems.find((each) => each.kind === kind);
+
+t.test('nothing wrong is nothing said, and every capability has its line', async (t) => {
+  sidecar.report({ appliedSeq: Number.MAX_SAFE_INTEGER });
+  await waitUntil('the report is heard', () => plane.control.fleet.report('order-a') !== null);
+  const { problems, totals, capabilities } = await overview();
+  t.same(
+    problems.filter(({ severity }) => severity !== 'info'),
+    [],
+  );
+  t.match(totals, { agents: 3, agents_offline: 0, capabilities: 2, sidecars: { current: 1, missing: 0 } });
+  t.same(capabilities.map(({ capability }) => capability).sort(), [NOTE, ORDER]);
+  t.equal(capabilities[0]?.spark.length, 30);
+});
+
+t.test('a capability that fails stands first: how much, with what, at whom, and a call to look at', async (t) => {
+  for (const of of [plane, follower])
+    of.control.traffic.take(
+      digestOf('front', [
+        { capability: ORDER, provider: 'crm.order.a', calls: 30 },
+        { capability: ORDER, version: '2.1.0', provider: 'crm.order.b', calls: 10, failed: { 6001: 9 }, ms: 80, trace: TRACE },
+        { capability: NOTE, version: '1.0.0', provider: 'crm.note.a', calls: 50 },
+      ]),
+    );
+  for (const of of [plane, follower]) {
+    const answer = await overview(of);
+    t.match(
+      answer.problems[0],
+      { severity: 'critical', kind: 'failing', capability: ORDER, agent: 'crm.order.b', trace_id: TRACE },
+      `at ${of.control.name}: ${JSON.stringify(answer.problems[0])}`,
+    );
+    t.equal(
+      answer.problems[0]?.words,
+      `9 of 40 calls of ${ORDER} failed in the last 3 minutes (23 %), all with 6001 provider_error; at crm.order.b (version 2.1.0) 9 of 10 attempts failed, the other agent fares better`,
+    );
+    t.match(answer.capabilities[0], { capability: ORDER, error_share: 9 / 40, providers: 2, offline: 0 }, 'its line is the first too');
+    t.ok(answer.totals.calls_per_s > 0);
+  }
+});
+
+t.test('what callers or operators have brought on themselves is told, and is no fault of who serves', async (t) => {
+  plane.control.traffic.take(digestOf('front', [{ capability: NOTE, version: '1.0.0', provider: '', calls: 40, failed: { 2006: 40 } }]));
+  const refused = found(await overview(), 'refused');
+  t.match(refused, { severity: 'info', capability: NOTE });
+  t.match(refused?.words, /^40 of 90 calls of crm\.note\.write were refused .* all with 2006 blocked_by_operator: no fault/);
+});
+
+t.test('an open breaker says who is left; one of which nothing is heard any more is not shown', async (t) => {
+  const move = { provider: 'crm.order.b', capability: ORDER, to: 'open', why: '50 % of 20 calls failed' } as const;
+  plane.control.traffic.take(digestOf('order-a', [], [move]));
+  const breaker = found(await overview(), 'breaker');
+  t.match(breaker, { severity: 'warning', capability: ORDER, agent: 'crm.order.b', sidecar: 'order-a' });
+  t.equal(
+    breaker?.words,
+    'The breaker of crm.order.b for crm.order.query is open at order-a (50 % of 20 calls failed): 1 other agent serves it',
+  );
+  plane.control.traffic.take(digestOf('order-a', [], [{ ...move, provider: 'crm.order.a' }]));
+  t.match(found(await overview(), 'breaker'), { severity: 'critical', words: /nobody else is left/ });
+  plane.control.traffic.take(
+    digestOf(
+      'order-a',
+      [],
+      [
+        { ...move, to: 'closed' },
+        { ...move, to: 'closed', provider: 'crm.order.a' },
+      ],
+    ),
+  );
+  t.equal(found(await overview(), 'breaker'), undefined);
+  const at = (to: BreakerMove['to'], atMs: number, host = 'x'): BreakerMove =>
+    ({ ...move, to, atMs, sidecar: host, instance: `${host}-1` }) as BreakerMove;
+  t.match(
+    breakerStates([at('open', 0), at('half_open', 5, 'y')], 10),
+    [{ state: 'open', sidecars: ['x', 'y'] }],
+    'the worst of all sidecars',
+  );
+  t.same(breakerStates([at('open', 0)], 1_000_000), [], 'lost');
+});
+
+t.test('agents that are gone, sidecars that are silent or refuse, orders and where they are not in force', async (t) => {
+  const gone = await FakeSidecar.join(nats, 'gone', { 'crm.gone.a': ['crm.gone.do@1.0.0'] });
+  await gone.hello();
+  await gone.leave('crm.gone.a');
+  sidecar.report({ refused: [{ tail: 'rules', seq: 3, why: 'it knows no such action' }] });
+  await waitUntil('the refusal is heard', () => (plane.control.fleet.report('order-a')?.refused.length ?? 0) > 0);
+  const set = await plane.ask('/v1/overrides', {
+    json: { target: { capability: ORDER }, reason: 'too many <b>errors</b>', wait: '0s', for: '5m' },
+  });
+  t.equal(set.status, 201);
+  const answer = await overview();
+  t.match(found(answer, 'no_provider'), { severity: 'warning', capability: 'crm.gone.do', words: /^Nobody serves crm\.gone\.do/ });
+  t.equal(found(answer, 'agent_offline'), undefined, 'who has said goodbye is no fault');
+  t.match(found(answer, 'push_refused'), { sidecar: 'order-a', words: /refuses what was pushed \(rules\): it knows no such action/ });
+  t.match(found(answer, 'sidecar_missing'), { sidecar: 'gone', words: /never reported/ });
+  const missing = found(answer, 'override_missing');
+  t.match(missing, { severity: 'critical', capability: ORDER });
+  t.match(
+    missing?.words,
+    /block of capability crm\.order\.query, by ada \(too many <b>errors<\/b>\), until .*, in force on 0 of 2: not at/,
+  );
+  await plane.ask(`/v1/overrides/${String(set.body['id'])}`, { method: 'DELETE' });
+});
+
+t.test('a follower says what it cannot know, and shows no nought for it', async (t) => {
+  const answer = await overview(follower);
+  t.match(answer, { leads: false, replica: 'cp-2', totals: { messages: { parked: null } } });
+  t.ok(answer.unknown.some((words) => /does not lead/.test(words)));
+  const { body } = await follower.ask('/v1/overview?limit=1');
+  t.equal((body['capabilities'] as unknown[]).length, 1);
+  t.match(body['totals'], { messages: { waiting: 0, dead: 0, in_doubt: 0, review: 0 } }, 'what NATS counts it knows');
+  t.equal((await follower.ask('/v1/overview?limit=0')).status, 400);
+});
+
+t.test('who calls whom, with circles, of one capability or agent', async (t) => {
+  plane.control.traffic.take(
+    digestOf('front', [
+      { caller: 'a.a.1', capability: 'b.b.b', provider: 'b.b.1', calls: 5 },
+      { caller: 'b.b.1', capability: 'a.a.a', provider: 'a.a.1', calls: 4 },
+    ]),
+  );
+  const all = (await plane.ask('/v1/topology?window=5m')).body as unknown as TopologyAnswer;
+  t.ok(
+    all.cycles.some((cycle) => cycle.join() === 'a.a.1,b.b.1'),
+    JSON.stringify(all.cycles),
+  );
+  t.equal(all.cut, false);
+  t.ok(
+    all.edges.some(
+      ({ capability, provider, examples }) => capability === ORDER && provider === 'crm.order.b' && examples[0]?.trace_id === TRACE,
+    ),
+  );
+  const one = (await plane.ask(`/v1/topology?capability=${ORDER}&limit=1`)).body as unknown as TopologyAnswer;
+  t.match(one, { cut: true, edges: [{ capability: ORDER, calls: 30 }] });
+  const near = (await plane.ask('/v1/topology?agent=b.b.1')).body as unknown as TopologyAnswer;
+  t.equal(near.edges.length, 2);
+  for (const window of ['0s', '30s', '3h', 'x']) t.equal((await plane.ask(`/v1/topology?window=${window}`)).status, 400, window);
+});
+
+t.test('a capability whole: providers with breaker and figures, limits, quotas, failures', async (t) => {
+  plane.control.traffic.take(
+    digestOf('order-a', [], [{ provider: 'crm.order.b', capability: ORDER, to: 'half_open', why: 'tries again' }]),
+  );
+  await plane.ask('/v1/quotas/capability/crm.order.*', { method: 'PUT', json: { calls_per_sec: 100 } });
+  const { status, body } = await plane.ask(`/v1/capabilities/${ORDER}/view`);
+  t.equal(status, 200);
+  const view = body as unknown as CapabilityViewAnswer;
+  t.match(view, {
+    capability: ORDER,
+    online: 2,
+    lately: { calls: 40, codes: [{ code: 6001, name: 'provider_error', count: 9 }] },
+    quotas: [{ target: 'crm.order.*', calls_per_sec: 100 }],
+    failures: [{ trace_id: TRACE, code: 6001, provider: 'crm.order.b', caller: 'crm.front.x' }],
+  });
+  t.match(
+    view.provider_list.find(({ agent }) => agent === 'crm.order.b'),
+    { versions: ['2.1.0'], breaker: { state: 'half_open', sidecars: ['order-a'], why: 'tries again' }, attempts: 10, failures: 9 },
+  );
+  t.match(view.provider_list.find(({ agent }) => agent === 'crm.order.a')?.breaker, { state: 'closed', since_ms: null });
+  t.equal(view.minutes.length, 60);
+  t.equal(view.callers.length, 2);
+  const near = await plane.ask('/v1/capabilities/crm.order.qeury/view');
+  t.equal(near.status, 404);
+  t.match(near.body['detail'], /did you mean crm\.order\.query/);
+});
+
+t.test('a page is told which topics have changed, once a second at most', async (t) => {
+  const response = await fetch(`${plane.url}/v1/live`, {
+    headers: { authorization: `Bearer ${(await import('../../support/control-plane.ts')).VIEWER}` },
+  });
+  const reader = (response.body as ReadableStream<Uint8Array>).getReader();
+  t.teardown(() => reader.cancel());
+  let heard = '';
+  const listening = (async () => {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      heard += Buffer.from(value).toString('utf8');
+    }
+  })();
+  await waitUntil('it says hello', () => heard.includes('event: hello'));
+  const begun = Date.now();
+  for (let i = 0; i < 20; i++) plane.control.traffic.take(digestOf('front', [{ capability: NOTE, provider: 'crm.note.a', calls: 1 }]));
+  await sidecar.hello();
+  await waitUntil('traffic has changed', () => /"topics":\[[^\]]*"traffic"/.test(heard), 5_000);
+  const events = heard.split('event: changed').length - 1;
+  t.ok(events <= 1 + Math.ceil((Date.now() - begun) / 1_000), `${events} events`);
+  t.equal(topicOf(Tail.alerts), 'alerts');
+  t.equal(topicOf(Tail.policies), 'policies');
+  t.equal(topicOf(Tail.capability(ORDER)), 'registry');
+  t.equal(topicOf(Tail.scope('x')), null);
+  void listening;
+});
+
+t.test('problems have one order, worst first, and words that are no nought', (t) => {
+  const order = worstFirst([
+    problem('info', 'override', 'c', 9),
+    problem('critical', 'held', 'b', 1),
+    problem('critical', 'failing', 'a', 5),
+    problem('warning', 'kept', 'd', 1),
+  ]);
+  t.same(
+    order.map(({ words }) => words),
+    ['a', 'b', 'd', 'c'],
+  );
+  t.same([0, 0.0001, 0.004, 0.125, 1].map(percent), ['0 %', '0.1 %', '0.4 %', '13 %', '100 %']);
+  t.end();
+});
+
+t.test('an overview of 300 agents and 1,000 capabilities costs some milliseconds', async (t: Test) => {
+  const sidecars = await Promise.all(
+    Array.from({ length: 10 }, async (_, s) => {
+      const offers: Record<string, string[]> = {};
+      for (let a = 0; a < 30; a++)
+        offers[`big.agent.s${s}a${a}`] = Array.from(
+          { length: 4 },
+          (__, c) => `big.thing${(s * 30 + a) * 4 + c > 999 ? c : (s * 30 + a) * 4 + c}.do@1.0.0`,
+        );
+      const one = await FakeSidecar.join(nats, `big-${s}`, offers);
+      await one.hello();
+      one.report({ appliedSeq: Number.MAX_SAFE_INTEGER });
+      return one;
+    }),
+  );
+  t.equal(sidecars.length, 10);
+  for (let minute = 0; minute < 3; minute++)
+    for (let s = 0; s < 10; s++)
+      plane.control.traffic.take(
+        digestOf(
+          `big-${s}`,
+          Array.from({ length: 100 }, (_, c) => ({
+            capability: `big.thing${s * 100 + c}.do`,
+            version: '1.0.0',
+            provider: `big.agent.s${s}a${c % 30}`,
+            calls: 10 + c,
+            ms: 5 + c,
+          })),
+        ),
+      );
+  const first = await overview();
+  t.ok(first.totals.agents >= 300 && first.totals.capabilities >= 1_000, JSON.stringify(first.totals));
+  for (let i = 0; i < 5; i++) await overview();
+  const before = process.cpuUsage();
+  const times = 10;
+  for (let i = 0; i < times; i++) await overview();
+  const { user, system } = process.cpuUsage(before);
+  const ms = (user + system) / 1_000 / times;
+  t.comment(`${ms.toFixed(1)} ms of CPU each`);
+  t.ok(ms < 60, `${ms.toFixed(1)} ms of CPU each`);
+  const [one, two] = await Promise.all([plane.ask('/v1/overview'), plane.ask('/v1/overview')]);
+  t.equal(one.body['at_ms'], two.body['at_ms'], 'for a second it is one and the same for everybody');
+});
