@@ -35,6 +35,7 @@ install: check-node ## Install the dependencies, if they are missing or the lock
 build: install ## Compile to dist/ (also the type check)
 	@echo "== build (types)"
 	@tsc -p .
+	@tsc -p control-plane/console
 	@node dist/test/run/finish-build.js
 
 # A nats-server: that of $REACH_NATS_URL, one that is here, or one that is installed now by the system's own means.
@@ -57,6 +58,11 @@ python: build
 peers: python
 	@$(DIST)/test/peers/install.js
 
+# What the tests of the console drive: a Chromium that is here, or Debian's, which root can have installed.
+.PHONY: browser
+browser: build
+	@$(DIST)/test/run/ensure-browser.js
+
 # ---- run it ----------------------------------------------------------------------------------------------------------
 
 .PHONY: dev
@@ -77,9 +83,8 @@ demo-standalone: build ## The same story with one table file, without NATS and c
 	@$(DIST)/deploy/local/demo-standalone.js
 
 .PHONY: sandbox
-sandbox: build ## Run a scenario file on mock providers: make sandbox FILE=scenario.yaml
-	@test -n "$(FILE)" || { echo "Name a scenario file: make sandbox FILE=scenario.yaml" >&2; exit 2; }
-	@$(DIST)/bundle/main.js sandbox "$(FILE)"
+sandbox: build ## Run the ten shipped scenarios on mock providers, or one: make sandbox FILE=scenario.yaml; under other policies: WITH=policies.yaml
+	@$(DIST)/bundle/main.js sandbox "$(or $(FILE),deploy/sandbox)" $(if $(WITH),--with "$(WITH)") $(if $(SEED),--seed "$(SEED)") $(if $(ONLY),--only "$(ONLY)")
 
 .PHONY: image
 image: ## Build the container image (sidecar, control plane and reachctl in one), where there is a Docker
@@ -88,7 +93,7 @@ image: ## Build the container image (sidecar, control plane and reachctl in one)
 # ---- check it --------------------------------------------------------------------------------------------------------
 
 .PHONY: test
-test: install format-check build own-nats peers lint unused docs-check ## Everything that has to be green: format, types, lint, unused code, docs, tests (ONLY=word: some files)
+test: install format-check build own-nats peers browser lint unused docs-check ## Everything that has to be green: format, types, lint, unused code, docs, tests (ONLY=word: some files)
 	@echo "== tests"
 	@$(DIST)/test/run/tests.js $(ONLY)
 
@@ -97,7 +102,7 @@ cases: build own-nats peers ## Only the numbered cases of bad input and faults; 
 	@$(DIST)/test/run/cases.js
 
 .PHONY: attacks
-attacks: build own-nats ## Only the attacks: forged, stolen, smuggled; the last line counts those that were refused
+attacks: build own-nats browser ## Only the attacks: forged, stolen, smuggled; the last line counts those that were refused
 	@$(DIST)/test/run/attacks.js
 
 .PHONY: format-check

@@ -71,13 +71,20 @@ export class BackwardWriter {
     this.close(field, before);
   }
 
-  /** Lower-case hex digits as the bytes they stand for. */
-  hex(field: number, digits: string): void {
-    const length = digits.length >> 1;
-    this.#room(length);
+  /** Bytes that stand in 32-bit words, the first one first. */
+  words(field: number, words: Uint32Array, from: number, count: number): void {
+    this.#room(4 * count);
     const before = this.length;
-    for (let i = digits.length - 1; i > 0; i -= 2)
-      this.#buffer[--this.#at] = digit(digits.charCodeAt(i)) | (digit(digits.charCodeAt(i - 1)) << 4);
+    const buffer = this.#buffer;
+    let at = this.#at;
+    for (let i = from + count - 1; i >= from; i--) {
+      const word = words[i] as number;
+      buffer[--at] = word & 0xff;
+      buffer[--at] = (word >>> 8) & 0xff;
+      buffer[--at] = (word >>> 16) & 0xff;
+      buffer[--at] = word >>> 24;
+    }
+    this.#at = at;
     this.close(field, before);
   }
 
@@ -94,7 +101,7 @@ export class BackwardWriter {
   fixed32(field: number, value: number): void {
     this.#room(4);
     this.#at -= 4;
-    this.#buffer.writeUInt32LE(value, this.#at);
+    this.#word(this.#at, value);
     this.#varint((field << 3) | FIXED32);
   }
 
@@ -148,8 +155,4 @@ export class BackwardWriter {
     this.#buffer = grown;
     this.#at = grown.length - length;
   }
-}
-
-function digit(c: number): number {
-  return c >= 0x61 ? c - 0x57 : c - 0x30;
 }

@@ -185,7 +185,7 @@ const WAYS_OUT: Readonly<Record<string, Words>> = {
   mock: {
     title: 'mock: scripted answers',
     about:
-      'For the sandbox and for tests: no peer, but the same faults under the same codes as `http`. Its options (latency, error_rate, status, body, hang, reset, slow_body, refuse_connect, behaviours) are described with the sandbox.',
+      'For the sandbox and for tests: no peer, but the same faults under the same codes as `http`. Its options (latency, errors, hangs, cut streams, crashes, capacity and the rest) are described in docs/sandbox.md.',
     example: `endpoint: {type: mock, latency: 20ms, error_rate: 5%, body: {ok: true}}`,
   },
 };

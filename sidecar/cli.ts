@@ -32,6 +32,12 @@ interface Options {
   readonly json: boolean;
   readonly ready: boolean;
   readonly wait: string | undefined;
+  /** Of the sandbox: what is laid over the scenarios, where chance begins, which of them, how much is told, and where for a CI. */
+  readonly with: string | undefined;
+  readonly seed: string | undefined;
+  readonly only: readonly string[];
+  readonly all: boolean;
+  readonly junit: string | undefined;
 }
 
 const LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'silent'] as const satisfies readonly LogOptions['level'][];
@@ -85,13 +91,25 @@ const VERBS: Readonly<Record<string, Verb>> = {
     },
   },
   sandbox: {
-    usage: 'sandbox <scenario.yaml> … [--json]',
+    usage: 'sandbox <file|folder> … [--with FILE] [--seed N] [--only WORD] [--all] [--json] [--junit FILE]',
     does: 'run scenarios on mock providers and a virtual clock; exit 1 when an expectation fails',
-    run: async (files, { json }) => {
+    run: async (files, { json, with: withFile, seed, only, all, junit }) => {
       needed(files[0], 'sandbox', 'a scenario file');
+      const number = seed === undefined ? null : Number(seed);
+      if (number !== null && !(Number.isInteger(number) && number >= 0 && number <= 4_294_967_295))
+        throw new StartRefused([`--seed: must be a whole number from 0 to 4294967295, not ${JSON.stringify(seed)}`]);
       // Loaded only when it is used: a running sidecar has no need of it.
       const { runSandbox } = await import('./lab/command.ts');
-      process.exitCode = await runSandbox(files, { json, write: (line) => process.stdout.write(`${line}\n`) });
+      process.exitCode = await runSandbox(files, {
+        json,
+        withFile: withFile ?? null,
+        seed: number,
+        only,
+        isDetailed: all,
+        junit: junit ?? null,
+        clock: realClock,
+        write: (line) => process.stdout.write(`${line}\n`),
+      });
     },
   },
 };
@@ -146,7 +164,17 @@ async function obey(argv: readonly string[]): Promise<void> {
       `there is no command ${JSON.stringify(word.slice(0, 40))}${near === null ? '' : `; did you mean ${near}?`} (see reach-sidecar --help)`,
     ]);
   }
-  await verb.run(args, { log: values.log, json: values.json === true, ready: values.ready === true, wait: values.wait });
+  await verb.run(args, {
+    log: values.log,
+    json: values.json === true,
+    ready: values.ready === true,
+    wait: values.wait,
+    with: values.with,
+    seed: values.seed,
+    only: values.only ?? [],
+    all: values.all === true,
+    junit: values.junit,
+  });
 }
 
 function parsed(argv: readonly string[]) {
@@ -159,6 +187,11 @@ function parsed(argv: readonly string[]) {
         json: { type: 'boolean' },
         ready: { type: 'boolean' },
         wait: { type: 'string' },
+        with: { type: 'string' },
+        seed: { type: 'string' },
+        only: { type: 'string', multiple: true },
+        all: { type: 'boolean' },
+        junit: { type: 'string' },
         help: { type: 'boolean', short: 'h' },
         version: { type: 'boolean', short: 'V' },
       },

@@ -7,7 +7,8 @@
 export const ALERT_KINDS = ['p95_rise', 'breaker_flapping', 'backlog', 'agent_offline'] as const;
 export type AlertKind = (typeof ALERT_KINDS)[number];
 
-export type AlertState = 'pending' | 'firing' | 'resolved';
+export const ALERT_STATES = ['pending', 'firing', 'resolved'] as const;
+export type AlertState = (typeof ALERT_STATES)[number];
 
 /** What a judge says of one subject at one time. */
 export interface Observation {

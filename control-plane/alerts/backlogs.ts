@@ -62,7 +62,8 @@ export class Backlogs {
     for (const subject of this.#histories.keys()) if (!there.has(subject)) this.#histories.delete(subject);
     const observations = look.lists.flatMap((list) => this.#judge(list, look.atMs) ?? []);
     for (const alert of active)
-      if (!there.has(alert.subject)) observations.push({ ...alert, grade: 'unknown', words: `${alert.subject} is not there any more`, value: 0, beganMs: null });
+      if (!there.has(alert.subject))
+        observations.push({ ...alert, grade: 'unknown', words: `${alert.subject} is not there any more`, value: 0, beganMs: null });
     return observations;
   }
 
@@ -70,8 +71,7 @@ export class Backlogs {
     const settings = this.#settings(list);
     if (!settings.enabled) return null;
     const history = this.#take(list, atMs, settings);
-    const still: Still | null =
-      list.taken === null ? null : { forMs: atMs - history.stillSinceMs, isAtLeast: !history.hasMoved };
+    const still: Still | null = list.taken === null ? null : { forMs: atMs - history.stillSinceMs, isAtLeast: !history.hasMoved };
     const growth = judgeGrowth(history.seen, still, settings);
     const isBad = growth.kind === 'growing' || growth.kind === 'stuck';
     return {
@@ -121,7 +121,8 @@ export class Backlogs {
 function wordsOf({ name, waiting, isParked }: Waiting, growth: Growth, still: Still | null, { windowMs }: BacklogSettings): string {
   const nobody = isParked ? '; nobody works on it' : '';
   const what = countWords(waiting, 'task');
-  if (growth.kind === 'growing') return `${name} grows: ${growth.from.toLocaleString('en-US')} to ${what} within ${span(windowMs)}${nobody}`;
+  if (growth.kind === 'growing')
+    return `${name} grows: ${growth.from.toLocaleString('en-US')} to ${what} within ${span(windowMs)}${nobody}`;
   if (growth.kind === 'stuck') return `${what} in ${name}: none has been taken for ${span(still?.forMs ?? 0)}${nobody}`;
   return `${what} in ${name}${nobody}`;
 }

@@ -64,7 +64,10 @@ export class AlertBook {
     this.#lastSilence = Math.max(this.#lastSilence, stored.lastSilence);
     const alerts = stored.alerts.filter((one) => this.#room(one) && !this.#alerts.some((each) => isSame(each, one)));
     const silences = stored.silences.filter((one) => one.untilMs > nowMs && !this.#silences.some((each) => sameSilence(each, one)));
-    this.#alerts = [...alerts.map((one) => ({ ...one, id: this.#alerts.some(({ id }) => id === one.id) ? this.#nextAlert() : one.id })), ...this.#alerts];
+    this.#alerts = [
+      ...alerts.map((one) => ({ ...one, id: this.#alerts.some(({ id }) => id === one.id) ? this.#nextAlert() : one.id })),
+      ...this.#alerts,
+    ];
     for (const one of silences.slice(0, MAX_SILENCES - this.#silences.length))
       this.#silences.push(this.#silences.some(({ id }) => id === one.id) ? { ...one, id: `q${++this.#lastSilence}` } : one);
     return alerts.length + silences.length > 0;
@@ -123,8 +126,7 @@ export class AlertBook {
   /** Until when it is silenced, by whichever silence lasts longest; null = it is not. */
   silencedUntil(alert: Pick<Alert, 'kind' | 'subject'>, nowMs: number): number | null {
     let untilMs: number | null = null;
-    for (const silence of this.#silences)
-      if (covers(silence, alert, nowMs) && silence.untilMs > (untilMs ?? 0)) untilMs = silence.untilMs;
+    for (const silence of this.#silences) if (covers(silence, alert, nowMs) && silence.untilMs > (untilMs ?? 0)) untilMs = silence.untilMs;
     return untilMs;
   }
 
@@ -242,10 +244,14 @@ function isNews(before: Alert, after: Alert): boolean {
 }
 
 function isSame(a: Alert, b: Alert): boolean {
-  return a.kind === b.kind && a.subject === b.subject && (a.state === 'resolved') === (b.state === 'resolved') && (a.state !== 'resolved' || a.id === b.id);
+  return (
+    a.kind === b.kind &&
+    a.subject === b.subject &&
+    (a.state === 'resolved') === (b.state === 'resolved') &&
+    (a.state !== 'resolved' || a.id === b.id)
+  );
 }
 
 function sameSilence(a: Silence, b: Silence): boolean {
   return a.kind === b.kind && a.subject === b.subject && a.untilMs === b.untilMs && a.author === b.author;
 }
-

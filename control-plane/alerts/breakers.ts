@@ -39,7 +39,13 @@ export function lookAtBreakers(traffic: Traffic, config: AlertsConfig, clock: Cl
       kind: 'breaker_flapping' as const,
       subject,
       // Half of what raised it is over, so that the last opening that leaves the window does not end it, and the next one begin it.
-      grade: isBad ? ('bad' as const) : listens < windowMs ? ('unknown' as const) : count * 2 > openings ? ('between' as const) : ('good' as const),
+      grade: isBad
+        ? ('bad' as const)
+        : listens < windowMs
+          ? ('unknown' as const)
+          : count * 2 > openings
+            ? ('between' as const)
+            : ('good' as const),
       words: isBad
         ? `the breaker of ${provider} for ${capability} opened ${count} times in ${span(windowMs)}${hosts > 1 ? `, as ${hosts} sidecars saw it` : ''}; last: ${why === '' ? 'no reason told' : why}`
         : `the breaker of ${provider} for ${capability} opened ${count === 0 ? 'not once' : `${count} times`} in the last ${span(windowMs)}`,

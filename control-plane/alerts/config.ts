@@ -203,7 +203,11 @@ export const alertsShape: Shape<AlertsConfig> = mapped(
   object('map', {
     p95: optional(p95Shape, 'The P95 of a capability has risen and stayed up.', defaultsOf(p95Shape)),
     breakers: optional(breakersShape, 'A breaker opens again and again.', defaultsOf(breakersShape)),
-    backlog: optional(backlogShape, 'What waits in a queue, or for people, becomes more and more, or older and older.', defaultsOf(backlogShape)),
+    backlog: optional(
+      backlogShape,
+      'What waits in a queue, or for people, becomes more and more, or older and older.',
+      defaultsOf(backlogShape),
+    ),
     offline: optional(offlineShape, 'An agent has gone without a goodbye.', defaultsOf(offlineShape)),
     capabilities: optional(
       list(limitsShape, 1_000),

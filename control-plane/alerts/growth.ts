@@ -34,7 +34,11 @@ const CALM: Growth = Object.freeze({ kind: 'calm' });
 const FEWEST_LOOKS = 2;
 
 /** @param seen oldest first; it may reach back further than the window @param still null = of this list nobody takes anything away by itself */
-export function judgeGrowth(seen: readonly Seen[], still: Still | null, { floor, windowMs, stuckMs }: Omit<BacklogSettings, 'enabled'>): Growth {
+export function judgeGrowth(
+  seen: readonly Seen[],
+  still: Still | null,
+  { floor, windowMs, stuckMs }: Omit<BacklogSettings, 'enabled'>,
+): Growth {
   const last = seen.at(-1);
   if (last === undefined) return UNKNOWN;
   if (last.waiting === 0) return CALM;

@@ -56,10 +56,13 @@ function sidecarsGone(
   sidecars: readonly SidecarView[],
 ): Map<string, readonly ProviderView[]> {
   const online = new Set(providers.filter(({ status }) => status !== 'offline').map(({ sidecar }) => sidecar));
-  const standing = new Map(sidecars.map(({ sidecar, status }) => [sidecar, status]));
+  // After a change of leaders a sidecar counts as there until it should have spoken; here it has to have spoken.
+  const heard = new Set(
+    sidecars.filter(({ status, lastBeatMs }) => status === 'online' && lastBeatMs !== null).map(({ sidecar }) => sidecar),
+  );
   const by = new Map<string, ProviderView[]>();
   for (const one of lost) {
-    if (one.why !== 'lease' || online.has(one.sidecar) || standing.get(one.sidecar) === 'online') continue;
+    if (one.why !== 'lease' || online.has(one.sidecar) || heard.has(one.sidecar)) continue;
     const same = by.get(one.sidecar);
     if (same === undefined) by.set(one.sidecar, [one]);
     else same.push(one);

@@ -27,7 +27,9 @@ interface Outage {
 
 /** When each outage began, oldest first. @param moves of one provider and capability; some before `fromMs` tell what state it was in */
 export function openingsOf(moves: readonly Move[], fromMs: number): number[] {
-  const ordered = moves.toSorted((a, b) => a.atMs - b.atMs || compare(a.sidecar, b.sidecar) || compare(a.instance, b.instance) || ORDER[a.to] - ORDER[b.to]);
+  const ordered = moves.toSorted(
+    (a, b) => a.atMs - b.atMs || compare(a.sidecar, b.sidecar) || compare(a.instance, b.instance) || ORDER[a.to] - ORDER[b.to],
+  );
   const states = new Map<string, Move['to']>();
   const began: number[] = [];
   let outage: Outage | null = null;

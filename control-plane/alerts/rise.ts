@@ -70,8 +70,7 @@ export function minutesNeeded({ forMs, baselineMs }: RiseSettings): number {
 export function judgeRise(minutes: readonly MinuteTimes[], settings: RiseSettings, heldMs: number | null): Rise {
   const span = settings.forMs / MINUTE_MS + 1;
   const recent = minutes.slice(-span);
-  const baselineMs =
-    heldMs ?? baselineOf(minutes.slice(-span - settings.baselineMs / MINUTE_MS, -span), settings.minCalls);
+  const baselineMs = heldMs ?? baselineOf(minutes.slice(-span - settings.baselineMs / MINUTE_MS, -span), settings.minCalls);
   if (baselineMs === null || recent.length < span) return UNKNOWN;
   const all = pooled(recent);
   const p95Ms = all.quantile(1 - BEYOND);

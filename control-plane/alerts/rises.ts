@@ -5,7 +5,7 @@
  */
 import type { Clock } from '../../base/clock.ts';
 import { Sketch } from '../../base/sketch.ts';
-import type { EdgeFigures, Traffic, Window } from '../traffic/traffic.ts';
+import type { Traffic, Window } from '../traffic/traffic.ts';
 import { OTHER } from '../../proto/wire/digests.ts';
 import type { Alert, Observation } from './alert.ts';
 import { type AlertsConfig, limitsFor, type RiseSettings } from './config.ts';
@@ -14,6 +14,8 @@ import { countWords, ms } from './words.ts';
 
 /** Capabilities that are judged in one go. */
 const SLICE = 50;
+/** One that is not well is looked at more closely, and costs as much as so many others. */
+const SUSPECT = 25;
 const MINUTE_MS = 60_000;
 /** What has been so for a day is how it is: it is not held against what was before any more. */
 const ACCEPTED_MS = 86_400_000;
@@ -21,7 +23,9 @@ const ACCEPTED_MS = 86_400_000;
 const FEWEST_ATTEMPTS = 20;
 const PERCENTILE = 0.95;
 /** Parts of the baseline of those who called before and call now; the median of them counts. */
-const ALIKE_PARTS = 6;
+const ALIKE_PARTS = 3;
+/** Weights are counted in thousandths of a call. */
+const FINE = 1_000;
 
 type Known = Exclude<Rise, { readonly kind: 'unknown' }>;
 
@@ -32,8 +36,6 @@ export class Rises {
   /** The minute that was judged last. */
   #judged = Number.NEGATIVE_INFINITY;
   #queue: string[] = [];
-  /** Of the minute that is being judged: sums that are the same for all capabilities. */
-  #edges = new Map<string, readonly EdgeFigures[]>();
 
   constructor(traffic: Traffic, config: AlertsConfig, clock: Clock) {
     this.#traffic = traffic;
@@ -46,15 +48,18 @@ export class Rises {
     const minute = Math.floor(this.#clock.now() / MINUTE_MS);
     if (minute !== this.#judged) {
       this.#judged = minute;
-      this.#edges = new Map();
       this.#queue = [...new Set([...this.#traffic.capabilities({ minutes: 2 }), ...active.map(({ subject }) => subject)])];
     }
     const byName = new Map(active.map((one) => [one.subject, one]));
     const seen: Observation[] = [];
-    for (const name of this.#queue.splice(0, SLICE)) {
-      if (name === OTHER) continue;
+    for (let room = SLICE; room > 0; ) {
+      const name = this.#queue.pop();
+      if (name === undefined) break;
       const settings = limitsFor(this.#config, name).p95;
-      if (settings.enabled) seen.push(this.#judge(name, settings, byName.get(name) ?? null));
+      if (name === OTHER || !settings.enabled) continue;
+      const one = this.#judge(name, settings, byName.get(name) ?? null);
+      room -= one.look === '' ? 1 : SUSPECT;
+      seen.push(one);
     }
     return seen;
   }
@@ -74,6 +79,8 @@ export class Rises {
         : `P95 of ${name} is near its ${ms(rise.baselineMs)} of before again`;
       return { ...known, grade: 'good', words };
     }
+    // Nobody asks for the words of what raises nothing.
+    if (rise.kind === 'between' && alert === null) return { ...known, grade: 'between' };
     const window: Window = { minutes: settings.forMs / MINUTE_MS, endsMinutesAgo: 0 };
     const isNew = alert === null || alert.state === 'pending';
     const isBad = rise.kind === 'risen' && (!isNew || this.#isAlikeToo(name, settings));
@@ -90,30 +97,29 @@ export class Rises {
     };
   }
 
-  /** Whether it has risen also for those who called before and call now. Where they are too few, all that call are believed. */
-  #isAlikeToo(name: string, settings: RiseSettings): boolean {
-    const { forMs, baselineMs, minCalls, rise } = settings;
+  /**
+   * Whether it has risen also for those who called before and call now: what was before is weighed by how much each of them calls now.
+   * Where they are too few, all that call are believed.
+   */
+  #isAlikeToo(name: string, { forMs, baselineMs, minCalls, rise }: RiseSettings): boolean {
     const span = forMs / MINUTE_MS + 1;
     const now = this.#byCaller(name, { minutes: span, endsMinutesAgo: 0 });
     const each = Math.max(1, Math.floor(baselineMs / MINUTE_MS / ALIKE_PARTS));
     const parts = Array.from({ length: ALIKE_PARTS }, (_, i) => this.#byCaller(name, { minutes: each, endsMinutesAgo: span + i * each }));
-    const alike = new Set([...now.keys()].filter((caller) => parts.some((part) => part.has(caller))));
-    const nowAlike = sumOf(now, alike);
-    const sums = parts.map((part) => sumOf(part, alike));
-    const before = sums.reduce((calls, { count }) => calls + count, 0);
-    if (nowAlike.count < minCalls || before < minCalls) return true;
-    const p95s = sums.filter(({ count }) => count >= minCalls / ALIKE_PARTS).map((sum) => sum.quantile(PERCENTILE) as number);
-    const was = p95s.sort((a, b) => a - b)[p95s.length >>> 1];
-    return was === undefined || (nowAlike.quantile(PERCENTILE) as number) > was * (1 + rise / 2);
+    const verdicts = parts.flatMap((before) => {
+      const alike = new Sketch();
+      for (const [caller, times] of now) if (before.has(caller)) alike.merge(times);
+      const { calls, p95Ms } = weighed(before, now);
+      if (alike.count < minCalls || calls * ALIKE_PARTS < minCalls) return [];
+      return [(alike.quantile(PERCENTILE) as number) > p95Ms * (1 + rise / 2)];
+    });
+    return verdicts.filter(Boolean).length * 2 >= verdicts.length;
   }
 
   #byCaller(name: string, window: Window): Map<string, Sketch> {
-    const key = `${window.minutes} ${window.endsMinutesAgo}`;
-    let edges = this.#edges.get(key);
-    if (edges === undefined) this.#edges.set(key, (edges = this.#traffic.edges(window)));
     const by = new Map<string, Sketch>();
-    for (const { caller, capability, figures } of edges) {
-      if (capability !== name || caller === OTHER) continue;
+    for (const { caller, figures } of this.#traffic.edges(window, name)) {
+      if (caller === OTHER) continue;
       const sum = by.get(caller);
       if (sum === undefined) {
         const first = new Sketch();
@@ -135,8 +141,8 @@ export class Rises {
 
   #slowest(name: string, window: Window): string | null {
     let slowest: { readonly provider: string; readonly p95: number } | null = null;
-    for (const { capability, provider, figures } of this.#traffic.providers(window)) {
-      if (capability !== name || provider === OTHER || figures.attempts < FEWEST_ATTEMPTS) continue;
+    for (const { provider, figures } of this.#traffic.providers(window, name)) {
+      if (provider === OTHER || figures.attempts < FEWEST_ATTEMPTS) continue;
       const p95 = figures.times.quantile(PERCENTILE);
       if (p95 !== null && p95 > (slowest?.p95 ?? 0)) slowest = { provider, p95 };
     }
@@ -144,10 +150,21 @@ export class Rises {
   }
 }
 
-function sumOf(by: ReadonlyMap<string, Sketch>, callers: ReadonlySet<string>): Sketch {
+/** The P95 that there was if each caller had called as much as now. */
+function weighed(
+  before: ReadonlyMap<string, Sketch>,
+  now: ReadonlyMap<string, Sketch>,
+): { readonly calls: number; readonly p95Ms: number } {
   const sum = new Sketch();
-  for (const [caller, times] of by) if (callers.has(caller)) sum.merge(times);
-  return sum;
+  let calls = 0;
+  for (const [caller, times] of before) {
+    const weight = (now.get(caller)?.count ?? 0) / times.count;
+    if (weight === 0 || !Number.isFinite(weight)) continue;
+    calls += times.count;
+    const pairs = times.pairs();
+    for (let i = 0; i < pairs.length; i += 2) sum.addBucket(pairs[i] as number, Math.round((pairs[i + 1] as number) * weight * FINE));
+  }
+  return { calls, p95Ms: sum.quantile(PERCENTILE) ?? 0 };
 }
 
 function nothing(name: string): Observation {
@@ -162,7 +179,7 @@ function nothing(name: string): Observation {
     agent: null,
     sidecar: null,
     traceId: null,
-    look: `reachctl capabilities show ${name}`,
+    look: '',
     held: null,
     beganMs: null,
   };

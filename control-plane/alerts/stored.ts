@@ -1,9 +1,9 @@
 /** Reads what stands under `op.alerts`, or in an export; what is not in its form is left out, one by one. */
 import { REGISTRY_WIRE } from '../../proto/wire/registry.ts';
-import { type Alert, ALERT_KINDS, type Silence, type StoredAlerts } from './alert.ts';
+import { type Alert, ALERT_KINDS, ALERT_STATES, type Silence, type StoredAlerts } from './alert.ts';
 
 const MOST = 1_000;
-const STATES: readonly unknown[] = ['pending', 'firing', 'resolved'];
+const STATES: readonly unknown[] = ALERT_STATES;
 const KINDS: readonly unknown[] = ALERT_KINDS;
 
 export function readStored(value: unknown): StoredAlerts | null {

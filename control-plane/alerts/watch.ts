@@ -91,8 +91,7 @@ export class AlertWatch {
     if (this.#rises !== null) this.#take(this.#rises.look(this.book.active('p95_rise')), OF_TRAFFIC);
     if (now - this.#lookedMs >= LOOK_MS) {
       this.#lookedMs = now;
-      if (traffic !== null)
-        this.#take(lookAtBreakers(traffic, config, clock, this.book.active('breaker_flapping')), OF_BREAKERS);
+      if (traffic !== null) this.#take(lookAtBreakers(traffic, config, clock, this.book.active('breaker_flapping')), OF_BREAKERS);
       this.#take(this.#backlogs.look(this.#parts.backlog(), this.book.active('backlog')), OF_TRAFFIC);
       if (config.offline.enabled) this.#lookAtAgents();
       this.#letGo();
@@ -193,7 +192,8 @@ export class AlertWatch {
   #announce(alert: Alert): void {
     const { logger, clock } = this.#parts;
     const words = `alert ${alert.id} ${alert.state === 'firing' ? 'fires' : 'is resolved'}: ${alert.words}`;
-    logger[alert.state === 'firing' ? 'warn' : 'info']({ alert: alert.id, kind: alert.kind, subject: alert.subject }, words);
+    const trace = alert.traceId === null ? null : { trace_id: alert.traceId };
+    logger[alert.state === 'firing' ? 'warn' : 'info']({ alert: alert.id, kind: alert.kind, subject: alert.subject, ...trace }, words);
     this.#parts.onEvent({
       kind: 'alert',
       agent: alert.kind === 'agent_offline' ? (alert.agent ?? '') : '',

@@ -92,7 +92,8 @@ export function alertRoutes(plane: Plane): readonly Route[] {
       role: 'operator',
       onLeader: true,
       action: 'alert.silence',
-      summary: 'Tells nobody of alerts of a kind and subject for a time. They are still shown, and what still fires afterwards is told then.',
+      summary:
+        'Tells nobody of alerts of a kind and subject for a time. They are still shown, and what still fires afterwards is told then.',
       body: {
         contentType: 'application/json',
         doc: 'Which alerts, for how long, and why.',
@@ -144,7 +145,13 @@ async function silence(plane: Plane, asked: Asked): Promise<Reply> {
   const written = await leading.inTime(leading.alerts.save());
   if (!written.ok) return unavailable(`not in force everywhere: ${written.why}`);
   const view = silenceView(made);
-  recordOrder(plane, asked, { what: 'alert.silence', target: made.id, before: null, after: { kind, subject, until: new Date(untilMs).toISOString() }, reason });
+  recordOrder(plane, asked, {
+    what: 'alert.silence',
+    target: made.id,
+    before: null,
+    after: { kind, subject, until: new Date(untilMs).toISOString() },
+    reason,
+  });
   return json({ ...view, seq: written.seq } satisfies SilenceAnswer, 201);
 }
 

@@ -1,5 +1,6 @@
 /** What Prometheus reads of a replica. All of it is read when somebody scrapes; only requests are counted as they come. */
 import { metricsContentType } from '../../base/metric.ts';
+import { ALERT_KINDS, ALERT_STATES } from '../alerts/alert.ts';
 import type { Leading } from '../push/leading.ts';
 import { isOver } from '../shifts/shift.ts';
 import { CONTROL_METRICS as METRICS } from './declared-metrics.ts';
@@ -32,6 +33,7 @@ export async function metricsText(plane: Plane, counts: RequestCounts): Promise<
   readFleet(page, plane);
   if (plane.epoch !== '') readRegistry(page, plane);
   if (plane.leading !== null) readMessages(page, plane.leading);
+  if (plane.leading !== null) readAlerts(page, plane.leading);
   readSeen(page, plane);
   for (const { route, status, count } of counts.all()) page.set(METRICS.requests, count, route, status);
   readProcess(page);
@@ -97,6 +99,12 @@ function readMessages(page: ControlPage, { messages }: Leading): void {
   page.set(METRICS.expired, expired);
   for (const [stream, ratio] of fill) page.set(METRICS.fill, ratio, stream);
   if (messages.notices !== null) page.set(METRICS.noticesFailing, messages.notices.trouble === '' ? 0 : 1);
+}
+
+function readAlerts(page: ControlPage, { alerts: { book } }: Leading): void {
+  for (const kind of ALERT_KINDS)
+    for (const state of ALERT_STATES)
+      page.set(METRICS.alerts, book.alerts.filter((one) => one.kind === kind && one.state === state).length, kind, state);
 }
 
 function readSeen(page: ControlPage, { traffic, traces }: Plane): void {

@@ -4,6 +4,8 @@
  */
 import { createServer, type IncomingMessage, type RequestListener, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
+import { promisify } from 'node:util';
+import { gzip } from 'node:zlib';
 import { type FastifyError, type FastifyInstance, type FastifyReply, type FastifyRequest, fastify } from 'fastify';
 import type { Clock, Timer } from '../../base/clock.ts';
 import { HostGuard } from '../../base/host-guard.ts';
@@ -63,6 +65,8 @@ export const UNAUDITED = 'reach-audit-pending';
 /** A request on these connections was turned away as it arrived: what was sent behind it is not to be believed, and not carried out. */
 const DOOMED = new WeakSet<Socket>();
 const JSON_TYPE = 'application/json; charset=utf-8';
+/** From here on an answer to a browser is compressed. */
+const BIG_CHARS = 8_192;
 const SECRET_NAME = /^(access_?token|token|api_?key|auth|authorization|bearer|password|secret|session)$/i;
 const BAD_HOST = 'the Host header names no host of this control plane (localhost, 127.0.0.1, [::1], or one of api.allowed_hosts)';
 const NO_CONSOLE = 'This control plane serves no console: it is turned off (console.enabled), or this build carries none.';
@@ -216,10 +220,12 @@ export class ApiPort {
           if (response.destroyed) return;
           if (isRefused(answer)) refuse(response, answer, false);
           else if ('start' in answer) this.#stream(answer, session, response);
-          else if ('json' in answer) {
-            for (const [name, value] of Object.entries(answer.headers ?? {})) response.setHeader(name, value);
-            send(response, answer.status, JSON_TYPE, JSON.stringify(answer.json));
-          } else send(response, answer.status, answer.contentType, answer.text);
+          else {
+            if ('json' in answer) for (const [name, value] of Object.entries(answer.headers ?? {})) response.setHeader(name, value);
+            const [type, text] = 'json' in answer ? [JSON_TYPE, JSON.stringify(answer.json)] : [answer.contentType, answer.text];
+            if (session !== null && text.length >= BIG_CHARS) await sendSmall(request.raw, response, answer.status, type, text);
+            else send(response, answer.status, type, text);
+          }
         } catch (error) {
           this.#options.logger.error({ err: errorWords(error), route: route.path }, 'a fault in the API');
           if (!response.headersSent) refuse(response, new Refused(500, Code.internal, 'a fault in the control plane'), true);
@@ -383,6 +389,16 @@ function send(response: ServerResponse, status: number, contentType: string, tex
     'cache-control': 'no-store',
   });
   response.end(text);
+}
+
+/** To browsers, which ask for big lists again each second, perhaps over a thin line. Nothing secret stands in these beside what others wrote. */
+async function sendSmall(request: IncomingMessage, response: ServerResponse, status: number, contentType: string, text: string): Promise<void> {
+  if (!/\bgzip\b/.test(String(request.headers['accept-encoding'] ?? ''))) return send(response, status, contentType, text);
+  const bytes = await promisify(gzip)(text, { level: 1 });
+  if (response.destroyed) return;
+  const head = { 'content-type': contentType, 'content-encoding': 'gzip', vary: 'accept-encoding', 'cache-control': 'no-store' };
+  response.writeHead(status, { ...EVERYWHERE, ...head, 'content-length': String(bytes.length) });
+  response.end(bytes);
 }
 
 /** A link to the console in a mail or a chat: a browser follows it from another site, into a window of its own. */

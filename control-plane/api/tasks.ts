@@ -209,7 +209,7 @@ async function redrive(plane: Plane, asked: Asked): Promise<Reply> {
 
 function audit(plane: Plane, asked: Asked, what: string, kept: Kept, after: unknown, reason: string): void {
   const { task_id, kind, capability, source, code } = kept.entry;
-  const before = { kind, capability, source, code };
+  const before = { kind, capability, source, code, trace_id: kept.envelope?.traceparent.split('-')[1] };
   recordOrder(plane, asked, { what, target: task_id, before, after, reason });
 }
 

@@ -16,7 +16,11 @@ Examples: reachctl alerts list --state firing
           reachctl alerts unsilence q3`;
 
 export function alertCommands(program: Command, act: Act): void {
-  const alerts = program.command('alerts').description('what is wrong, and what is silenced').addHelpText('after', EXAMPLES).helpCommand(false);
+  const alerts = program
+    .command('alerts')
+    .description('what is wrong, and what is silenced')
+    .addHelpText('after', EXAMPLES)
+    .helpCommand(false);
   alerts
     .command('list')
     .description('those that fire, those on their way, those that were resolved within a day; and silences')
@@ -59,8 +63,7 @@ function listWords({ alerts, silences }: AlertsAnswer): string {
   const lines: string[] = [];
   if (alerts.length === 0) lines.push('nothing is wrong, as far as these alerts can tell');
   else lines.push(table(['ALERT', 'STATE', 'KIND', 'SINCE', 'SILENCED', 'WHAT', 'LOOK'], alerts.map(alertRow)));
-  if (silences.length > 0)
-    lines.push('', table(['SILENCE', 'KIND', 'SUBJECT', 'UNTIL', 'BY', 'WHY'], silences.map(silenceRow)));
+  if (silences.length > 0) lines.push('', table(['SILENCE', 'KIND', 'SUBJECT', 'UNTIL', 'BY', 'WHY'], silences.map(silenceRow)));
   return lines.join('\n');
 }
 

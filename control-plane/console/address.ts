@@ -81,3 +81,9 @@ function decoded(text: string): string {
     return text;
   }
 }
+
+/** The id out of what people paste: the bare id, or a whole traceparent. */
+export function traceIdIn(text: string): string | null {
+  const found = /(?:^|-)([0-9a-f]{32})(?:-|$)/.exec(text.trim().toLowerCase());
+  return found?.[1] ?? null;
+}

@@ -140,6 +140,8 @@ function Shell({ client, clock, session, onOut }: ShellProps) {
         return next;
       });
       setMenu(false);
+      setRed(null);
+      setHelp(false);
     };
     addEventListener('hashchange', moved);
     return () => removeEventListener('hashchange', moved);
@@ -214,6 +216,11 @@ function Shell({ client, clock, session, onOut }: ShellProps) {
                 {page === 'alerts' && <Firing />}
               </a>
             ))}
+            <div class="side-foot">
+              <button onClick={() => setTheme(nextTheme(theme))}>Theme: {theme}</button>
+              <button onClick={() => setHelp(true)}>Keys</button>
+              <button onClick={() => void signOut()}>Sign out {session.name}</button>
+            </div>
           </nav>
           <main id="main" ref={main} tabIndex={-1}>
             <Page address={address} />
@@ -303,7 +310,14 @@ const LIVE_WORDS: Readonly<Record<LiveState, readonly [string, string]>> = {
 function LiveWord({ state, onAgain }: { readonly state: LiveState; readonly onAgain: () => void }) {
   const [word, title] = LIVE_WORDS[state];
   return (
-    <button class={`live ${state}`} data-test="live-state" data-state={state} title={`${title} Click: ask again now.`} onClick={onAgain} aria-live="polite">
+    <button
+      class={`live ${state}`}
+      data-test="live-state"
+      data-state={state}
+      title={`${title} Click: ask again now.`}
+      onClick={onAgain}
+      aria-live="polite"
+    >
       <span class="dot" aria-hidden="true" /> {word}
     </button>
   );
@@ -313,8 +327,19 @@ function RedButton({ onOpen }: { readonly onOpen: () => void }) {
   const { data } = useApi<OverridesAnswer>('/v1/overrides', TOPICS.overrides);
   const inForce = data?.overrides.length ?? 0;
   return (
-    <button class="red" data-test="red-button" title="The red button (b): block, drain, reroute, degrade; and what is in force" onClick={onOpen}>
-      Red button{inForce > 0 && <span class="badge on-red">{count(inForce)} in force</span>}
+    <button
+      class="red"
+      data-test="red-button"
+      title="The red button (b): block, drain, reroute, degrade; and what is in force"
+      onClick={onOpen}
+    >
+      Red button
+      {inForce > 0 && (
+        <span class="badge on-red">
+          {count(inForce)}
+          <span class="in-force"> in force</span>
+        </span>
+      )}
     </button>
   );
 }

@@ -51,7 +51,7 @@ export class Client {
     let response: Response;
     let text: string;
     try {
-      response = await this.#fetch(path, { ...init, credentials: 'same-origin', cache: 'no-store', redirect: 'error' });
+      response = await this.#fetch(path, { ...init, credentials: 'same-origin', redirect: 'error' });
       text = await response.text();
     } catch {
       this.onReach(false);

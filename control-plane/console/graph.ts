@@ -49,6 +49,7 @@ export interface Graph {
   readonly height: number;
   /** Nodes for which there was no room. */
   readonly hidden: number;
+  readonly hiddenLinks: number;
 }
 
 export const NODE_WIDTH = 168;
@@ -58,6 +59,11 @@ const ROW_GAP = 14;
 const PAD = 16;
 /** More boxes than this nobody reads. */
 export const MAX_NODES = 60;
+/** More lines than this hide one another: the thinnest are left out, unless they fail or go round. */
+export const MAX_LINKS = 90;
+/** A chain that is longer, or a crowd where everybody calls everybody, is folded into fewer columns. */
+const MAX_COLUMNS = 6;
+const BAD_SHARE = 0.05;
 /** Callers that are nobody, and calls that nobody served. */
 const NOBODY = '(nobody)';
 
@@ -68,7 +74,10 @@ export function teamOf(agent: string): string {
 
 /** Edges that a view is of: its words, and when it has a focus those that touch it. */
 export function edgesOf(edges: readonly Edge[], { text, focus }: Pick<View, 'text' | 'focus'>): readonly Edge[] {
-  const words = text.toLowerCase().split(/\s+/).filter((word) => word !== '');
+  const words = text
+    .toLowerCase()
+    .split(/\s+/)
+    .filter((word) => word !== '');
   return edges.filter((edge) => {
     if (focus !== '' && !covers(focus, edge.caller) && !covers(focus, edge.provider)) return false;
     if (words.length === 0) return true;
@@ -136,6 +145,11 @@ export function layout(all: readonly Edge[], cycles: readonly (readonly string[]
   const columns = columnsOf(shown, kept);
   const { places, width, height } = place(columns, kept);
   const top = kept.reduce((most, { calls }) => Math.max(most, calls), 0);
+  const onCycle = cycleLinks(cycles, idOf);
+  const drawn = strongest(
+    kept,
+    (link) => onCycle.has(`${link.from} ${link.to}`) || (link.calls > 0 && link.errors / link.calls >= BAD_SHARE),
+  );
   const served = new Map<string, Sum>();
   for (const link of kept) {
     const sum = served.get(link.to) ?? { calls: 0, errors: 0, p95: 0 };
@@ -144,7 +158,6 @@ export function layout(all: readonly Edge[], cycles: readonly (readonly string[]
     sum.errors += link.errors;
     sum.p95 = Math.max(sum.p95, link.p95);
   }
-  const onCycle = cycleLinks(cycles, idOf);
   return {
     nodes: [...places].map(([id, { x, y }]) => {
       const agents = members.get(id) ?? new Set<string>();
@@ -159,7 +172,7 @@ export function layout(all: readonly Edge[], cycles: readonly (readonly string[]
         ...trafficOf(served.get(id) ?? { calls: 0, errors: 0, p95: 0 }),
       };
     }),
-    links: kept.map((link) => ({
+    links: drawn.map((link) => ({
       from: link.from,
       to: link.to,
       path: curve(places.get(link.from) as Place, places.get(link.to) as Place),
@@ -171,7 +184,13 @@ export function layout(all: readonly Edge[], cycles: readonly (readonly string[]
     width,
     height,
     hidden: ids.length - shown.size,
+    hiddenLinks: kept.length - drawn.length,
   };
+}
+
+function strongest(links: readonly LinkSum[], isAlways: (link: LinkSum) => boolean): readonly LinkSum[] {
+  if (links.length <= MAX_LINKS) return links;
+  return [...links].sort((a, b) => Number(isAlways(b)) - Number(isAlways(a)) || b.calls - a.calls).slice(0, MAX_LINKS);
 }
 
 function member(members: Map<string, Set<string>>, id: string, agent: string): void {
@@ -215,9 +234,29 @@ function columnsOf(ids: ReadonlySet<string>, links: readonly LinkSum[]): readonl
     depth.set(id, own);
     for (const to of next.get(id) ?? []) if (!back.has(`${id} ${to}`)) depth.set(to, Math.max(depth.get(to) ?? 0, own + 1));
   }
-  const columns: string[][] = [];
-  for (const id of [...ids].sort()) (columns[depth.get(id) ?? 0] ??= []).push(id);
-  return Array.from(columns, (column) => column ?? []);
+  const deepest = Math.max(0, ...depth.values());
+  if (deepest >= MAX_COLUMNS) return byFlow(ids, links);
+  const columns: string[][] = Array.from({ length: deepest + 1 }, () => []);
+  for (const id of [...ids].sort()) columns[depth.get(id) ?? 0]?.push(id);
+  return columns;
+}
+
+/** Who mostly calls on the left, who is mostly called on the right, in columns of one height. */
+function byFlow(ids: ReadonlySet<string>, links: readonly LinkSum[]): readonly (readonly string[])[] {
+  const flow = new Map<string, { in: number; out: number }>([...ids].map((id) => [id, { in: 0, out: 0 }]));
+  for (const { from, to, calls } of links) {
+    if (from === to) continue;
+    (flow.get(from) as { out: number }).out += calls;
+    (flow.get(to) as { in: number }).in += calls;
+  }
+  const score = (id: string): number => {
+    const of = flow.get(id) as { in: number; out: number };
+    return of.in + of.out > 0 ? (of.in - of.out) / (of.in + of.out) : 0;
+  };
+  const order = [...ids].sort((a, b) => score(a) - score(b) || (a < b ? -1 : 1));
+  const count = Math.min(MAX_COLUMNS, Math.max(2, Math.ceil(Math.sqrt(order.length / 2))));
+  const size = Math.ceil(order.length / count);
+  return Array.from({ length: Math.ceil(order.length / size) }, (_, i) => order.slice(i * size, (i + 1) * size));
 }
 
 function walk(
@@ -281,7 +320,8 @@ function place(
     for (const [r, id] of column.entries())
       places.set(id, { x: PAD + c * (NODE_WIDTH + COLUMN_GAP), y: PAD + free / 2 + r * (NODE_HEIGHT + ROW_GAP) });
   }
-  return { places, width: 2 * PAD + rows.length * NODE_WIDTH + Math.max(0, rows.length - 1) * COLUMN_GAP, height };
+  // Beside the last column there is room for the bows within it.
+  return { places, width: 2 * PAD + rows.length * (NODE_WIDTH + COLUMN_GAP) - COLUMN_GAP / 4, height };
 }
 
 function mean(ids: readonly string[], at: ReadonlyMap<string, number>): number {
@@ -290,17 +330,21 @@ function mean(ids: readonly string[], at: ReadonlyMap<string, number>): number {
   return sum / ids.length;
 }
 
-/** To the right a soft line; back, below both boxes, so that a circle is seen as one. */
+/** To the right a soft line; within a column a bow beside it; back, from the left side, a little lower than the way there. */
 function curve(from: Place, to: Place): string {
-  const startX = from.x + NODE_WIDTH;
+  const right = from.x + NODE_WIDTH;
   const startY = from.y + NODE_HEIGHT / 2;
   const endY = to.y + NODE_HEIGHT / 2;
   if (to.x > from.x) {
-    const middle = (startX + to.x) / 2;
-    return `M${startX} ${startY}C${middle} ${startY} ${middle} ${endY} ${to.x} ${endY}`;
+    const middle = (right + to.x) / 2;
+    return `M${right} ${startY}C${middle} ${startY} ${middle} ${endY} ${to.x} ${endY}`;
   }
-  const low = Math.max(from.y, to.y) + NODE_HEIGHT + 10;
-  if (from.x === to.x && from.y === to.y)
-    return `M${startX} ${startY}C${startX + 30} ${startY} ${startX + 30} ${low} ${from.x + NODE_WIDTH / 2} ${from.y + NODE_HEIGHT}`;
-  return `M${startX} ${startY}C${startX + 48} ${low} ${to.x - 48} ${low} ${to.x} ${endY}`;
+  if (to.x === from.x) {
+    const [y1, y2] = from.y === to.y ? [startY - 8, endY + 8] : [startY + 6, endY - 6];
+    const bow = right + Math.min(COLUMN_GAP - 16, 26 + Math.abs(y2 - y1) / 6);
+    return `M${right} ${y1}C${bow} ${y1} ${bow} ${y2} ${right} ${y2}`;
+  }
+  const left = to.x + NODE_WIDTH;
+  const middle = (from.x + left) / 2;
+  return `M${from.x} ${startY + 8}C${middle} ${startY + 8} ${middle} ${endY + 8} ${left} ${endY + 8}`;
 }

@@ -79,7 +79,7 @@ export class Live {
 
   /** Everything shown is asked for again, now. */
   all(): void {
-    for (const { changed } of [...this.#watchers]) changed();
+    for (const { changed } of this.#watchers) changed();
   }
 
   #connect(): void {
@@ -111,7 +111,7 @@ export class Live {
 
   #heard(data: string): void {
     const topics = topicsIn(data);
-    for (const watcher of [...this.#watchers]) if (watcher.topics.some((topic) => topics.has(topic))) watcher.changed();
+    for (const watcher of this.#watchers) if (watcher.topics.some((topic) => topics.has(topic))) watcher.changed();
   }
 
   #pollSoon(): void {
@@ -132,7 +132,7 @@ export class Live {
   #set(state: LiveState): void {
     if (state === this.state) return;
     this.state = state;
-    for (const changed of [...this.#states]) changed();
+    for (const changed of this.#states) changed();
   }
 }
 

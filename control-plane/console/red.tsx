@@ -37,13 +37,27 @@ export function RedPanel({ preset, onClose }: { readonly preset: RedPreset; read
       {mayAct && <NewOrder preset={preset} after={asked.again} />}
       <h3>In force now</h3>
       <Shown asked={asked} what="overrides">
-        {(answer) => <OverrideList overrides={answer.overrides} again={asked.again} empty="Nothing is blocked, drained, rerouted or degraded by an operator." />}
+        {(answer) => (
+          <OverrideList
+            overrides={answer.overrides}
+            again={asked.again}
+            empty="Nothing is blocked, drained, rerouted or degraded by an operator."
+          />
+        )}
       </Shown>
     </Dialog>
   );
 }
 
-export function OverrideList({ overrides, again, empty }: { readonly overrides: readonly OverrideShown[]; readonly again: () => void; readonly empty: string }) {
+export function OverrideList({
+  overrides,
+  again,
+  empty,
+}: {
+  readonly overrides: readonly OverrideShown[];
+  readonly again: () => void;
+  readonly empty: string;
+}) {
   if (overrides.length === 0) return <p class="muted">{empty}</p>;
   return (
     <ul class="overrides">
@@ -66,9 +80,14 @@ function Override({ override, again }: { readonly override: OverrideShown; reado
         {to !== null && ` to ${to}`}
         {cut && ' (cuts what is under way)'}
         <div class="small">
-          “{reason}” {author}, <Time ms={Date.parse(at)} /> · {left === null ? 'until it is lifted' : left > 0 ? `${span(left)} left` : 'runs out now'} ·{' '}
+          “{reason}” {author}, <Time ms={Date.parse(at)} /> ·{' '}
+          {left === null ? 'until it is lifted' : left > 0 ? `${span(left)} left` : 'runs out now'} ·{' '}
           <span class={override.in_force < override.of ? 'warn-text' : ''}>
-            {forceWords(override.in_force, override.of, override.missing.map(({ sidecar }) => sidecar))}
+            {forceWords(
+              override.in_force,
+              override.of,
+              override.missing.map(({ sidecar }) => sidecar),
+            )}
           </span>
         </div>
       </div>
@@ -79,7 +98,8 @@ function Override({ override, again }: { readonly override: OverrideShown; reado
             label: 'Lift',
             words: `The ${action} of ${targetWords(target)} ends everywhere: what waits because of it goes on.`,
             hasReason: true,
-            run: ({ reason: why }) => client.order('DELETE', `/v1/overrides/${encodeURIComponent(id)}${why === '' ? '' : `?reason=${encodeURIComponent(why)}`}`),
+            run: ({ reason: why }) =>
+              client.order('DELETE', `/v1/overrides/${encodeURIComponent(id)}${why === '' ? '' : `?reason=${encodeURIComponent(why)}`}`),
             done: (answer) => `Lifted, ${wordsOf(answer as InForce)}.`,
             after: again,
           }}
@@ -149,7 +169,10 @@ function NewOrder({ preset, after }: { readonly preset: RedPreset; readonly afte
     if (tried === null) return;
     setBusy(true);
     setProblem(null);
-    const answer = await client.order<OverrideOrdered>('POST', '/v1/overrides', { ...bodyOf(tried.order), ...(isMeant ? { confirm: true } : {}) });
+    const answer = await client.order<OverrideOrdered>('POST', '/v1/overrides', {
+      ...bodyOf(tried.order),
+      ...(isMeant ? { confirm: true } : {}),
+    });
     setBusy(false);
     if ('problem' in answer) {
       setProblem(answer.problem);
@@ -161,7 +184,16 @@ function NewOrder({ preset, after }: { readonly preset: RedPreset; readonly afte
     after();
   };
   if (tried !== null)
-    return <Press tried={tried.answer} order={tried.order} isBusy={isBusy} problem={problem} onBack={() => setTried(null)} onPress={(isMeant) => void press(isMeant)} />;
+    return (
+      <Press
+        tried={tried.answer}
+        order={tried.order}
+        isBusy={isBusy}
+        problem={problem}
+        onBack={() => setTried(null)}
+        onPress={(isMeant) => void press(isMeant)}
+      />
+    );
   return (
     <>
       {ordered !== null && <Progress client={client} ordered={ordered} />}
@@ -238,7 +270,8 @@ function NewOrder({ preset, after }: { readonly preset: RedPreset; readonly afte
         </label>
         {action === 'block' && (
           <label class="check">
-            <input type="checkbox" data-test="red-cut" checked={cut} onChange={(event) => setCut(event.currentTarget.checked)} /> also cancel what is under way, at once
+            <input type="checkbox" data-test="red-cut" checked={cut} onChange={(event) => setCut(event.currentTarget.checked)} /> also
+            cancel what is under way, at once
           </label>
         )}
         {(kind === 'all' || name.trim() !== '') && <Effects draft={order} />}
@@ -294,8 +327,9 @@ function Press({ tried, order, isBusy, problem, onBack, onPress }: PressProps) {
       </p>
       <Effects draft={order} />
       <p data-test="red-hits">
-        It hits {many(hit.capabilities.length, 'capability', 'capabilities')} ({listed(hit.capabilities, 4)}), {many(hit.providers.length, 'provider')} (
-        {listed(hit.providers, 4)}) and {many(hit.callers.length, 'caller')}, on {many(hit.sidecars, 'sidecar')}; {many(hit.in_flight, 'call is', 'calls are')} under way there now.
+        It hits {many(hit.capabilities.length, 'capability', 'capabilities')} ({listed(hit.capabilities, 4)}),{' '}
+        {many(hit.providers.length, 'provider')} ({listed(hit.providers, 4)}) and {many(hit.callers.length, 'caller')}, on{' '}
+        {many(hit.sidecars, 'sidecar')}; {many(hit.in_flight, 'call is', 'calls are')} under way there now.
       </p>
       {[...tried.warnings, ...(tried.problem === null ? [] : [tried.problem])]
         .filter((each, i, all) => all.indexOf(each) === i)
@@ -309,7 +343,13 @@ function Press({ tried, order, isBusy, problem, onBack, onPress }: PressProps) {
           <span>
             Type <strong class="mono">{word}</strong> to confirm
           </span>
-          <input data-test="red-typed" value={typed} autocomplete="off" spellcheck={false} onInput={(event) => setTyped(event.currentTarget.value)} />
+          <input
+            data-test="red-typed"
+            value={typed}
+            autocomplete="off"
+            spellcheck={false}
+            onInput={(event) => setTyped(event.currentTarget.value)}
+          />
         </label>
       )}
       {problem !== null && <ProblemBox problem={problem} />}

@@ -9,7 +9,10 @@ export type Cell = string | number | null;
 
 /** Rows that have every word of `text` somewhere in what `words` gives; all when there is none. */
 export function matching<T>(rows: readonly T[], text: string, words: (row: T) => string): readonly T[] {
-  const wanted = text.toLowerCase().split(/\s+/).filter((word) => word !== '');
+  const wanted = text
+    .toLowerCase()
+    .split(/\s+/)
+    .filter((word) => word !== '');
   if (wanted.length === 0) return rows;
   return rows.filter((row) => {
     const has = words(row).toLowerCase();

@@ -382,7 +382,12 @@ export interface ShiftRow {
   readonly step: number;
   readonly share: number;
   readonly every_ms: number | null;
-  readonly guard: { readonly errors: number | null; readonly p95: number | null; readonly min_calls: number; readonly window_ms: number } | null;
+  readonly guard: {
+    readonly errors: number | null;
+    readonly p95: number | null;
+    readonly min_calls: number;
+    readonly window_ms: number;
+  } | null;
   readonly author: string;
   readonly reason: string;
   readonly started_at_ms: number;
@@ -464,15 +469,30 @@ export interface AlertRow {
   readonly subject: string;
   readonly state: 'pending' | 'firing' | 'resolved';
   readonly since_ms: number;
+  readonly resolved_ms: number | null;
   readonly words: string;
   readonly silenced_until_ms: number | null;
-  readonly value: number | null;
-  readonly limit: number | null;
+  readonly capability: string | null;
+  readonly agent: string | null;
+  readonly sidecar: string | null;
   readonly trace_id: string | null;
+  /** A command that shows more. */
+  readonly look: string;
+  readonly told: boolean;
+}
+
+export interface SilenceRow {
+  readonly id: string;
+  readonly kind: string | null;
+  readonly subject: string;
+  readonly until_ms: number;
+  readonly reason: string;
+  readonly author: string;
 }
 
 export interface AlertsAnswer {
   readonly alerts: readonly AlertRow[];
+  readonly silences: readonly SilenceRow[];
 }
 
 export interface AuditRow {

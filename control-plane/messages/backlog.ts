@@ -47,6 +47,12 @@ export function backlogOf(
     for (const kind of KEPT_KINDS)
       lists.push({ ...ofPeople, subject: kind, name: KEPT_NAMES[kind], waiting: kept[kind], look: `reachctl tasks list --kind ${kind}` });
   else if (keptInAll >= 0)
-    lists.push({ ...ofPeople, subject: 'kept', name: 'the list of what is kept for people', waiting: keptInAll, look: 'reachctl tasks list' });
+    lists.push({
+      ...ofPeople,
+      subject: 'kept',
+      name: 'the list of what is kept for people',
+      waiting: keptInAll,
+      look: 'reachctl tasks list',
+    });
   return lists;
 }

@@ -47,12 +47,17 @@ class Lane {
   }
 }
 
+/** A line of the log names so many. */
+const NAMED_TRACES = 5;
+
 export class Expiry {
   /** Told in this reign. */
   count = 0;
   readonly #parts: MessageParts;
   readonly #pools: PoolDesk;
   readonly #lanes = new Map<string, Lane>();
+  /** Of those that ended, to be named in the log. */
+  readonly #traces: string[] = [];
   readonly #pulledAt = new Map<string, number>();
   #isBusy = false;
   #isClosed = false;
@@ -164,7 +169,7 @@ export class Expiry {
     this.count += told;
     if (told > 0)
       logger.info(
-        { consumer: Consumer.shown(facts.name), tasks: told },
+        { consumer: Consumer.shown(facts.name), tasks: told, trace_ids: this.#traces.splice(0) },
         'tasks that nobody took in time have ended: their senders are told',
       );
   }
@@ -183,6 +188,7 @@ export class Expiry {
       if ('failed' in first || first[0]?.seq !== seq) return false;
     }
     if ((await lastWord(this.#parts, overdue, serverMs, cause)) !== 'told') return false;
+    this.#remember(overdue);
     const gone = await bus.deleteMessage(TASK_STREAM, seq);
     return gone === true || gone === null;
   }
@@ -206,10 +212,17 @@ export class Expiry {
     for (const delivery of due) {
       const overdue = overdueOf(delivery.streamSeq, delivery.data);
       const isTold = overdue !== null && (await lastWord(this.#parts, overdue, serverMs, cause)) === 'told';
-      if (isTold && (await takeOut(this.#parts, delivery))) told++;
-      else nak(bus, delivery, LATER_MS);
+      if (isTold && (await takeOut(this.#parts, delivery))) {
+        told++;
+        this.#remember(overdue);
+      } else nak(bus, delivery, LATER_MS);
     }
     return told;
+  }
+
+  #remember({ envelope }: Overdue): void {
+    const trace = envelope.traceparent.split('-')[1];
+    if (trace !== undefined && this.#traces.length < NAMED_TRACES) this.#traces.push(trace);
   }
 }
 

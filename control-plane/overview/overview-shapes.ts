@@ -1,6 +1,6 @@
 /** What `/v1/overview` answers with. */
-import type { Traffic } from '../traffic/traffic.ts';
-import { type CapabilityRow, LATELY } from './capability-rows.ts';
+import type { Sketch } from '../../base/sketch.ts';
+import type { CapabilityRow } from './capability-rows.ts';
 import type { ProblemKind, Severity } from './problem.ts';
 
 export interface ProblemView {
@@ -63,21 +63,37 @@ export interface OverviewAnswer {
   readonly capabilities: readonly CapabilityRowView[];
 }
 
-const SPARK_MINUTES = 30;
+export const SPARK_MINUTES = 30;
+const QUIET: readonly number[] = Object.freeze(new Array<number>(SPARK_MINUTES).fill(0));
 
-export function rowView({ capability, figures, providers, online, open }: CapabilityRow, traffic: Traffic): CapabilityRowView {
+/** @param sparks of all capabilities @param seconds that rates are divided by */
+export function rowView(
+  { capability, figures, providers, online, open }: CapabilityRow,
+  sparks: ReadonlyMap<string, readonly number[]>,
+  seconds: number,
+): CapabilityRowView {
   const times = figures === null || figures.times.count === 0 ? null : figures.times;
   return {
     capability,
-    calls_per_s: figures === null ? 0 : figures.calls / traffic.seconds(LATELY),
-    error_share: figures?.errorShare ?? 0,
-    p50_ms: times?.quantile(0.5) ?? null,
-    p95_ms: times?.quantile(0.95) ?? null,
-    p99_ms: times?.quantile(0.99) ?? null,
+    calls_per_s: figures === null ? 0 : rounded(figures.calls / seconds, 1_000),
+    error_share: figures === null ? 0 : rounded(figures.errorShare, 10_000),
+    p50_ms: quantile(times, 0.5),
+    p95_ms: quantile(times, 0.95),
+    p99_ms: quantile(times, 0.99),
     providers: providers.length,
     offline: providers.length - online,
     breakers_open: open.length,
     in_flight: providers.reduce((sum, { inFlight }) => sum + inFlight, 0),
-    spark: traffic.minutes(capability, SPARK_MINUTES).map((minute) => minute.figures?.calls ?? 0),
+    spark: sparks.get(capability) ?? QUIET,
   };
+}
+
+/** A thousand rows are told each second: digits that nobody sees are left out. */
+function rounded(value: number, parts: number): number {
+  return Math.round(value * parts) / parts;
+}
+
+function quantile(times: Sketch | null, share: number): number | null {
+  const ms = times?.quantile(share) ?? null;
+  return ms === null ? null : rounded(ms, 100);
 }

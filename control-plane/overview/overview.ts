@@ -11,7 +11,7 @@ import { agentProblems, breakerProblems } from './agent-problems.ts';
 import { breakerStates } from './breakers.ts';
 import { type CapabilityRow, capabilityProblems, capabilityRows, LATELY, rowsWorstFirst } from './capability-rows.ts';
 import { fleetProblems, overrideProblems, rolloutProblems } from './fleet-problems.ts';
-import { type OverviewAnswer, rowView } from './overview-shapes.ts';
+import { type OverviewAnswer, rowView, SPARK_MINUTES } from './overview-shapes.ts';
 import { counted, type Problem, problem, worstFirst } from './problem.ts';
 import type { QueueFacts, QueueLook } from './queue-facts.ts';
 
@@ -51,7 +51,9 @@ export class Overview {
     let text = made.texts.get(limit);
     if (text === undefined) {
       const { traffic } = this.#plane;
-      const answer: OverviewAnswer = { ...made.whole, capabilities: made.rows.slice(0, limit).map((row) => rowView(row, traffic)) };
+      const sparks = traffic.callsByMinute(SPARK_MINUTES);
+      const seconds = traffic.seconds(LATELY);
+      const answer: OverviewAnswer = { ...made.whole, capabilities: made.rows.slice(0, limit).map((row) => rowView(row, sparks, seconds)) };
       text = JSON.stringify(answer);
       made.texts.set(limit, text);
     }

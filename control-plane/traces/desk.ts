@@ -13,10 +13,10 @@ import { encode, parse } from '../push/json.ts';
 import type { Traffic } from '../traffic/traffic.ts';
 import { breakersFrom } from './breakers.ts';
 import type { TracesConfig } from './config.ts';
-import { Drops } from './drops.ts';
 import type { KeptTrace } from './kept-trace.ts';
 import { isTraceId, readBatch, readSpans, type ToldSpan } from './read-batch.ts';
 import { TraceStore } from './store.ts';
+import { Tellers } from './tellers.ts';
 import type { Tail } from './tail.ts';
 import { type TaskStanding, TaskStates } from './task-states.ts';
 import { type Timeline, timelineOf } from './timeline.ts';
@@ -52,7 +52,7 @@ const MOVES_WITHIN_MS = 7_200_000;
 export class TraceDesk {
   readonly #parts: DeskParts;
   readonly #store: TraceStore;
-  readonly #drops = new Drops();
+  readonly #tellers = new Tellers();
   readonly #tasks = new TaskStates();
   readonly #tails = new Set<Tail>();
   /** When each was asked for. */
@@ -85,7 +85,7 @@ export class TraceDesk {
       refusedBatches: this.#refusedBatches,
       refusedSpans: this.#refusedSpans,
       /** By the sidecars' own word. */
-      droppedBySidecars: this.#drops.total,
+      droppedBySidecars: this.#tellers.total,
     };
   }
 
@@ -131,7 +131,7 @@ export class TraceDesk {
     }
     this.#batches++;
     this.#refusedSpans += batch.refused;
-    this.#drops.take(batch, this.#parts.clock.wallMs());
+    this.#tellers.take(batch, this.#parts.clock.wallMs());
     for (const span of batch.spans) this.#keep(span, true);
   }
 
@@ -214,11 +214,15 @@ export class TraceDesk {
       {
         cut: trace.cut,
         isRemainder: trace.isRemainder,
-        dropped: this.#drops.about(trace.startMs, trace.endMs),
+        dropped: this.#tellers.about(trace.startMs, trace.endMs),
         silentMs: now - trace.heardMs,
         standing: (task) => standingWords(this.#tasks.of(task), now),
       },
-      breakersFrom(traffic.breakerMoves(MOVES_WITHIN_MS), (atMs) => wall - (now - atMs)),
+      breakersFrom(
+        traffic.breakerMoves(MOVES_WITHIN_MS),
+        (atMs) => wall - (now - atMs),
+        (...move) => this.#tellers.isReplaced(...move),
+      ),
     );
   }
 

@@ -9,6 +9,8 @@ import type { Node } from './tree.ts';
 const ITSELF = 'message';
 /** Silent for so long: it may have ended while this replica did not listen. */
 const LONG_SILENT_MS = 60_000;
+/** More than any setting allows. */
+const MAX_TRIES = 100;
 
 export function missingOfMessage(send: Node, facts: Facts, into: Missing): void {
   const { span } = send;
@@ -27,7 +29,16 @@ export function missingOfMessage(send: Node, facts: Facts, into: Missing): void 
   for (const { span: deliver, children } of delivers)
     if (deliver.code === 0 && deliver.replay !== true && !children.some((child) => child.span.stage === 'inbound'))
       into.gaps.push(`the sidecar that worked on the message ${task} told nothing of the call to its agent (try ${deliver.tries ?? 1})`);
+  for (const number of silentTries(delivers))
+    into.notes.push(`the message ${task}: try ${number} ended without a word: its sidecar was killed, or is cut off`);
   if (results.length === 0) withoutResult(delivers, task, span.task_id, facts, into);
+}
+
+/** Tries before the last one that nobody told of. */
+export function silentTries(delivers: readonly Node[]): readonly number[] {
+  const told = new Set(delivers.map(({ span }) => span.tries ?? 1));
+  const last = Math.min(Math.max(0, ...told), MAX_TRIES);
+  return Array.from({ length: last }, (_, i) => i + 1).filter((number) => !told.has(number));
 }
 
 function notWorkedOn({ span, children }: Node, task: string, facts: Facts, into: Missing): void {

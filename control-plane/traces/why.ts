@@ -6,6 +6,7 @@
  */
 import { codeEntry } from '../../proto/wire/codes.ts';
 import type { TraceLine } from '../../proto/wire/trace-line.ts';
+import { silentTries } from './message-gaps.ts';
 import type { Node, Tree } from './tree.ts';
 
 /** A breaker that was open at a sidecar when the call was made. */
@@ -185,10 +186,13 @@ function messageWords(node: Node, step: string): readonly string[] {
     sentences.push(
       `${step}it lay on the disk of the sender's machine for ${seconds(of('outbox').reduce((sum, child) => sum + child.span.elapsed_ms, 0))}, since the stream could not be had`,
     );
-  if (tries.length > 0)
+  if (tries.length > 0) {
+    const silent = silentTries(tries).map((number) => `try ${number} ended without a word`);
+    const words = [...silent, ...tries.map(tryWords)];
     sentences.push(
-      `${step}it waited ${seconds(waited)}, and was worked on ${tries.length === 1 ? 'once' : `${tries.length} times`}: ${tries.map(tryWords).join('; then ')}`,
+      `${step}it waited ${seconds(waited)}, and was worked on ${words.length === 1 ? 'once' : `${words.length} times`}: ${words.join('; then ')}`,
     );
+  }
   const [result] = of('result');
   if (result !== undefined)
     sentences.push(

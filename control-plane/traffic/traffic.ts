@@ -171,11 +171,27 @@ export class Traffic {
     return rows;
   }
 
-  /** Busiest first. */
-  edges(window: Window): EdgeFigures[] {
+  /** Calls of every capability in each of the last so many minutes, oldest first, the running one last. */
+  callsByMinute(count: number): Map<string, number[]> {
+    const first = Math.floor(this.#clock.now() / MINUTE_MS) - count + 1;
+    const all = new Map<string, number[]>();
+    for (const { index, capabilities } of this.#minutes) {
+      if (index < first) continue;
+      for (const [name, { calls }] of capabilities) {
+        let row = all.get(name);
+        if (row === undefined) all.set(name, (row = new Array<number>(count).fill(0)));
+        row[index - first] = calls;
+      }
+    }
+    return all;
+  }
+
+  /** Busiest first. @param capability only this one's; absent = all */
+  edges(window: Window, capability?: string): EdgeFigures[] {
     const sums = new Map<string, { readonly name: EdgeName; readonly figures: Figures }>();
     for (const minute of this.#within(window))
       for (const [key, { name, figures }] of minute.edges) {
+        if (capability !== undefined && name.capability !== capability) continue;
         let sum = sums.get(key);
         if (sum === undefined) sums.set(key, (sum = { name, figures: new Figures() }));
         sum.figures.merge(figures);
@@ -183,11 +199,12 @@ export class Traffic {
     return [...sums.values()].map(({ name, figures }) => ({ ...name, figures })).sort((a, b) => b.figures.calls - a.figures.calls);
   }
 
-  /** Attempts by provider, busiest first. */
-  providers(window: Window): ProviderFigures[] {
+  /** Attempts by provider, busiest first. @param capability only at this one; absent = all */
+  providers(window: Window, capability?: string): ProviderFigures[] {
     const sums = new Map<string, { readonly name: ProviderName; readonly figures: AttemptFigures }>();
     for (const minute of this.#within(window))
       for (const [key, { name, figures }] of minute.providers) {
+        if (capability !== undefined && name.capability !== capability) continue;
         let sum = sums.get(key);
         if (sum === undefined) sums.set(key, (sum = { name, figures: new AttemptFigures() }));
         sum.figures.merge(figures);

@@ -19,7 +19,9 @@ export interface Asked {
   /** The key of the work: the same at every start of it. '' when it has none. */
   readonly key: string;
   /** Asks another capability through this agent's own sidecar; gives the Result, or the problem document of a refusal. */
-  readonly ask: (target: string, payload: unknown) => Promise<Record<string, unknown>>;
+  readonly ask: (target: string, payload: unknown, more?: Readonly<Record<string, string>>) => Promise<Record<string, unknown>>;
+  /** What every request that belongs to this work carries, with the agent's own credential. */
+  readonly handedOn: Readonly<Record<string, string>>;
   /** Sends a message through this agent's own sidecar; throws when it is not taken. */
   readonly send: (message: object) => Promise<void>;
 }
@@ -101,15 +103,17 @@ function askedBy(headers: IncomingHttpHeaders, payload: Record<string, unknown>,
     version: String(headers['reach-version'] ?? ''),
     remainingMs,
     key: String(headers['idempotency-key'] ?? ''),
-    ask: (target, question) => ask(target, question, headers, Math.max(1, remainingMs - (Date.now() - at))),
-    send,
+    handedOn: handedOn(headers),
+    ask: (target, question, more = {}) =>
+      ask(target, question, { ...handedOn(headers), ...more }, Math.max(1, remainingMs - (Date.now() - at))),
+    send: (message) => send(message, handedOn(headers)),
   };
 }
 
-async function send(message: object): Promise<void> {
+async function send(message: object, headers: Readonly<Record<string, string>>): Promise<void> {
   const answer = await fetch(`${process.env['SIDECAR_URL'] ?? ''}/v1/messages`, {
     method: 'POST',
-    headers: { authorization: `Bearer ${process.env['SIDECAR_TOKEN'] ?? ''}`, 'content-type': 'application/json' },
+    headers,
     body: JSON.stringify(message),
   });
   const text = await answer.text();
@@ -119,19 +123,27 @@ async function send(message: object): Promise<void> {
 /** What a sub-call must hand on, so that deadline, trace and loop check hold for the whole task. */
 const HANDED_ON = ['reach-path', 'reach-deadline-total-ms', 'traceparent', 'x-session'] as const;
 
-async function ask(target: string, payload: unknown, from: IncomingHttpHeaders, leftMs: number): Promise<Record<string, unknown>> {
+function handedOn(from: IncomingHttpHeaders): Record<string, string> {
   const headers: Record<string, string> = {
     authorization: `Bearer ${process.env['SIDECAR_TOKEN'] ?? ''}`,
     'content-type': 'application/json',
-    'reach-deadline-ms': String(Math.floor(leftMs)),
   };
   for (const name of HANDED_ON) {
     const value = from[name];
     if (typeof value === 'string') headers[name] = value;
   }
+  return headers;
+}
+
+async function ask(
+  target: string,
+  payload: unknown,
+  headers: Readonly<Record<string, string>>,
+  leftMs: number,
+): Promise<Record<string, unknown>> {
   const answer = await fetch(`${process.env['SIDECAR_URL'] ?? ''}/v1/invoke/${target}`, {
     method: 'POST',
-    headers,
+    headers: { ...headers, 'reach-deadline-ms': String(Math.floor(leftMs)) },
     body: JSON.stringify(payload),
   });
   return (await answer.json()) as Record<string, unknown>;

@@ -14,6 +14,7 @@ import { controlPlaneLoss } from './scenes/control-plane-loss.ts';
 import { inDoubt } from './scenes/in-doubt.ts';
 import { joined } from './scenes/joined.ts';
 import { natsAway } from './scenes/nats-away.ts';
+import { oneTrace } from './scenes/one-trace.ts';
 import { oneCopy } from './scenes/one-copy.ts';
 import { otherSystems } from './scenes/other-systems.ts';
 import { shifted } from './scenes/shifted.ts';
@@ -31,6 +32,7 @@ await play(new RegisteredTeam(teamText(), ownNats, QUICK), ', all of them regist
   ['in_doubt', 'An agent is killed at work that may be begun once at most', inDoubt],
   ['stored_on_disk', 'NATS is killed while messages are sent', natsAway],
   ['by_rule', 'Rules say where messages go', byRule],
+  ['one_trace', 'One call goes through everybody, and its trace is whole', oneTrace],
   ['nothing_lost', 'All messages are counted', accounted],
   ['control_plane_loss', '(g) Control plane and NATS are killed while calls run', controlPlaneLoss],
 ]);

@@ -22,6 +22,10 @@ function howToCast(team: RegisteredTeam): string {
 await stay(
   new RegisteredTeam(teamText(), (_folder, say) => getNats(say)),
   async (team) => `${await openedShop(team)}
+Look at it in a browser: the console says first what is wrong, and has the red button. Sign in with the token below.
+
+  ${team.registry.url}/console/
+
 Speak to the control plane (NATS: ${team.registry.nats.url}); reachctl is at node_modules/.bin/reachctl:
 
   export REACH_SERVER=${team.registry.url} REACH_TOKEN=${team.registry.token}

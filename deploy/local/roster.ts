@@ -54,4 +54,7 @@ export const AGGREGATOR_A2: Member = member('search.aggregator.a2', 'agents/aggr
   'agent.message.handle@1.0.0',
 ]);
 
+/** Settles a whole case when it is asked to: for the scene with one trace. */
+export const CASEWORK: Member = member('crm.front.c1', 'agents/casework.ts', 'casework', 'a', ['crm.case.settle@1.0.0']);
+
 export const TEAM: readonly Member[] = Object.freeze([FRONT, INTENT, SENTIMENT, KNOWLEDGE, ORDER_OLD, ORDER_A1, ORDER_B1, GENERATION]);

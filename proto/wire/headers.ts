@@ -64,6 +64,8 @@ export const Header = {
   degraded: 'reach-degraded',
   /** `true`: the first answer to this key once more. */
   replay: 'reach-replay',
+  /** `true`: a mock answered, and no agent. */
+  sandbox: 'reach-sandbox',
   version: 'reach-version',
   elapsedMs: 'reach-elapsed-ms',
   attempts: 'reach-attempts',

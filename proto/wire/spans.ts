@@ -50,6 +50,8 @@ export interface Span {
   readonly detail?: string;
   readonly degraded?: true;
   readonly replay?: true;
+  /** A mock answered, and no agent. */
+  readonly sandbox?: true;
   /** Of messages. */
   readonly task_id?: string;
   readonly lane?: string;

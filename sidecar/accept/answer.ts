@@ -25,6 +25,7 @@ export function answerEnveloped(response: ServerResponse, call: Call): void {
     const body = envelope(result, withDecision);
     const head = ['content-type', JSON_TYPE, 'content-length', String(body.length)];
     if (call.replay !== null) head.push(Header.replay, 'true');
+  if (result.sandbox) head.push(Header.sandbox, 'true');
     if (call.quota !== null) pushQuota(head, call);
     response.writeHead(200, head);
     response.end(body, 'latin1');

@@ -9,6 +9,7 @@ import { dataOf } from './answer-body.ts';
 import type { Attempt } from './attempt-record.ts';
 import type { RateView } from './call-quota.ts';
 import type { Call } from './call.ts';
+import { isSandbox } from './sandbox.ts';
 import { wordsOf } from './verdict.ts';
 
 /** Text from elsewhere (error words, names) is cut to this. */
@@ -36,6 +37,8 @@ export class Result {
   readonly provider: string | null;
   readonly version: string | null;
   readonly elapsedMs: number;
+  /** No agent was asked, only a mock of one, or the call was made in the sandbox. */
+  readonly sandbox: boolean;
 
   constructor(call: Call, entry: CodeEntry, detail: string, ambiguous: boolean, retryAfterMs: number, data: Buffer) {
     this.call = call;
@@ -52,6 +55,7 @@ export class Result {
     this.provider = replay !== null ? replay.provider : served === null ? null : served.provider.agentId;
     this.version = replay !== null ? replay.version : served === null ? null : served.version.text;
     this.elapsedMs = call.clock.now() - call.startedAt;
+    this.sandbox = isSandbox(call);
   }
 }
 
@@ -191,6 +195,7 @@ function commonFields(result: Result, withDecision: boolean): string {
   for (let i = 0; i < call.attempts.length; i++) text += (i === 0 ? '' : ',') + attemptJson(call.attempts[i] as Attempt, withCapability);
   text += `],"trace_id":"${call.traceId}"`;
   if (call.replay !== null) text += ',"replay":true';
+  if (result.sandbox) text += ',"sandbox":true';
   if (call.quota !== null) text += rateJson(call.quota.view(call.clock.now()));
   const cause = call.cause ?? (result.entry.code === 0 ? null : causeOf(call));
   if (cause !== null) text += `,"cause":${JSON.stringify(cut(cause))}`;

@@ -8,6 +8,9 @@ const WIDTH = 2;
 /** Of one line as `pack` writes it. */
 export const PACKED_WIDTH = 5;
 export type PackedLine = number | Reason | Arg;
+/** Of one line as `spread` writes it. */
+export const SPREAD_WIDTH = 4;
+export type SpreadLine = Reason | Arg;
 
 export class Trace {
   /** at, verdict — repeated. */
@@ -24,10 +27,12 @@ export class Trace {
     return this.#count;
   }
 
-  /**
-   * Writes the first lines flat (at, reason, a, b, c, and again) over what `into` holds, for whoever keeps them longer than the call
-   * lives, and says how many. What is referenced lives on anyhow, but for the numbers.
-   */
+  /** @param index from 0, below `length` */
+  verdict(index: number): Verdict {
+    return this.#cells[WIDTH * index + 1] as Verdict;
+  }
+
+  /** Writes the first lines flat (at, reason, a, b, c, and again) over what `into` holds, and says how many. */
   pack(into: PackedLine[], most: number): number {
     const count = this.#count < most ? this.#count : most;
     for (let i = 0, at = 0; i < count; i++, at += PACKED_WIDTH) {
@@ -37,6 +42,23 @@ export class Trace {
       into[at + 2] = a;
       into[at + 3] = b;
       into[at + 4] = c;
+    }
+    return count;
+  }
+
+  /**
+   * Writes the first lines flat (reason, a, b, c, and again) over what `into` holds, and their times from a place on, for whoever
+   * keeps them longer than the call lives; and says how many. Nothing is kept alive that does not live on anyhow.
+   */
+  spread(into: SpreadLine[], times: Float64Array, from: number, most: number): number {
+    const count = this.#count < most ? this.#count : most;
+    for (let i = 0, at = 0; i < count; i++, at += SPREAD_WIDTH) {
+      const { reason, a, b, c } = this.#cells[WIDTH * i + 1] as Verdict;
+      times[from + i] = this.#cells[WIDTH * i] as number;
+      into[at] = reason;
+      into[at + 1] = a;
+      into[at + 2] = b;
+      into[at + 3] = c;
     }
     return count;
   }

@@ -66,8 +66,21 @@ export function ending(stage: Stage, name: string, words: string): Reason {
 }
 
 export function wordsOf(reason: Reason, a: Arg, b: Arg, c: Arg): string {
-  return reason.words.replace(/\{([abc])\}/g, (_, key: string) => shown(key === 'a' ? a : key === 'b' ? b : c));
+  const { words } = reason;
+  let text = '';
+  let from = 0;
+  for (let at = words.indexOf('{'); at >= 0; at = words.indexOf('{', at + 1)) {
+    const key = words.charCodeAt(at + 1);
+    if (key < KEY_A || key > KEY_C || words.charCodeAt(at + 2) !== CLOSE) continue;
+    text += words.slice(from, at) + shown(key === KEY_A ? a : key === KEY_C ? c : b);
+    from = at + 3;
+  }
+  return from === 0 ? words : text + words.slice(from);
 }
+
+const KEY_A = 0x61;
+const KEY_C = 0x63;
+const CLOSE = 0x7d;
 
 function shown(value: Arg): string {
   if (value === null) return '-';

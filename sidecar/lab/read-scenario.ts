@@ -178,11 +178,11 @@ class Spot extends Place {
   }
 }
 
-/** Of mocks only the keys that are said change, agent by agent. */
+/** Of mocks only what is said changes, down to single keys; lists are said whole. */
 function deeper(before: RawMap, after: RawMap): RawMap {
   const merged: Record<string, unknown> = { ...before };
-  for (const [agent, options] of Object.entries(after))
-    merged[agent] = isPlainMap(merged[agent]) && isPlainMap(options) ? { ...(merged[agent] as RawMap), ...(options as RawMap) } : options;
+  for (const [key, value] of Object.entries(after))
+    merged[key] = isPlainMap(merged[key]) && isPlainMap(value) ? deeper(merged[key] as RawMap, value as RawMap) : value;
   return merged;
 }
 

@@ -12,11 +12,15 @@ const TIME_WIDTH = 9;
 const NUMBER_WIDTH = 4;
 const WHAT_WIDTH = 58;
 
-/** Lines for a terminal. */
-export function tableOf(report: RunReport): string[] {
+/** Lines for a terminal. @param withSteps false = only what does not hold */
+export function tableOf(report: RunReport, withSteps = true): string[] {
   const { scenario, tally } = report;
   const lines = [`${titleOf(scenario)}   (${scenario.file}, seed ${scenario.seed})`];
   if (scenario.description !== '') for (const line of scenario.description.trim().split('\n')) lines.push(`  ${line}`);
+  if (!withSteps) {
+    lines.push(...failuresOf(report), endLine(report));
+    return lines;
+  }
   lines.push(`${'time'.padStart(TIME_WIDTH)} ${'step'.padStart(NUMBER_WIDTH)}  ${'what'.padEnd(WHAT_WIDTH)}  outcome`);
   let move = 0;
   const tellMoves = (until: number): void => {
@@ -29,23 +33,27 @@ export function tableOf(report: RunReport): string[] {
     if (step.step.note !== '') lines.push(`${' '.repeat(TIME_WIDTH + NUMBER_WIDTH + 3)}${step.step.note}`);
   }
   tellMoves(Number.POSITIVE_INFINITY);
-  report.failures.forEach((failure, i) => {
-    // One decision is told once, after everything that is wrong with its call.
-    const next = report.failures[i + 1];
-    lines.push(...failureLines(failure, scenario.file, next === undefined || next.step !== failure.step || next.call !== failure.call));
-  });
+  lines.push(...failuresOf(report));
   if (report.messages.size > 0) lines.push(`  messages: ${fatesText(report.messages)}`);
   for (const [name, ms] of report.figures) lines.push(`  ${name}: ${formatDuration(ms)}`);
   const served = [...report.executions].map(([agent, n]) => `${agent} ${n}`).join(', ');
   lines.push(
     `  ${tally.calls} calls in ${clockText(report.virtualMs)} of virtual time: ${codesText(tally)}; ${tally.attempts} attempts, ${tally.retries} retries, ${tally.fallbacks} fallbacks${report.agentCalls === 0 ? '' : `; ${report.agentCalls} calls of agents`}; executions: ${served === '' ? 'none' : served}`,
   );
-  lines.push(
-    report.ok
-      ? '  PASS: every expectation holds'
-      : `  FAIL: ${report.failures.length} expectation${report.failures.length === 1 ? ' does' : 's do'} not hold`,
-  );
+  lines.push(endLine(report));
   return lines;
+}
+
+function failuresOf({ failures, scenario }: RunReport): string[] {
+  return failures.flatMap((failure, i) => {
+    // One decision is told once, after everything that is wrong with its call.
+    const next = failures[i + 1];
+    return failureLines(failure, scenario.file, next === undefined || next.step !== failure.step || next.call !== failure.call || next.callOf !== failure.callOf);
+  });
+}
+
+function endLine({ ok, failures }: RunReport): string {
+  return ok ? '  PASS: every expectation holds' : `  FAIL: ${failures.length} expectation${failures.length === 1 ? ' does' : 's do'} not hold`;
 }
 
 function moveLine(move: Move): string {
@@ -71,7 +79,7 @@ function outcomeText({ tally, fates, times }: StepReport): string {
   return '';
 }
 
-function fatesText(fates: ReadonlyMap<Fate, number>): string {
+export function fatesText(fates: ReadonlyMap<Fate, number>): string {
   return fates.size === 0 ? 'no messages' : [...fates].map(([fate, n]) => `${n} ${fate}`).join(', ');
 }
 
@@ -113,7 +121,7 @@ function trafficWords({ load, times, everyMs, parallel, callers }: CallStep | Se
   return ` × ${times}${how}${who}`;
 }
 
-function codesText(tally: Tally): string {
+export function codesText(tally: Tally): string {
   if (tally.calls === 0) return 'no calls';
   return [...tally.byCode]
     .sort(([a], [b]) => a - b)
@@ -131,12 +139,14 @@ function timesText(times: Durations): string {
   return `;${p95} ${mean} ms each, at most ${round(times.mostMs)} ms`;
 }
 
-function failureLines(failure: Failure, file: string, withDecision: boolean): string[] {
+export function failureLines(failure: Failure, file: string, withDecision: boolean): string[] {
   const where = failure.step === null ? 'the whole run' : `step ${failure.step} (${file}:${failure.line})`;
-  const which = failure.call === null ? '' : `, call ${failure.call}${failure.times > 1 ? ` and ${failure.times - 1} more` : ''}`;
+  const isOwn = failure.call !== null && failure.callOf === null;
+  const which = isOwn ? `, call ${failure.call}${failure.times > 1 ? ` and ${failure.times - 1} more` : ''}` : '';
   const lines = [`  ✗ ${where}${which}: ${failure.what}`];
   if (failure.decision !== null && withDecision) {
-    lines.push(`      what was decided about call ${failure.call ?? 0}:`);
+    const of = failure.callOf === null ? '' : ` of step ${failure.callOf}, for example`;
+    lines.push(`      what was decided about call ${failure.call ?? 0}${of}:`);
     for (const line of failure.decision)
       lines.push(`      ${`${round(line.at_ms)} ms`.padStart(TIME_WIDTH)}  ${`${line.stage}.${line.reason}`.padEnd(26)}  ${line.words}`);
   }
@@ -148,7 +158,7 @@ function round(ms: number): number {
 }
 
 /** `850ms`, `12.5s`, `2m 05s`, `1h 00m`. */
-function clockText(ms: number): string {
+export function clockText(ms: number): string {
   if (ms < 1_000) return `${round(ms)}ms`;
   if (ms < 60_000) return `${Number((ms / 1_000).toFixed(2))}s`;
   const seconds = Math.floor(ms / 1_000);
@@ -202,6 +212,7 @@ export function jsonOf(report: RunReport): Record<string, unknown> {
       what: failure.what,
       times: failure.times,
       call: failure.call,
+      call_of: failure.callOf,
       decision:
         failure.decision === null
           ? null

@@ -27,6 +27,8 @@ export interface Failure {
   readonly times: number;
   /** The first call that it does not hold for, and what was decided about it. */
   readonly call: number | null;
+  /** The step that this call is of, where it is an example of the whole run; null = of `step`. */
+  readonly callOf: number | null;
   readonly decision: readonly TraceLine[] | null;
 }
 
@@ -76,8 +78,14 @@ class Runner {
     this.#scenario = scenario;
     this.#world = new World(scenario, {
       ...options,
-      ended: (event) => this.#messageEnded(event),
-      kept: (entry) => this.#messageKept(entry),
+      ended: (event) => {
+        options.ended?.(event);
+        this.#messageEnded(event);
+      },
+      kept: (entry) => {
+        options.kept?.(entry);
+        this.#messageKept(entry);
+      },
     });
   }
 
@@ -311,6 +319,7 @@ class Runner {
     run.served.providers[outcome.n - 1] = outcome.result.provider;
     run.served.versions[outcome.n - 1] = outcome.result.version;
     run.example ??= { call: outcome.n, decision: call.trace.lines() };
+    if (run.repeated === null && call.attempts.length > 1) run.repeated = { call: outcome.n, decision: call.trace.lines() };
     if (step.expect === null) return;
     for (const what of checkCall(step.expect, outcome, trace ?? [])) run.isWrong(what, outcome.n, () => call.trace.lines());
   }
@@ -336,15 +345,33 @@ class Runner {
   #tellWrong(run: CallRun | SendRun, wrong: readonly string[]): void {
     const { step } = run;
     for (const [what, { times, call, decision }] of run.wrong)
-      this.#failures.push({ step: step.number, line: step.line, what, times, call, decision });
-    const example = run instanceof CallRun ? run.example : null;
+      this.#failures.push({ step: step.number, line: step.line, what, times, call, callOf: null, decision });
+    const { example } = run;
     for (const what of wrong)
-      this.#failures.push({ step: step.number, line: step.line, what, times: 1, call: example?.call ?? null, decision: example?.decision ?? null });
+      this.#failures.push({
+        step: step.number,
+        line: step.line,
+        what,
+        times: 1,
+        call: example?.call ?? null,
+        callOf: null,
+        decision: example?.decision ?? null,
+      });
     run.report.isGood = wrong.length === 0 && run.wrong.size === 0;
   }
 
   #fail(step: Step | null, what: string): void {
-    this.#failures.push({ step: step?.number ?? null, line: step?.line ?? 0, what, times: 1, call: null, decision: null });
+    const { example } = this;
+    const at = { step: step?.number ?? null, line: step?.line ?? 0, what, times: 1 };
+    if (example === null || what.startsWith('invariant')) this.#failures.push({ ...at, call: null, callOf: null, decision: null });
+    else this.#failures.push({ ...at, ...example });
+  }
+
+  /** What is told of the run so far is told with a call that needed more than one attempt, or else with the first. */
+  get example(): { readonly call: number; readonly callOf: number; readonly decision: readonly TraceLine[] } | null {
+    const run = this.#runs.find((each) => each.repeated !== null) ?? this.#runs[0];
+    const example = run?.repeated ?? run?.example ?? null;
+    return run === undefined || example === null ? null : { ...example, callOf: run.step.number };
   }
 
   #state(): State {

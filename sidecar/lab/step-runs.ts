@@ -64,6 +64,8 @@ export class CallRun extends TrafficRun {
   readonly maker: CallMaker;
   /** The first that ended: what is told of a step as a whole is told with its decision. */
   example: { readonly call: number; readonly decision: readonly TraceLine[] } | null = null;
+  /** The first that needed more than one attempt. */
+  repeated: { readonly call: number; readonly decision: readonly TraceLine[] } | null = null;
   readonly served: { readonly providers: (string | null)[]; readonly versions: (string | null)[] } = { providers: [], versions: [] };
 
   constructor(world: World, step: CallStep, seed: number, moving: () => Readonly<Record<string, string>>) {
@@ -79,6 +81,7 @@ export class SendRun extends TrafficRun {
   readonly step: SendStep;
   readonly report: StepReport;
   readonly maker: MessageMaker;
+  readonly #world: World;
   readonly records: MessageRecord[] = [];
   readonly fates = new Map<Fate, number>();
   readonly times = new Durations();
@@ -89,7 +92,21 @@ export class SendRun extends TrafficRun {
     const now = world.clock.now();
     this.step = step;
     this.maker = new MessageMaker(world, step);
+    this.#world = world;
     this.report = { step, beganAtMs: now, endedAtMs: now, tally: null, fates: this.fates, times: this.times, isGood: true };
+  }
+
+  /** Of its last hand-over; null = there was none, or it is not remembered. */
+  decisionOf(record: MessageRecord): readonly TraceLine[] | null {
+    return this.#world.handOvers.get(record.taskId)?.trace.lines() ?? null;
+  }
+
+  /** What is told of a step as a whole is told with one that came to something else than most, or with the first. */
+  get example(): { readonly call: number; readonly decision: readonly TraceLine[] } | null {
+    const most = [...this.fates].sort(([, a], [, b]) => b - a)[0]?.[0];
+    const record = this.records.find(({ fate }) => fate !== most) ?? this.records.find(({ attempts }) => attempts > 1) ?? this.records[0];
+    const decision = record === undefined ? null : this.decisionOf(record);
+    return record === undefined || decision === null ? null : { call: record.n, decision };
   }
 
   /** Looks at what has become of all of them by now. Gives what is wrong with the step as a whole. */
@@ -103,7 +120,7 @@ export class SendRun extends TrafficRun {
       this.sessions.add(record.session, record.by);
       if (record.elapsedMs > 0) this.times.add(record.elapsedMs);
       if (expect === null) continue;
-      for (const what of checkMessage(expect, record)) this.isWrong(what, record.n, () => null);
+      for (const what of checkMessage(expect, record)) this.isWrong(what, record.n, () => this.decisionOf(record));
     }
     return expect === null ? [] : checkMessages(expect, this.fates, this.byProvider, this.times, this.sessions, this.records.length);
   }

@@ -95,6 +95,8 @@ const WALL_START_MS = 1_700_000_000_000;
 /** A message goes through more hands than a call between two timers: stream, queue, ledger, delivery. */
 const MESSAGE_TURNS = 8;
 
+const MOST_HAND_OVERS = 10_000;
+
 export interface WorldOptions {
   /** Answers of mocks that come from elsewhere than their scripts: recorded ones. */
   readonly actFor?: ActFor;
@@ -118,6 +120,8 @@ export class World {
   readonly office: Office | null;
   /** Messages that became calls: one for each hand-over. */
   delivered = 0;
+  /** Task → its last hand-over, of the first tasks: what was decided about it. */
+  readonly handOvers = new Map<string, Call>();
   /** Executions by the key under which they were asked for. */
   readonly byKey = new Map<string, number>();
 
@@ -183,10 +187,16 @@ export class World {
       clock,
       random: new SeededRandom(seed ^ MESSAGE_SEED),
       ledger,
-      delivered: () => this.delivered++,
+      delivered: (call) => this.#delivered(call),
       ended: (event) => ended?.(event),
       kept: (entry) => kept?.(entry),
     });
+  }
+
+  #delivered(call: Call): void {
+    this.delivered++;
+    const task = call.headers[Header.taskId] ?? call.about[call.about.indexOf(Header.taskId) + 1];
+    if (typeof task === 'string' && (this.handOvers.size < MOST_HAND_OVERS || this.handOvers.has(task))) this.handOvers.set(task, call);
   }
 
   install(document: TableDocument, source: string): void {

@@ -9,6 +9,8 @@ import { scrubbed } from '../../base/redact.ts';
 import { Code, codeEntry } from '../../proto/wire/codes.ts';
 import type { Call } from '../call/call.ts';
 import { detailOf } from '../call/result.ts';
+import { isSandbox } from '../call/sandbox.ts';
+import { notPlain } from './not-plain.ts';
 
 export type AccessMode = 'all' | 'errors' | 'off';
 
@@ -34,13 +36,17 @@ export class AccessLog {
   }
 }
 
+/** The words are those of spans (proto/wire/spans.ts), so that what is found in one can be looked for in the other. */
 interface AccessLine {
   trace_id: string;
+  /** '' = no traces are made. */
+  span_id: string;
+  stage: 'outbound' | 'inbound';
   way: string;
   outcome: 'ok' | 'error' | 'cancelled';
   code: number;
   name: string;
-  agent: string | null;
+  caller: string | null;
   /** Only when the name is nobody's: otherwise `capability` says it. */
   asked?: string;
   capability: string | null;
@@ -50,28 +56,41 @@ interface AccessLine {
   elapsed_ms: number;
   attempts: number;
   degraded?: true;
+  replay?: true;
+  /** A mock answered, and no agent. */
+  sandbox?: true;
+  /** What was not the plain path. */
+  why?: string;
+  /** Of what failed. */
   detail?: string;
 }
 
 function lineOf(call: Call, elapsedMs: number): AccessLine {
   const last = call.attempts[call.attempts.length - 1];
   const served = call.staticBody === null ? (call.chosen ?? last?.candidate ?? null) : null;
+  const { replay } = call;
   const line: AccessLine = {
     trace_id: call.traceId,
+    span_id: call.spanId,
+    stage: call.isInbound ? 'inbound' : 'outbound',
     way: call.way,
     outcome: call.code === 0 ? 'ok' : call.code === Code.cancelled ? 'cancelled' : 'error',
     code: call.code,
     name: codeEntry(call.code).name,
-    agent: call.principal === null ? null : printableId(call.principal.agent),
+    caller: call.principal === null ? null : printableId(call.principal.agent),
     capability: call.capability === null ? null : printableId(call.capability.name),
-    version: served === null ? null : served.version.text,
-    provider: served === null ? null : printableId(served.provider.agentId),
+    version: served === null ? (replay?.version ?? null) : served.version.text,
+    provider: served === null ? (replay === null ? null : printableId(replay.provider)) : printableId(served.provider.agentId),
     status: call.status,
     elapsed_ms: Math.round(elapsedMs * 1_000) / 1_000,
     attempts: call.attempts.length,
   };
   if (call.capability === null) line.asked = printable(call.asked, MAX_ASKED_CHARS);
   if (call.degraded) line.degraded = true;
+  if (replay !== null) line.replay = true;
+  if (isSandbox(call)) line.sandbox = true;
+  const why = notPlain(call);
+  if (why !== '') line.why = why;
   // What others have said stands in quotes, and goes: a provider may repeat in its error what it was asked with.
   if (call.code !== 0) line.detail = printable(scrubbed(detailOf(call)));
   return line;

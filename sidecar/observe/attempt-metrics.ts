@@ -58,8 +58,8 @@ export class AttemptMetrics {
     this.#seconds.add(cells.durations, attempt.elapsedMs / 1_000);
   }
 
-  breakerMoved(agentId: string, capability: string, to: BreakerStateName): void {
-    this.#transitions.add(this.#transitions.cell(agentId, capability, to), 1);
+  breakerMoved(agentId: string, capability: string, from: BreakerStateName, to: BreakerStateName): void {
+    this.#transitions.add(this.#transitions.cell(agentId, capability, from, to), 1);
   }
 
   /**

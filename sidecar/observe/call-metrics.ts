@@ -17,12 +17,12 @@ class CallCells {
   readonly capability: string;
   readonly version: string;
   readonly calls: Int32Array;
-  readonly durations: number;
-  constructor(capability: string, version: string, durations: number) {
+  outbound = -1;
+  inbound = -1;
+  constructor(capability: string, version: string) {
     this.capability = capability;
     this.version = version;
     this.calls = new Int32Array(WAYS.length * CODES.length).fill(-1);
-    this.durations = durations;
   }
 }
 
@@ -69,8 +69,9 @@ export class CallMetrics {
       cells.calls[place] = cell;
     }
     this.#calls.add(cell, 1);
-    if ((call.traceFlags & 1) === 1) this.#seconds.addTraced(cells.durations, elapsedMs / 1_000, call.traceId, call.startedAt + elapsedMs);
-    else this.#seconds.add(cells.durations, elapsedMs / 1_000);
+    const durations = this.#durationsOf(cells, call.isInbound);
+    if ((call.traceFlags & 1) === 1) this.#seconds.addTraced(durations, elapsedMs / 1_000, call.traceId, call.startedAt + elapsedMs);
+    else this.#seconds.add(durations, elapsedMs / 1_000);
     if (call.attempts.length > 1) this.#countRetries(call);
     if (call.fallbackFrom !== null) this.#fallbacks.add(this.#fallbacks.cell(call.fallbackFrom.name, fallbackResult(call)), 1);
     if (call.code === Code.blocked_by_operator) this.#countOverride(call);
@@ -98,6 +99,11 @@ export class CallMetrics {
     }
   }
 
+  #durationsOf(cells: CallCells, isInbound: boolean): number {
+    if (isInbound) return cells.inbound < 0 ? (cells.inbound = this.#seconds.cell(cells.capability, 'inbound')) : cells.inbound;
+    return cells.outbound < 0 ? (cells.outbound = this.#seconds.cell(cells.capability, 'outbound')) : cells.outbound;
+  }
+
   #callCellsOf(call: Call, asked: Capability | null): CallCells {
     if (asked === null) return this.#unknown;
     const version = call.chosen === null ? call.lines[call.lineIndex] : call.chosen.version;
@@ -123,7 +129,7 @@ export class CallMetrics {
     if (known !== undefined) return known;
     // The table's history is bounded as well: after this many versions the rest is counted together.
     if (this.#cells.size >= MAX_SERIES && capability !== OTHER) return this.#cellsOf(OTHER, OTHER);
-    const made = new CallCells(capability, version, this.#seconds.cell(capability));
+    const made = new CallCells(capability, version);
     this.#cells.set(key, made);
     return made;
   }

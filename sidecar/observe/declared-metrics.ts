@@ -20,6 +20,8 @@ export const SIDECAR_LABELS = {
   rule: 'name of a rule for messages; empty: by no rule',
   state: 'of an agent at the registry, one of a few fixed words',
   target: 'whom a quota is for',
+  stage: '`outbound`: at the sidecar of the caller; `inbound`: at that of the provider, calls of the mesh and messages',
+  from: 'the state a breaker came from: as `to`',
   to: 'the state a breaker went to: `closed`, `open`, `half_open`, `ramping`',
   version: 'version that served; empty: nobody did',
   way: 'way in: `http`, `proxy`, `json_rpc`, `grpc`, `channel`, `local`, `mesh` (from another sidecar), `message`',
@@ -52,7 +54,13 @@ export const SIDECAR_METRICS = {
     'code',
     'way',
   ]),
-  callSeconds: counted('histogram', 'reach_call_duration_seconds', 'From acceptance to the end of the answer.', ['capability'], 'seconds'),
+  callSeconds: counted(
+    'histogram',
+    'reach_call_duration_seconds',
+    'From acceptance to the end of the answer.',
+    ['capability', 'stage'],
+    'seconds',
+  ),
   attempts: counted('counter', 'reach_attempts_total', 'Attempts ended, by provider and code.', ['capability', 'provider', 'code']),
   attemptSeconds: counted(
     'histogram',
@@ -70,11 +78,12 @@ export const SIDECAR_METRICS = {
     ['capability', 'result'],
   ),
   panics: counted('counter', 'reach_panic_total', 'Calls sent to a provider although none was healthy (panic: true).', ['capability']),
-  transitions: counted('counter', 'reach_breaker_transitions_total', 'Changes of a breaker, by the state it went to.', [
-    'provider',
-    'capability',
-    'to',
-  ]),
+  transitions: counted(
+    'counter',
+    'reach_breaker_transitions_total',
+    'Changes of a breaker, by the state it came from and the state it went to.',
+    ['provider', 'capability', 'from', 'to'],
+  ),
   breakers: read('gauge', 'reach_breaker_state', '0 closed, 1 ramping up, 2 half-open, 3 open.', ['provider', 'capability']),
   providerInFlight: read('gauge', 'reach_provider_in_flight', 'Calls under way at a provider, as far as this sidecar sees them.', [
     'provider',

@@ -3,29 +3,33 @@ const MOST = 4_096;
 
 export class KeptTraces {
   readonly #forMs: number;
-  /** Trace to `clock.now()` when it is forgotten; in the order in which they came. */
-  readonly #until = new Map<string, number>();
+  /** Trace (`traceKey`) to `clock.now()` when it is forgotten; in the order in which they came. */
+  readonly #until = new Map<number, number>();
 
   constructor(forMs: number) {
     this.#forMs = forMs;
   }
 
   /** True = it was not kept before. */
-  add(traceId: string, now: number): boolean {
-    const isNew = !this.#until.delete(traceId);
-    if (this.#until.size >= MOST) this.#until.delete(this.#until.keys().next().value as string);
-    this.#until.set(traceId, now + this.#forMs);
+  add(trace: number, now: number): boolean {
+    const isNew = !this.#until.delete(trace);
+    if (this.#until.size >= MOST) this.#until.delete(this.#until.keys().next().value as number);
+    this.#until.set(trace, now + this.#forMs);
     return isNew;
   }
 
-  has(traceId: string): boolean {
-    return this.#until.size !== 0 && this.#until.has(traceId);
+  get isEmpty(): boolean {
+    return this.#until.size === 0;
+  }
+
+  has(trace: number): boolean {
+    return this.#until.has(trace);
   }
 
   forget(now: number): void {
-    for (const [traceId, until] of this.#until) {
+    for (const [trace, until] of this.#until) {
       if (until > now) return;
-      this.#until.delete(traceId);
+      this.#until.delete(trace);
     }
   }
 }

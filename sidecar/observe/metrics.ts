@@ -31,8 +31,8 @@ export class Metrics {
     this.#attempts.ended(attempt);
   }
 
-  breakerMoved(agentId: string, capability: string, to: BreakerStateName): void {
-    this.#attempts.breakerMoved(agentId, capability, to);
+  breakerMoved(agentId: string, capability: string, from: BreakerStateName, to: BreakerStateName): void {
+    this.#attempts.breakerMoved(agentId, capability, from, to);
   }
 
   /** `reason` is one of a few fixed words. */

@@ -7,7 +7,7 @@
 import type { BackwardWriter } from '../../base/backward-writer.ts';
 import { codeEntry } from '../../proto/wire/codes.ts';
 import type { SpanStage } from '../../proto/wire/spans.ts';
-import { PACKED_WIDTH } from '../call/trace.ts';
+import { SPREAD_WIDTH } from '../call/trace.ts';
 import type { Arg, Reason } from '../call/verdict.ts';
 import { lineWords } from './span-of.ts';
 import type { SpanRecord } from './span-record.ts';
@@ -94,21 +94,22 @@ export class OtlpSpans {
   /** Writes one span as the given field of what is open. @param startMs on the wall */
   write(to: BackwardWriter, field: number, record: SpanRecord, startMs: number): void {
     const began = to.length;
-    for (let i = record.lineCount - 1, at = i * PACKED_WIDTH; i >= 0; i--, at -= PACKED_WIDTH)
-      this.#event(to, record.lines[at + 1] as Reason, startMs + (record.lines[at] as number), record, at);
+    for (let i = record.lineCount - 1, at = i * SPREAD_WIDTH; i >= 0; i--, at -= SPREAD_WIDTH)
+      this.#event(to, record.lines[at] as Reason, startMs + (record.columns.times[record.timeAt + i] as number), record, at);
     this.#shaped(to, record);
     to.nanos(Span.end, startMs + record.elapsedMs);
     to.nanos(Span.start, startMs);
-    to.fixed32(Span.flags, record.parentSpanId === '' ? FLAGS : record.stage === 'attempt' ? FLAGS : FLAGS | FLAG_REMOTE);
-    if (record.parentSpanId !== '') to.hex(Span.parentSpanId, record.parentSpanId);
-    to.hex(Span.spanId, record.spanId);
-    to.hex(Span.traceId, record.traceId);
+    to.fixed32(Span.flags, !record.hasParent || record.stage === 'attempt' ? FLAGS : FLAGS | FLAG_REMOTE);
+    const { ids } = record.columns;
+    if (record.hasParent) to.words(Span.parentSpanId, ids, record.idAt + 6, 2);
+    to.words(Span.spanId, ids, record.idAt + 4, 2);
+    to.words(Span.traceId, ids, record.idAt, 4);
     to.close(field, began);
   }
 
   /** Name, kind, status and attributes. */
   #shaped(to: BackwardWriter, record: SpanRecord): void {
-    if (record.detail !== '' || record.taskId !== '' || record.isDegraded || record.isReplay) {
+    if (record.detail !== '' || record.taskId !== '' || record.isDegraded || record.isReplay || record.isSandbox) {
       writeShape(to, record);
       return;
     }
@@ -130,9 +131,9 @@ export class OtlpSpans {
   }
 
   #event(to: BackwardWriter, reason: Reason, timeMs: number, record: SpanRecord, at: number): void {
-    const a = record.lines[at + 2] as Arg;
-    const b = record.lines[at + 3] as Arg;
-    const c = record.lines[at + 4] as Arg;
+    const a = record.lines[at + 1] as Arg;
+    const b = record.lines[at + 2] as Arg;
+    const c = record.lines[at + 3] as Arg;
     const began = to.length;
     if (isLasting(a) && isLasting(b) && isLasting(c)) {
       let known = this.#lines.get(reason);
@@ -207,6 +208,7 @@ function writeShape(to: BackwardWriter, record: SpanRecord): void {
   if (record.started !== null) attribute(to, Span.attributes, 'reach.started', record.started);
   if (record.isDegraded) attributeTrue(to, 'reach.degraded');
   if (record.isReplay) attributeTrue(to, 'reach.replay');
+  if (record.isSandbox) attributeTrue(to, 'reach.sandbox');
   const isHop = stage === 'outbound' || stage === 'attempt' || stage === 'inbound';
   if (isHop) writeRpc(to, record);
   else writeMessaging(to, record);

@@ -3,7 +3,7 @@ import { printable } from '../../base/log.ts';
 import { scrubbed } from '../../base/redact.ts';
 import type { Span } from '../../proto/wire/spans.ts';
 import type { TraceLine } from '../../proto/wire/trace-line.ts';
-import { PACKED_WIDTH } from '../call/trace.ts';
+import { SPREAD_WIDTH } from '../call/trace.ts';
 import { type Arg, type Reason, wordsOf } from '../call/verdict.ts';
 import type { SpanRecord } from './span-record.ts';
 
@@ -30,6 +30,7 @@ export function spanOf(record: SpanRecord, startMs: number): Span {
   if (record.detail !== '') span.detail = record.cleanDetail;
   if (record.isDegraded) span.degraded = true;
   if (record.isReplay) span.replay = true;
+  if (record.isSandbox) span.sandbox = true;
   if (record.taskId !== '') span.task_id = record.taskId;
   if (record.lane !== '') span.lane = record.lane;
   if (record.pool !== '') span.pool = record.pool;
@@ -39,16 +40,16 @@ export function spanOf(record: SpanRecord, startMs: number): Span {
   return span;
 }
 
-function linesOf({ lines, lineCount }: SpanRecord): TraceLine[] {
+function linesOf({ lines, lineCount, columns, timeAt }: SpanRecord): TraceLine[] {
   const made: TraceLine[] = [];
-  for (let i = 0, at = 0; i < lineCount; i++, at += PACKED_WIDTH) {
-    const reason = lines[at + 1] as Reason;
+  for (let i = 0, at = 0; i < lineCount; i++, at += SPREAD_WIDTH) {
+    const reason = lines[at] as Reason;
     made.push({
-      at_ms: rounded(lines[at] as number),
+      at_ms: rounded(columns.times[timeAt + i] as number),
       stage: reason.stage,
       reason: reason.name,
       code: reason.code,
-      words: lineWords(reason, lines[at + 2] as Arg, lines[at + 3] as Arg, lines[at + 4] as Arg),
+      words: lineWords(reason, lines[at + 1] as Arg, lines[at + 2] as Arg, lines[at + 3] as Arg),
     });
   }
   return made;

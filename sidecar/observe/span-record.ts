@@ -9,19 +9,38 @@ import type { Span, SpanStage } from '../../proto/wire/spans.ts';
 import type { Attempt, Started } from '../call/attempt-record.ts';
 import type { Call } from '../call/call.ts';
 import { detailOf } from '../call/result.ts';
-import type { PackedLine } from '../call/trace.ts';
+import { isMock, isSandbox } from '../call/sandbox.ts';
+import type { SpreadLine } from '../call/trace.ts';
+import { traceKey, wordAt, wordHex } from './hex-words.ts';
 
 /** Verdicts of one call that are kept; a usual call has ten. */
-export const MAX_LINES = 32;
+export const MAX_LINES = 24;
 const MAX_DETAIL_CHARS = 512;
 /** What a caller wrote as a name, when it is not the name of anything. */
 const MAX_ASKED_CHARS = 256;
 
+/** Numbers of all records of a ring, side by side. */
+export class SpanColumns {
+  /** Of each record: trace 4 words, span 2, parent 2. */
+  readonly ids: Uint32Array;
+  /** Of each of its lines, milliseconds after the call began. */
+  readonly times: Float64Array;
+
+  constructor(records: number) {
+    this.ids = new Uint32Array(records * ID_WORDS);
+    this.times = new Float64Array(records * MAX_LINES);
+  }
+}
+
+export const ID_WORDS = 8;
+
 export class SpanRecord {
+  readonly columns: SpanColumns;
+  /** Where its words and its times begin. */
+  readonly idAt: number;
+  readonly timeAt: number;
+  hasParent = false;
   stage: SpanStage = 'outbound';
-  traceId = '';
-  spanId = '';
-  parentSpanId = '';
   /** Its trace was picked to be told when it began. */
   isPicked = false;
   /** It has been told, or it was given up: nothing is told twice. */
@@ -44,23 +63,50 @@ export class SpanRecord {
   detail = '';
   isDegraded = false;
   isReplay = false;
+  isSandbox = false;
   taskId = '';
   lane = '';
   pool = '';
   rule = '';
   tries = 0;
   lineCount = 0;
-  readonly lines: PackedLine[] = [];
+  readonly lines: SpreadLine[] = [];
   /** Of an attempt: `host:port` of who was asked, or ''. */
   address = '';
+
+  constructor(columns: SpanColumns, index: number) {
+    this.columns = columns;
+    this.idAt = index * ID_WORDS;
+    this.timeAt = index * MAX_LINES;
+  }
+
+  get traceId(): string {
+    const { ids } = this.columns;
+    const at = this.idAt;
+    return wordHex(ids[at] as number) + wordHex(ids[at + 1] as number) + wordHex(ids[at + 2] as number) + wordHex(ids[at + 3] as number);
+  }
+
+  get traceKey(): number {
+    const { ids } = this.columns;
+    return traceKey(ids[this.idAt + 3] as number, ids[this.idAt + 2] as number);
+  }
+
+  get spanId(): string {
+    const { ids } = this.columns;
+    return wordHex(ids[this.idAt + 4] as number) + wordHex(ids[this.idAt + 5] as number);
+  }
+
+  /** '' = it has none. */
+  get parentSpanId(): string {
+    const { ids } = this.columns;
+    return this.hasParent ? wordHex(ids[this.idAt + 6] as number) + wordHex(ids[this.idAt + 7] as number) : '';
+  }
 
   ofCall(call: Call, elapsedMs: number): void {
     const last = call.attempts.length === 0 ? undefined : call.attempts[call.attempts.length - 1];
     const served = call.staticBody === null ? (call.chosen ?? last?.candidate ?? null) : null;
     this.stage = call.isInbound ? 'inbound' : 'outbound';
-    this.traceId = call.traceId;
-    this.spanId = call.spanId;
-    this.parentSpanId = call.parentSpanId;
+    this.#ids(call.traceId, call.spanId, call.parentSpanId);
     this.isPicked = (call.traceFlags & 1) === 1;
     this.isTold = false;
     this.isAgain = false;
@@ -78,17 +124,16 @@ export class SpanRecord {
     this.detail = call.code === 0 ? '' : detailOf(call);
     this.isDegraded = call.degraded;
     this.isReplay = call.replay !== null;
+    this.isSandbox = isSandbox(call);
     this.address = '';
     if (this.taskId !== '' || this.pool !== '') this.#noMessage();
-    this.lineCount = call.trace.pack(this.lines, MAX_LINES);
+    this.lineCount = call.trace.spread(this.lines, this.columns.times, this.timeAt, MAX_LINES);
   }
 
   ofAttempt(call: Call, attempt: Attempt): void {
     const { candidate } = attempt;
     this.stage = 'attempt';
-    this.traceId = call.traceId;
-    this.spanId = attempt.spanId;
-    this.parentSpanId = call.spanId;
+    this.#ids(call.traceId, attempt.spanId, call.spanId);
     this.isPicked = (call.traceFlags & 1) === 1;
     this.isTold = false;
     this.isAgain = false;
@@ -106,6 +151,7 @@ export class SpanRecord {
     this.detail = attempt.code === 0 ? '' : attempt.detail;
     this.isDegraded = false;
     this.isReplay = false;
+    this.isSandbox = isMock(candidate);
     this.address = candidate.provider.record.endpoint.address;
     if (this.taskId !== '' || this.pool !== '') this.#noMessage();
     this.lineCount = 0;
@@ -113,9 +159,7 @@ export class SpanRecord {
 
   ofStage(span: Span, isPicked: boolean, isAgain: boolean): void {
     this.stage = span.stage;
-    this.traceId = span.trace_id;
-    this.spanId = span.span_id;
-    this.parentSpanId = span.parent_span_id;
+    this.#ids(span.trace_id, span.span_id, span.parent_span_id);
     this.isPicked = isPicked;
     this.isTold = false;
     this.isAgain = isAgain;
@@ -133,6 +177,7 @@ export class SpanRecord {
     this.detail = span.detail ?? '';
     this.isDegraded = false;
     this.isReplay = span.replay === true;
+    this.isSandbox = false;
     this.address = '';
     this.taskId = span.task_id ?? '';
     this.lane = span.lane ?? '';
@@ -144,6 +189,21 @@ export class SpanRecord {
 
   get cleanDetail(): string {
     return this.detail === '' ? '' : printable(scrubbed(this.detail), MAX_DETAIL_CHARS);
+  }
+
+  #ids(traceId: string, spanId: string, parentSpanId: string): void {
+    const { ids } = this.columns;
+    const at = this.idAt;
+    ids[at] = wordAt(traceId, 0);
+    ids[at + 1] = wordAt(traceId, 8);
+    ids[at + 2] = wordAt(traceId, 16);
+    ids[at + 3] = wordAt(traceId, 24);
+    ids[at + 4] = wordAt(spanId, 0);
+    ids[at + 5] = wordAt(spanId, 8);
+    this.hasParent = parentSpanId !== '';
+    if (!this.hasParent) return;
+    ids[at + 6] = wordAt(parentSpanId, 0);
+    ids[at + 7] = wordAt(parentSpanId, 8);
   }
 
   #noMessage(): void {

@@ -2,19 +2,21 @@
  * The last spans of this sidecar, told or not, in one ring: a record is made at the first use of its place, and from then on written
  * over. What is overwritten before anybody looked at it is counted as dropped: it never waits and never grows.
  */
-import { SpanRecord } from './span-record.ts';
+import { SpanColumns, SpanRecord } from './span-record.ts';
 
 export class SpanRing {
   readonly size: number;
   /** Overwritten unseen. */
   dropped = 0;
   readonly #slots: SpanRecord[] = [];
+  readonly #columns: SpanColumns;
   /** Spans so far: the next one goes to `written % size`. */
   #written = 0;
   #seen = 0;
 
   constructor(size: number) {
     this.size = size;
+    this.#columns = new SpanColumns(size);
   }
 
   /** The place of the next span, to be written at once. */
@@ -26,7 +28,7 @@ export class SpanRing {
     }
     let record = this.#slots[at];
     if (record === undefined) {
-      record = new SpanRecord();
+      record = new SpanRecord(this.#columns, at);
       this.#slots[at] = record;
     }
     return record;

@@ -13,6 +13,7 @@ import type { Call } from '../call/call.ts';
 import type { StageSpans } from '../call/stage-spans.ts';
 import type { TraceSettings } from '../traces-config.ts';
 import { HeadSampling } from './head-sampling.ts';
+import { traceKeyOf } from './hex-words.ts';
 import { KeptTraces } from './kept-traces.ts';
 import { SlowCalls } from './slow-calls.ts';
 import { spanOf } from './span-of.ts';
@@ -80,7 +81,7 @@ export class Spans implements StageSpans {
   #isStopped = false;
   #wallOffset: number;
   /** What the ring holds of these is told at the end of the turn. */
-  #after = new Set<string>();
+  #after = new Set<number>();
   #naming: string[] = [];
   /** What others should have told, in the order in which it is due. */
   #again: Again[] = [];
@@ -158,15 +159,19 @@ export class Spans implements StageSpans {
   /** Another sidecar names traces that something failed in. */
   keep(traces: readonly string[]): void {
     const now = this.#clock.now();
-    for (const traceId of traces) if (this.#kept.add(traceId, now)) this.#after.add(traceId);
+    for (const traceId of traces) {
+      const trace = traceKeyOf(traceId);
+      if (this.#kept.add(trace, now)) this.#after.add(trace);
+    }
     if (this.#after.size > 0) this.#lookLater();
   }
 
   /** What the ring holds of a trace, in the order in which it ended. */
   of(traceId: string): Span[] {
     const found: Span[] = [];
+    const trace = traceKeyOf(traceId);
     for (const record of this.#ring.all())
-      if (record.traceId === traceId && !record.isAgain && found.length < MAX_SHOWN) found.push(spanOf(record, this.#startOf(record)));
+      if (record.traceKey === trace && !record.isAgain && found.length < MAX_SHOWN) found.push(spanOf(record, this.#startOf(record)));
     return found;
   }
 
@@ -209,19 +214,20 @@ export class Spans implements StageSpans {
     const isHop = record.stage === 'outbound' || record.stage === 'inbound';
     const isSlow = isHop && record.code === 0 && this.#slow.isSlow(record.capability, record.elapsedMs);
     if ((record.code !== 0 || isSlow) && !record.isAgain) this.#keepFor(record, now);
-    if (record.isPicked || this.#kept.has(record.traceId)) this.#give(record);
+    if (record.isPicked || (!this.#kept.isEmpty && this.#kept.has(record.traceKey))) this.#give(record);
   }
 
   /** Something in it failed or was slow: here and elsewhere it is told whole. */
-  #keepFor({ traceId, isPicked, code }: SpanRecord, now: number): void {
-    if (this.#kept.has(traceId)) return;
+  #keepFor(record: SpanRecord, now: number): void {
+    const { isPicked, code, traceKey: trace } = record;
+    if (this.#kept.has(trace)) return;
     // A picked one may be held elsewhere, by whom had less room; for a slow one that is no matter.
     if (isPicked && code === 0) return;
     if (!isPicked && ++this.#keptNow > this.#maxPerSec) return;
-    this.#kept.add(traceId, now);
-    if (!isPicked) this.#after.add(traceId);
+    this.#kept.add(trace, now);
+    if (!isPicked) this.#after.add(trace);
     if (this.onNamed === null || ++this.#namedNow > MAX_NAMED_PER_SEC) return;
-    this.#naming.push(traceId);
+    this.#naming.push(record.traceId);
     this.#named++;
   }
 
@@ -240,7 +246,7 @@ export class Spans implements StageSpans {
     const traces = this.#after;
     this.#after = new Set();
     for (const record of this.#ring.seen()) {
-      if (record.isTold || !traces.has(record.traceId)) continue;
+      if (record.isTold || !traces.has(record.traceKey)) continue;
       const endedAt = record.isWall ? record.startedAt - this.#wallOffset + record.elapsedMs : record.startedAt + record.elapsedMs;
       if (now - endedAt <= this.#holdMs) this.#give(record);
     }

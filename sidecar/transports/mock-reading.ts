@@ -58,7 +58,7 @@ class Reader {
 
   #phase(value: unknown, path: string): Phase {
     const map = this.#map(value, path) ?? {};
-    this.#known(map, [...PART_KEYS, 'answers', 'after', 'until'], path);
+    this.#known(map, [...PART_KEYS, 'answers', 'after', 'until', 'payload'], path);
     const after = this.#edge(map['after'], `${path}/after`);
     const until = this.#edge(map['until'], `${path}/until`);
     return {
@@ -66,6 +66,7 @@ class Reader {
       untilMs: until?.ms ?? Number.POSITIVE_INFINITY,
       afterCalls: after?.calls ?? 0,
       untilCalls: until?.calls ?? Number.POSITIVE_INFINITY,
+      payload: map['payload'],
       part: this.#part(map, path),
     };
   }

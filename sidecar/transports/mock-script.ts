@@ -43,13 +43,15 @@ export interface Part {
 
 /**
  * When a part is in force: `after: 10s, until: 20s` by time since the mock was made (until is exclusive), or
- * `after: 3, until: 5` by calls: once 3 are past, up to and with the 5th.
+ * `after: 3, until: 5` by calls: once 3 are past, up to and with the 5th; `payload: {kind: poison}` for payloads that contain it.
  */
 export interface Phase {
   readonly afterMs: number;
   readonly untilMs: number;
   readonly afterCalls: number;
   readonly untilCalls: number;
+  /** What the payload must contain: these keys with these values; undefined = whatever it is. */
+  readonly payload: unknown;
   readonly part: Part;
 }
 
@@ -123,11 +125,12 @@ const HEALTHY: Act = Object.freeze({
  * 200; without it, `status` is every call's. The numbers drawn do not depend on the outcome: one for latency, one for
  * the error, each call, so that a change of one setting does not shift the others' dice.
  */
-export function decideAct(script: Script, callNumber: number, sinceMs: number, random: Random): Act {
+export function decideAct(script: Script, callNumber: number, sinceMs: number, random: Random, payload: () => unknown = NOTHING): Act {
   const base = script.base;
   let part = base;
   for (const phase of script.phases) {
-    if (sinceMs >= phase.afterMs && sinceMs < phase.untilMs && callNumber > phase.afterCalls && callNumber <= phase.untilCalls) {
+    const isNow = sinceMs >= phase.afterMs && sinceMs < phase.untilMs && callNumber > phase.afterCalls && callNumber <= phase.untilCalls;
+    if (isNow && (phase.payload === undefined || contains(payload(), phase.payload))) {
       part = phase.part;
       break;
     }
@@ -161,6 +164,14 @@ export function decideAct(script: Script, callNumber: number, sinceMs: number, r
     diesInMs: Number.POSITIVE_INFINITY,
     calls: code >= 400 ? null : (part.calls ?? rest.calls ?? base.calls),
   };
+}
+
+const NOTHING = (): unknown => undefined;
+
+function contains(whole: unknown, part: unknown): boolean {
+  if (typeof part !== 'object' || part === null) return Object.is(whole, part);
+  if (typeof whole !== 'object' || whole === null) return false;
+  return Object.entries(part).every(([key, value]) => contains((whole as Record<string, unknown>)[key], value));
 }
 
 /** Negative: an error by chance, with a body of its own. */

@@ -43,7 +43,8 @@ function word(text: string, exchange: Exchange, callNumber: number, answers: rea
   return text;
 }
 
-function payloadOf(exchange: Exchange): unknown {
+/** The request's, parsed when it is JSON. */
+export function payloadOf(exchange: Exchange): unknown {
   if (exchange.json !== undefined) return exchange.json;
   if (exchange.body.length === 0) return null;
   const text = exchange.body.toString('utf8');

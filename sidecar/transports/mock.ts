@@ -15,7 +15,7 @@ import type { CallOn, SubAnswer } from './mock-calls.ts';
 import { MockAgent } from './mock-agents.ts';
 import { readScript } from './mock-reading.ts';
 import { type Act, type ActFor, decideAct, type Script } from './mock-script.ts';
-import { fillBody, fillJson } from './mock-template.ts';
+import { fillBody, fillJson, payloadOf } from './mock-template.ts';
 import type { Exchange, Transport, TransportContext, TransportKind } from './transport.ts';
 
 /** A capability's script at one provider, prepared once per candidate. */
@@ -111,7 +111,7 @@ export class MockTransport implements Transport {
   #act(target: MockTarget, agent: MockAgent, agentId: string, exchange: Exchange, number: number, sinceMs: number): Act {
     const given = this.#actFor?.(agentId, exchange.candidate.version.capability.name, number) ?? null;
     if (given !== null) return given;
-    const act = decideAct(target.script, number, sinceMs, this.#context.random);
+    const act = decideAct(target.script, number, sinceMs, this.#context.random, () => payloadOf(exchange));
     return target.life === null || act.refuseConnect ? act : agent.decide(target.life, act, sinceMs);
   }
 

@@ -3,8 +3,14 @@
  * stolen cookie is good for, and where a path can lead. What is watched is the red button: nothing of an attack may be in force.
  */
 import { createHmac } from 'node:crypto';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import t, { type Test } from 'tap';
+import { realClock } from '../../base/clock.ts';
+import { Operators } from '../../control-plane/api/operators.ts';
+import { Sessions } from '../../control-plane/sessions/sessions.ts';
 import { Code, codeEntry } from '../../proto/wire/codes.ts';
+import { by, TestBrowser } from '../support/browser.ts';
 import {
   asBrowser,
   type BrowserAnswer,
@@ -16,6 +22,7 @@ import {
 } from '../support/browser-session.ts';
 import { FakeSidecar, OPERATOR, Plane, settingsText, VIEWER } from '../support/control-plane.ts';
 import { NatsServer } from '../support/nats.ts';
+import { waitUntil } from '../support/settle.ts';
 import { REACHED_NOTHING } from './words.ts';
 
 t.setTimeout(60_000);
@@ -150,11 +157,11 @@ t.test('a stolen cookie is worth nothing after its owner has ended all sessions,
 });
 
 t.test('a cookie of another environment, or one that is made by hand, is refused', async (t) => {
-  const there = await Plane.startWith(t, settingsText('cp-8', nats.url).replace('env: test', 'env: other'));
-  const foreign = await signIn(there.url, OPERATOR);
-  const value = foreign.cookie.slice(foreign.cookie.indexOf('=') + 1);
+  const operators = new Operators([{ name: 'ada', role: 'operator', token: OPERATOR }]);
+  const there = new Sessions({ operators, env: 'other', sessionMs: 3_600_000, clock: realClock });
+  const { session: foreign, cookie: value } = await there.begin({ name: 'ada', role: 'operator' });
   const as = (cookie: string): Record<string, string> => ({ ...pageHeaders(url), cookie, 'x-reach-csrf': foreign.csrf });
-  await refused(t, 'under its own name', Code.unauthenticated, { headers: as(foreign.cookie) });
+  await refused(t, 'under its own name', Code.unauthenticated, { headers: as(`${there.cookieName}=${value}`) });
   await refused(t, 'under our name', Code.unauthenticated, { headers: as(`reach-session-test=${value}`) });
   const own = ada.cookie.slice(ada.cookie.indexOf('=') + 1);
   const [name = '', begun = '', id = '', mac = ''] = own.split('.');
@@ -178,6 +185,90 @@ t.test('a cookie of another environment, or one that is made by hand, is refused
 
 t.test('a wrong secret beside a good cookie counts alone', async (t) => {
   await refused(t, 'wrong and right', Code.unauthenticated, { headers: { ...sessionHeaders(url, ada), authorization: 'Bearer wrong' } });
+});
+
+/** Signs in as a person does. */
+async function atConsole(t: Test) {
+  const person = await (await TestBrowser.launch(t)).person();
+  const page = await person.newPage();
+  page.setDefaultTimeout(10_000);
+  await page.goto(`${url}/console/`);
+  await page.locator(by('sign-in-token')).fill(OPERATOR);
+  await page.locator(by('sign-in-submit')).click();
+  await page.locator(by('who')).waitFor();
+  return { person, page };
+}
+
+t.test('a page of another site, open in the same browser, gets nothing done and sees nothing', async (t) => {
+  const before = inForce();
+  const body = JSON.stringify(PRESS);
+  // What a form sends as text/plain can be JSON, but for its equals sign, which is put into a text of it.
+  const [head, tail] = [`${body.slice(0, -1)},"id":"`, '"}'];
+  const html = `<iframe name="f" src="${url}/console/"></iframe><iframe name="g"></iframe>
+    <form target="g" method="post" enctype="text/plain" action="${url}/v1/overrides"><input name='${head}' value='${tail}'></form>
+    <script>
+      document.forms[0].submit();
+      const post = (headers, mode) => fetch('${url}/v1/overrides', { method: 'POST', credentials: 'include', mode, headers, body: ${JSON.stringify(body)} });
+      const tries = [
+        post({}, 'no-cors'),
+        post({ 'content-type': 'application/json' }, 'cors'),
+        fetch('${url}/v1/session', { credentials: 'include' }).then((r) => r.text()),
+        fetch('${url}/v1/session', { method: 'DELETE', credentials: 'include' }),
+      ];
+      Promise.allSettled(tries).then((ends) => { window.__ends = ends.map(({ status, value }) => status + (typeof value === 'string' ? value : '')); });
+    </script>`;
+  const evilServer = createServer((_request, response) => void response.writeHead(200, { 'content-type': 'text/html' }).end(html));
+  await new Promise<void>((done) => evilServer.listen(0, '127.0.0.1', done));
+  t.teardown(() => {
+    evilServer.closeAllConnections();
+    evilServer.close();
+  });
+  const { port } = evilServer.address() as AddressInfo;
+  const { person, page } = await atConsole(t);
+  // Another site; and another port of this host, which is the same site to a browser, so that the cookie goes along.
+  for (const host of ['localhost', '127.0.0.1']) {
+    const trap = await person.newPage();
+    await trap.goto(`http://${host}:${port}/`);
+    await waitUntil('it has tried everything', async () => (await trap.evaluate('window.__ends')) !== undefined, 10_000, 20);
+    const ends = await trap.evaluate<string[]>('window.__ends');
+    t.notOk(
+      ends.some((end) => end.includes('csrf')),
+      `${host}: it has read nothing (${ends.join(', ')})`,
+    );
+    const framed = trap.frames().find((frame) => frame.name() === 'f');
+    t.equal(await framed?.locator('#app').count(), 0, `${host}: and framed nothing`);
+    await trap.close();
+  }
+  t.equal(inForce(), before, `${REACHED_NOTHING}: no order is in force`);
+  await page.reload();
+  await page.locator(by('who')).waitFor();
+  t.pass('and the session goes on');
+});
+
+t.test('what others have written is text to the browser, and never runs', async (t) => {
+  const html = '<img src=x onerror="window.__evil=1"><svg onload="window.__evil=1"></svg>';
+  sidecar.agents = sidecar.agents.map(({ record, contracts }) => ({
+    record,
+    contracts: contracts.map((each) => ({ ...each, description: html })),
+  }));
+  await sidecar.hello();
+  sidecar.report({ refused: [{ tail: html, seq: 1, why: html }], staleBecause: html });
+  await plane.ask('/v1/quotas/agent/crm.front.x', { method: 'PUT', json: { calls_per_sec: 5, reason: html } });
+  const set = await plane.ask('/v1/overrides', {
+    json: { target: { agent: 'crm.nobody.x' }, reason: html, for: '5m', confirm: true, wait: '0s' },
+  });
+  t.equal(set.status, 201);
+  const { page } = await atConsole(t);
+  let seen = 0;
+  for (const hash of ['overview', 'fleet', 'quotas', 'audit', `capability/${ORDER}`, `capability/${encodeURIComponent(html)}`]) {
+    await page.goto(`${url}/console/#/${hash}`);
+    await waitUntil('it is shown', async () => (await page.getByText('Asking for ').count()) === 0, 5_000, 20);
+    if (String(await page.locator('body').textContent()).includes('<img src=x')) seen++;
+  }
+  t.ok(seen >= 4, `it is there, as text, on ${seen} pages`);
+  t.equal(await page.locator('img[src="x"], svg[onload]').count(), 0);
+  t.equal(await page.evaluate('window.__evil'), undefined, `${REACHED_NOTHING}: none of it ran`);
+  await plane.ask(`/v1/overrides/${String(set.body['id'])}`, { method: 'DELETE' });
 });
 
 t.test('who guesses at sign-in is held up, and nobody learns whether the guess was right', async (t) => {

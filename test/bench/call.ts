@@ -14,6 +14,7 @@
  *     make bench-call                     about five minutes; the last line is one JSON object
  *     node dist/test/bench/call.js --quick      seconds, for development: the figures are rough
  *     node dist/test/bench/call.js --secured    only the paths with identities and mutual TLS, beside the plain mesh
+ *     node dist/test/bench/call.js --traced     only what traces, their export and recordings cost
  *     node dist/test/bench/call.js --profile    CPU profiles of floor, sidecar and host at saturation, in build/*.cpuprofile, secured too
  *
  * Exit 0 when every call was answered rightly, also when a target is missed (the table says which); 1 otherwise.
@@ -29,8 +30,9 @@ import type { Target } from './connection.ts';
 import { figuresOf, type Latency, type Pass, PATHS, type PathName, perCall, type Round, tableOf, type Window } from './figures.ts';
 import type { Order, Paced, Saturated } from './load.ts';
 import { type Secured, SECURED, type SecuredName, securedFigures, securedTable, type SecuredWindow, secure } from './secured.ts';
-import { CALLER_TOKEN, callerSettings, DIRECT, HOSTED, hostSettings } from './scenario.ts';
+import { aloneSettings, CALLER_TOKEN, callerSettings, DIRECT, HOSTED, hostSettings } from './scenario.ts';
 import { Server } from './servers.ts';
+import { TRACED, type TracedName, tracedFigures, tracedSettings, tracedTable, UNTRACED } from './traced.ts';
 import { type WayName, wayFigures, waysHere, waysSettings, wayTable, wayTarget, type WayWindow } from './ways.ts';
 
 interface Plan {
@@ -62,6 +64,7 @@ class Stage {
   #agentUrl = '';
   readonly #wayTargets = new Map<WayName, Target>();
   #secured: Secured | null = null;
+  readonly #traced = new Map<TracedName, { readonly server: Server; readonly target: Target }>();
 
   /** @param asModules the sidecars from their modules, for profiles. */
   constructor(asModules: boolean) {
@@ -149,6 +152,30 @@ class Stage {
       { do: 'pace', targets, connections: CONNECTIONS, ratePerSec: RATE_PER_SEC, windowMs, sliceMs: SLICE_MS },
       windowMs,
     );
+  }
+
+  /** Sidecars that see nothing, everything, and what is shipped; started when the plain figures are taken. */
+  async buildTraced(): Promise<void> {
+    const receiver = this.#start('otlp-receiver', 'test/bench/otlp-receiver.ts', [], false);
+    const collectorUrl = `http://127.0.0.1:${(await receiver.ask<{ port: number }>(null)).port}`;
+    this.#traced.set('floor', { server: this.measured.floor[0] as Server, target: this.targets.floor });
+    for (const [name, more] of [
+      ['untraced', UNTRACED],
+      ['default', {}],
+      ['traced', tracedSettings(collectorUrl)],
+    ] as const) {
+      const server = this.#sidecar(`bench-${name}`, aloneSettings(`bench-${name}`, this.#agentUrl, more));
+      const port = Number(new URL(await this.#said(server, /listens on (http:\/\/[^\s,]+)/)).port);
+      this.#traced.set(name, { server, target: { ...this.targets.sidecar, port } });
+    }
+  }
+
+  traced(name: TracedName): { readonly server: Server; readonly target: Target } {
+    return this.#traced.get(name) as { readonly server: Server; readonly target: Target };
+  }
+
+  saturateTraced(name: TracedName, durationMs: number): Promise<Saturated> {
+    return this.#order<Saturated>({ do: 'saturate', target: this.traced(name).target, connections: CONNECTIONS, durationMs }, durationMs);
   }
 
   /** The sidecar of the other ways; started when the plain figures are taken, so that it cannot disturb them. */
@@ -290,8 +317,9 @@ async function measure(stage: Stage, plan: Plan): Promise<number> {
   const figures = figuresOf(measured);
   console.log(`\n${tableOf(measured, figures)}\n`);
   const secured = errors.count === 0 ? await measureSecured(stage, plan, errors) : {};
+  const traced = errors.count === 0 ? await measureTraced(stage, plan, errors) : {};
   const ways = errors.count === 0 ? await measureWays(stage, plan, errors) : {};
-  console.log(JSON.stringify({ ...figures, errors: errors.count, ...secured, ...ways }));
+  console.log(JSON.stringify({ ...figures, errors: errors.count, ...secured, ...traced, ...ways }));
   return errors.count;
 }
 
@@ -327,6 +355,43 @@ async function measureSecured(stage: Stage, plan: Plan, errors: Errors): Promise
   return figures;
 }
 
+async function tracedPass(stage: Stage, name: TracedName, durationMs: number, errors: Errors): Promise<Pass> {
+  const { server } = stage.traced(name);
+  const before = await used([server]);
+  const seen = await stage.saturateTraced(name, durationMs);
+  // What was made in this pass leaves within a second or so, and is part of it.
+  if (name === 'traced') await sleep(LEAVES_MS);
+  const cpuUs = (await used([server])) - before;
+  errors.add(seen);
+  return { calls: seen.calls, elapsedMs: seen.elapsedMs, cpuUs };
+}
+
+const LEAVES_MS = 1_500;
+
+/** Spans that the collector took, of those that were made. */
+async function exportedShare(stage: Stage): Promise<number> {
+  const text = await (await fetch(`http://127.0.0.1:${stage.traced('traced').target.port}/metrics`)).text();
+  const value = (outcome: string): number =>
+    Number(new RegExp(`reach_spans_total\\{outcome="${outcome}"\\} (\\d+)`).exec(text)?.[1] ?? Number.NaN);
+  return value('exported') / value('made');
+}
+
+/** What seeing costs, beside the same without, and the floor. */
+async function measureTraced(stage: Stage, plan: Plan, errors: Errors): Promise<Readonly<Record<string, number>>> {
+  await stage.buildTraced();
+  for (let i = 0; i < 2; i++) for (const name of TRACED) await tracedPass(stage, name, plan.warmMs, errors);
+  const passes: Record<TracedName, Pass[]> = { floor: [], untraced: [], default: [], traced: [] };
+  for (let i = 0; i < plan.rounds && errors.count === 0; i++) {
+    for (const name of TRACED) passes[name].push(await tracedPass(stage, name, plan.passMs, errors));
+    console.log(
+      `  traced, round ${i + 1}: ${TRACED.map((name) => `${name} ${perCall(passes[name].at(-1) as Pass).toFixed(1)}`).join(', ')} us of CPU per call`,
+    );
+  }
+  const figures = tracedFigures(passes, await exportedShare(stage));
+  console.log(`\n${tracedTable(passes, figures)}\n`);
+  return figures;
+}
+
 /** The other ways in and out, on a sidecar of their own. */
 async function measureWays(stage: Stage, plan: Plan, errors: Errors): Promise<Readonly<Record<string, number>>> {
   const sidecar = await stage.buildWays();
@@ -356,11 +421,30 @@ async function measureWays(stage: Stage, plan: Plan, errors: Errors): Promise<Re
   return wayFigures(passes, windows);
 }
 
+async function tracedOnly(stage: Stage, plan: Plan): Promise<number> {
+  const errors = new Errors();
+  await round(stage, plan.warmMs, errors);
+  console.log(JSON.stringify({ bench: 'call', ...(await measureTraced(stage, plan, errors)), errors: errors.count }));
+  return errors.count;
+}
+
 async function securedOnly(stage: Stage, plan: Plan): Promise<number> {
   const errors = new Errors();
   await round(stage, plan.warmMs, errors);
   console.log(JSON.stringify({ bench: 'call', ...(await measureSecured(stage, plan, errors)), errors: errors.count }));
   return errors.count;
+}
+
+async function profileTraced(stage: Stage, plan: Plan, errors: Errors): Promise<void> {
+  await stage.buildTraced();
+  for (const name of ['untraced', 'traced'] as const) {
+    const { server } = stage.traced(name);
+    await tracedPass(stage, name, plan.warmMs, errors);
+    await server.profile();
+    const done = await tracedPass(stage, name, plan.passMs, errors);
+    await server.unprofile(repoFile('build', `${name}.cpuprofile`));
+    console.log(`${name}: ${done.calls} calls, ${perCall(done).toFixed(1)} us of CPU each while profiled`);
+  }
 }
 
 /** One profile for each measured process but the agent; nothing else is asked of this run. */
@@ -378,6 +462,7 @@ async function profile(stage: Stage, plan: Plan): Promise<number> {
       console.log(`${path}: ${done.calls} calls, ${perCall(done).toFixed(1)} us of CPU each while profiled: ${file}`);
     }
   }
+  await profileTraced(stage, plan, errors);
   await stage.buildSecured();
   const { servers } = stage.secured('mesh_tls');
   await securedPass(stage, 'mesh_tls', plan.warmMs, errors);
@@ -398,6 +483,7 @@ async function main(): Promise<void> {
       quick: { type: 'boolean', default: false },
       profile: { type: 'boolean', default: false },
       secured: { type: 'boolean', default: false },
+      traced: { type: 'boolean', default: false },
     },
   });
   const plan = values.quick ? QUICK : FULL;
@@ -413,7 +499,9 @@ async function main(): Promise<void> {
       ? await profile(stage, plan)
       : values.secured
         ? await securedOnly(stage, plan)
-        : await measure(stage, plan);
+        : values.traced
+          ? await tracedOnly(stage, plan)
+          : await measure(stage, plan);
     if (errors > 0) process.exitCode = 1;
   } catch (error) {
     console.error(error instanceof Error ? error.message : error);

@@ -59,6 +59,15 @@ export function hostSettings(agentUrl: string): string {
   );
 }
 
+/** A sidecar that calls the provider directly, and nothing else. @param more its settings beside that */
+export function aloneSettings(name: string, agentUrl: string, more: object): string {
+  return settings(
+    name,
+    { callers: [{ agent: 'crm.planner.a1', token: CALLER_TOKEN }], ...more },
+    { contracts: [contract(DIRECT)], providers: [provider('crm.order.a1', DIRECT, http(agentUrl), null)] },
+  );
+}
+
 /** The caller's sidecar. */
 export function callerSettings(agentUrl: string, hostMeshUrl: string): string {
   return settings(

@@ -64,6 +64,14 @@ t.test('C131 alerts neither on no data, nor on one failure, nor thirty times on 
     ]);
     t.ok(world.received.length <= 1, `${world.received.length} notices in an hour: ${world.heard().join(', ')}`);
 
+    const failing = new AlertWorld();
+    await failing.minutes(60, (second) => [{ sidecar: 's1', times: failing.times(100, 100), failures: second % 20 === 0 ? 6 : 4 }]);
+    t.strictSame(
+      [failing.watch.book.alerts, failing.received],
+      [[], []],
+      '4 to 6 % that fail, each 10 s: shares of errors are a dashboard',
+    );
+
     const flapping = new AlertWorld();
     await flapping.minutes(LEARN_MIN, steady(flapping));
     // Clearly bad and clearly good in turn.
@@ -86,7 +94,11 @@ t.test('C131 alerts neither on no data, nor on one failure, nor thirty times on 
     // The whole control plane: nothing is known of the traffic before.
     world.changeLeader(false);
     await world.minutes(70, steady(world, 300));
-    t.strictSame(world.heard(), [`p95_rise ${CAPABILITY} firing`], 'half of the fleet, the leader, and the whole control plane were started anew');
+    t.strictSame(
+      world.heard(),
+      [`p95_rise ${CAPABILITY} firing`],
+      'half of the fleet, the leader, and the whole control plane were started anew',
+    );
     t.equal(world.active()[0]?.id, fired?.id);
     await world.minutes(12, steady(world));
     t.strictSame(world.heard(), [`p95_rise ${CAPABILITY} firing`, `p95_rise ${CAPABILITY} resolved`], 'it ends when it is over');
@@ -121,7 +133,11 @@ t.test('C131 alerts neither on no data, nor on one failure, nor thirty times on 
     world.changeLeader(true);
     world.isDown = false;
     await world.minutes(2, steady(world));
-    t.strictSame(world.heard(), [`p95_rise ${CAPABILITY} firing`, `p95_rise ${CAPABILITY} resolved`], 'a new leader tells what the old one could not');
+    t.strictSame(
+      world.heard(),
+      [`p95_rise ${CAPABILITY} firing`, `p95_rise ${CAPABILITY} resolved`],
+      'a new leader tells what the old one could not',
+    );
   });
 
   await t.test('a sidecar that is gone with 200 agents: one alert', async (t) => {
@@ -146,11 +162,13 @@ t.test('C131 alerts neither on no data, nor on one failure, nor thirty times on 
 
   await t.test('a breaker that 20 sidecars see: an outage is one, and probes that fail are none', async (t) => {
     const world = new AlertWorld();
-    const move = (to: 'open' | 'half_open' | 'ramping' | 'closed') => (index: number): Told => ({
-      sidecar: `s${index}`,
-      times: [],
-      breakers: [{ provider: 'crm.order.a', capability: CAPABILITY, to, why: 'half of 20 calls failed' }],
-    });
+    const move =
+      (to: 'open' | 'half_open' | 'ramping' | 'closed') =>
+      (index: number): Told => ({
+        sidecar: `s${index}`,
+        times: [],
+        breakers: [{ provider: 'crm.order.a', capability: CAPABILITY, to, why: 'half of 20 calls failed' }],
+      });
     const everywhere = Array.from({ length: 20 }, (_, i) => i);
     for (const to of ['open', 'half_open', 'open', 'half_open', 'open', 'half_open', 'open', 'half_open', 'ramping', 'closed'] as const) {
       await world.pass(everywhere.map(move(to)));
@@ -163,7 +181,11 @@ t.test('C131 alerts neither on no data, nor on one failure, nor thirty times on 
         await world.minutes(1);
       }
     t.strictSame(world.heard(), [`breaker_flapping crm.order.a ${CAPABILITY} firing`], 'the fourth opening within the hour');
-    t.match(world.received[0], { value: 4, limit: 3, detail: /opened 4 times in 60 min, as 20 sidecars saw it; last: half of 20 calls failed/ });
+    t.match(world.received[0], {
+      value: 4,
+      limit: 3,
+      detail: /opened 4 times in 60 min, as 20 sidecars saw it; last: half of 20 calls failed/,
+    });
   });
 
   await t.test('a queue that breathes is no backlog', async (t) => {
@@ -171,7 +193,9 @@ t.test('C131 alerts neither on no data, nor on one failure, nor thirty times on 
     const queue = (waiting: number, taken: number): void => {
       world.backlog = {
         atMs: world.clock.now(),
-        lists: [{ subject: 'pool:p1', capability: CAPABILITY, name: 'the queue of crm.order.query', waiting, taken, isParked: false, look: '' }],
+        lists: [
+          { subject: 'pool:p1', capability: CAPABILITY, name: 'the queue of crm.order.query', waiting, taken, isParked: false, look: '' },
+        ],
       };
     };
     for (let i = 0; i < 360; i++) {

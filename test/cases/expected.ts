@@ -16,7 +16,7 @@ const FAMILIES = {
   'JSON-RPC': 'C106 C107 C108',
   Security: 'C114 C116 C117 C118 C120 C122 C123 C124',
   Idempotency: 'C125 C126',
-  Observability: 'C128 C129',
+  Observability: 'C128 C129 C131',
   Lifecycle: 'C132 C133 C135',
 } as const;
 

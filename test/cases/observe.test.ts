@@ -137,7 +137,7 @@ t.test('C128 strangers make no series: unknown names, ids, versions, errors and 
     const metrics = new Metrics();
     for (let i = 0; i < 10_000; i++) {
       metrics.requestRefused(`made-up-${i}`);
-      metrics.breakerMoved(`a.b.${i}`, `c.d.e${i}`, 'open');
+      metrics.breakerMoved(`a.b.${i}`, `c.d.e${i}`, 'closed', 'open');
     }
     const many = function* (): Generator<{
       agentId: string;

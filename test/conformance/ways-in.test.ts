@@ -61,5 +61,13 @@ async function conform(t: Parameters<typeof Rig.start>[0], name: string, fixture
     await other.stop();
   }
   await agent.close();
+  for (const [i, rig] of [way.rig, ...way.others].entries()) {
+    const lines = rig.logged.filter((line) => line['msg'] === 'call');
+    t.ok(lines.length > 0);
+    t.equal(lines.length, rig.quiet.calls(), `one access line a call (sidecar ${i})`);
+    const spans = new Set(lines.map((line) => line['span_id']));
+    t.equal(spans.size, lines.length, 'each with its own span');
+    t.ok(lines.every((line) => /^[0-9a-f]{32}$/.test(String(line['trace_id'])) && 'caller' in line && 'attempts' in line));
+  }
   await way.rig.finish(t, before);
 }

@@ -36,7 +36,7 @@ export function findingsIn(file: string, text: string): Finding[] {
       return;
     }
     const target = posix.join(posix.dirname(file), specifier.text);
-    if (!target.endsWith('.ts')) report(specifier, `imports ${specifier.text} without its .ts`);
+    if (!/\.tsx?$/.test(target)) report(specifier, `imports ${specifier.text} without its .ts`);
     else {
       const problem = layerProblem(file, target);
       if (problem !== null) report(specifier, problem);

@@ -71,6 +71,8 @@ const LAYERS: readonly Layer[] = [
   { path: 'base/', rank: 0 },
   { path: 'proto/', rank: 1 },
   ...SIDECAR.flatMap((paths, depth) => paths.map((path) => ({ path, rank: FIRST_RANK + depth }))),
+  // Runs in browsers: it asks the API, and nothing of the program that serves it is in it.
+  { path: 'control-plane/console/', rank: FIRST_RANK - 1 },
   { path: 'control-plane/', rank: FIRST_RANK },
   { path: 'sdk/', rank: FIRST_RANK },
   { path: 'docs/', rank: 90 },

@@ -24,6 +24,6 @@ function walk(top: string, folder: string, found: string[]): void {
     if (entry.name === 'node_modules' || entry.name === 'dist') continue;
     const path = `${folder}/${entry.name}`;
     if (entry.isDirectory()) walk(top, path, found);
-    else if (entry.name.endsWith('.ts')) found.push(path);
+    else if (entry.name.endsWith('.ts') || entry.name.endsWith('.tsx')) found.push(path);
   }
 }

@@ -3,7 +3,7 @@
  * us. They have a stand-in for it, so that a machine without Go can run them all. And a collector of OpenTelemetry's own modules, which
  * has no stand-in.
  */
-import { collectorProgram, installCollector } from '../support/collector.ts';
+import { otelCollector, installOtelCollector } from '../support/otel-collector.ts';
 import { grpcurl, installGrpcurl } from '../support/grpcurl.ts';
 
 const say = (line: string): void => void process.stderr.write(`${line}\n`);
@@ -13,7 +13,7 @@ if (grpcurl() === null) {
   if (installGrpcurl() === null) say('no grpcurl: there is no Go to build it with, and the tests use their stand-in');
 }
 
-if (collectorProgram() === null) {
+if (otelCollector() === null) {
   say('building an OpenTelemetry collector with Go (build/peers/bin)');
-  if (installCollector() === null) say('no collector: there is no Go to build it with, and the test of the export cannot be run');
+  if (installOtelCollector() === null) say('no collector: there is no Go to build it with, and the test of the export cannot be run');
 }

@@ -1,15 +1,18 @@
 /**
  * After tsc: takes out of `dist/` what has no source any more (a deleted test must not run on), copies what programs read
- * beside their code, and bundles the programs that people run: the sidecar is one program without `node_modules`, which starts in half the time and idles
+ * beside their code, makes the console's files, and bundles the programs that people run: the sidecar is one program without `node_modules`, which starts in half the time and idles
  * in some 8 MB less than its two hundred modules do. `npx reach-sidecar` runs the bundle; tests run the modules.
  */
 import { chmodSync, copyFileSync, existsSync, mkdirSync, readdirSync, rmSync, symlinkSync } from 'node:fs';
 import { basename, dirname, extname, join } from 'node:path';
 import { buildSync } from 'esbuild';
 import { REPO } from '../support/paths.ts';
+import { buildConsole } from './build-console.ts';
 
 const DIST = join(REPO, 'dist');
 const BUNDLE = join(DIST, 'bundle');
+/** Read by browsers, not by programs beside it: it is bundled as a whole. */
+const CONSOLE = join(REPO, 'control-plane', 'console');
 const SOURCES: readonly string[] = ['base', 'proto', 'sidecar', 'control-plane', 'sdk', 'deploy', 'docs', 'test'];
 /** Kinds of file that code reads from beside itself. */
 const ASSETS: ReadonlySet<string> = new Set(['.yaml', '.yml', '.json', '.proto', '.txt', '.html']);
@@ -32,7 +35,7 @@ function originOf(built: string): string {
 
 for (const folder of SOURCES) {
   for (const source of filesBelow(join(REPO, folder))) {
-    if (!ASSETS.has(extname(source))) continue;
+    if (!ASSETS.has(extname(source)) || source.startsWith(CONSOLE)) continue;
     const target = join(DIST, source.slice(REPO.length + 1));
     mkdirSync(dirname(target), { recursive: true });
     copyFileSync(source, target);
@@ -83,3 +86,6 @@ for (const { folder, programs, links } of BUNDLES) {
     symlinkSync(join('..', '..', 'dist', basename(folder), bundled), link);
   }
 }
+
+// Beside the control plane's programs, which serve it.
+buildConsole(CONSOLE, join(`${BUNDLE}-control`, 'console'));

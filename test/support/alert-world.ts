@@ -14,7 +14,14 @@ import type { AlertNotice } from '../../control-plane/messages/notice.ts';
 import type { ProviderView, SidecarView } from '../../control-plane/registry/views.ts';
 import type { Registry } from '../../control-plane/registry/registry.ts';
 import { Traffic } from '../../control-plane/traffic/traffic.ts';
-import { type BreakerDigest, type Digest, DIGEST_EVERY_MS, DIGEST_WIRE, type EdgeDigest, type ProviderDigest } from '../../proto/wire/digests.ts';
+import {
+  type BreakerDigest,
+  type Digest,
+  DIGEST_EVERY_MS,
+  DIGEST_WIRE,
+  type EdgeDigest,
+  type ProviderDigest,
+} from '../../proto/wire/digests.ts';
 
 const quiet = createLog({ level: 'silent', to: 'stderr', service: 'test' }).logger;
 
@@ -84,14 +91,25 @@ export class AlertWorld {
     for (let tens = 0; tens < count * 6; tens++) await this.pass(told(tens * 10));
   }
 
-  digest({ sidecar, caller = `${sidecar.replace(/-/g, '')}.web.a`, capability = CAPABILITY, provider = PROVIDER, times, failures = 0, breakers = [] }: Told): Digest {
+  digest({
+    sidecar,
+    caller = `${sidecar.replace(/-/g, '')}.web.a`,
+    capability = CAPABILITY,
+    provider = PROVIDER,
+    times,
+    failures = 0,
+    breakers = [],
+  }: Told): Digest {
     const said = this.#seqs.get(sidecar) ?? { instance: 'i', seq: 0 };
     said.seq++;
     this.#seqs.set(sidecar, said);
     const sketch = new Sketch();
     for (const ms of times) sketch.add(ms);
     const now = this.clock.wallMs();
-    const slowest = times.length === 0 ? [] : [{ trace_id: (++this.#traces).toString(16).padStart(32, '0'), code: failures > 0 ? 3002 : 0, elapsed_ms: Math.max(...times) }];
+    const slowest =
+      times.length === 0
+        ? []
+        : [{ trace_id: (++this.#traces).toString(16).padStart(32, '0'), code: failures > 0 ? 3002 : 0, elapsed_ms: Math.max(...times) }];
     const edge: EdgeDigest = {
       caller,
       capability,

@@ -98,9 +98,7 @@ export function AgentPage({ id }: { readonly id: string }) {
         <a href={pageAddress('topology', { focus: id })}>Show its neighbours in the topology</a>
       </p>
       <Shown asked={topology} what="calls">
-        {({ edges }) => (
-          <EdgeTable edges={edges} empty={`${id} took part in no call.`} />
-        )}
+        {({ edges }) => <EdgeTable edges={edges} empty={`${id} took part in no call.`} />}
       </Shown>
       <h2>Failed lately</h2>
       <Shown asked={traces} what="traces">
@@ -199,4 +197,3 @@ function One({ row, again }: { readonly row: ProviderRow; readonly again: () => 
     </>
   );
 }
-

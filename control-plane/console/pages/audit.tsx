@@ -44,7 +44,11 @@ export function AuditPage() {
             onInput={(event) => setFields({ ...fields, [name]: event.currentTarget.value })}
           />
         ))}
-        <select aria-label="Outcome" value={fields['outcome'] ?? ''} onChange={(event) => setFields({ ...fields, outcome: event.currentTarget.value })}>
+        <select
+          aria-label="Outcome"
+          value={fields['outcome'] ?? ''}
+          onChange={(event) => setFields({ ...fields, outcome: event.currentTarget.value })}
+        >
           <option value="">any outcome</option>
           <option value="done">done</option>
           <option value="refused">refused</option>
@@ -91,7 +95,8 @@ function Outcome({ row }: { readonly row: AuditRow }) {
   return (
     <>
       <Badge tone={row.outcome === 'done' ? 'good' : row.outcome === 'refused' ? 'bad' : 'warn'}>{row.outcome}</Badge>
-      {row.count > 1 && <span class="muted"> {count(row.count)} ×</span>} {row.code !== null && row.code !== 0 && <CodeWord code={row.code} />}
+      {row.count > 1 && <span class="muted"> {count(row.count)} ×</span>}{' '}
+      {row.code !== null && row.code !== 0 && <CodeWord code={row.code} />}
     </>
   );
 }

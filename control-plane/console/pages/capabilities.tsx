@@ -18,13 +18,20 @@ export function CapabilitiesPage() {
             label="capabilities"
             rows={capabilities}
             keyOf={({ capability }) => capability}
-            words={(row) => `${row.capability} ${row.aliases.join(' ')} ${row.versions.map(({ version, description }) => `${version} ${description}`).join(' ')}`}
+            words={(row) =>
+              `${row.capability} ${row.aliases.join(' ')} ${row.versions.map(({ version, description }) => `${version} ${description}`).join(' ')}`
+            }
             search="Search names, aliases, descriptions ( / )"
             empty="Nothing can be asked for yet: no agent has registered."
             test="capability-row"
             marks={({ capability }) => ({ name: capability })}
             columns={[
-              { id: 'name', head: 'Capability', by: (row) => row.capability, cell: (row) => <CapabilityLink name={row.capability} test="capability-link" row /> },
+              {
+                id: 'name',
+                head: 'Capability',
+                by: (row) => row.capability,
+                cell: (row) => <CapabilityLink name={row.capability} test="capability-link" row />,
+              },
               {
                 id: 'versions',
                 head: 'Versions',
@@ -43,16 +50,37 @@ export function CapabilitiesPage() {
                 head: 'Providers',
                 isNumber: true,
                 by: (row) => row.online,
-                cell: (row) => <span class={row.online === 0 ? 'bad-text' : row.online < row.providers ? 'warn-text' : ''}>{`${row.online} of ${row.providers}`}</span>,
+                cell: (row) => (
+                  <span
+                    class={row.online === 0 ? 'bad-text' : row.online < row.providers ? 'warn-text' : ''}
+                  >{`${row.online} of ${row.providers}`}</span>
+                ),
               },
               {
                 id: 'canary',
                 head: 'Canary',
                 from: 'medium',
-                cell: (row) => (row.canary === null ? '' : Object.entries(row.canary).map(([version, share]) => `${version}: ${percent(share)}`).join(', ')),
+                cell: (row) =>
+                  row.canary === null
+                    ? ''
+                    : Object.entries(row.canary)
+                        .map(([version, share]) => `${version}: ${percent(share)}`)
+                        .join(', '),
               },
-              { id: 'policies', head: 'Policies', from: 'wide', isNumber: true, by: (row) => row.policies.length, cell: (row) => <span title={row.policies.join('\n')}>{many(row.policies.length, 'policy', 'policies')}</span> },
-              { id: 'what', head: 'What it does', from: 'wide', cell: (row) => <span class="clip">{row.versions[0]?.description ?? ''}</span> },
+              {
+                id: 'policies',
+                head: 'Policies',
+                from: 'wide',
+                isNumber: true,
+                by: (row) => row.policies.length,
+                cell: (row) => <span title={row.policies.join('\n')}>{many(row.policies.length, 'policy', 'policies')}</span>,
+              },
+              {
+                id: 'what',
+                head: 'What it does',
+                from: 'wide',
+                cell: (row) => <span class="clip">{row.versions[0]?.description ?? ''}</span>,
+              },
             ]}
           />
         )}

@@ -75,7 +75,12 @@ function View({ view, again }: { readonly view: CapabilityShown; readonly again:
           ]}
           words={(value) => count(Math.round(value))}
         />
-        <Chart label="P95 per minute" times={times} lines={[{ name: 'P95', tone: 'plain', values: minutes.map(({ p95_ms: p95 }) => p95) }]} words={duration} />
+        <Chart
+          label="P95 per minute"
+          times={times}
+          lines={[{ name: 'P95', tone: 'plain', values: minutes.map(({ p95_ms: p95 }) => p95) }]}
+          words={duration}
+        />
       </div>
       <h2>Recent failures</h2>
       <Failures rows={view.failures} />
@@ -119,7 +124,12 @@ function RedHere({ name }: { readonly name: string }) {
     <>
       <Actions>
         {RED.map((action) => (
-          <button key={action} class="bad" data-test={`red-here-${action}`} onClick={() => openRed({ action, target: { capability: name } })}>
+          <button
+            key={action}
+            class="bad"
+            data-test={`red-here-${action}`}
+            onClick={() => openRed({ action, target: { capability: name } })}
+          >
             {action[0]?.toUpperCase()}
             {action.slice(1)} …
           </button>
@@ -182,7 +192,9 @@ function Providers({ rows }: { readonly rows: readonly ServingRow[] }) {
       label="providers"
       rows={rows}
       keyOf={({ agent }) => agent}
-      {...(rows.length > 10 ? { words: (row: ServingRow) => `${row.agent} ${row.status} ${row.versions.join(' ')} ${row.zone ?? ''}` } : {})}
+      {...(rows.length > 10
+        ? { words: (row: ServingRow) => `${row.agent} ${row.status} ${row.versions.join(' ')} ${row.zone ?? ''}` }
+        : {})}
       empty="Nobody serves it at present: calls fail with 2001."
       test="provider-row"
       marks={({ agent, status, breaker }) => ({ name: agent, status, breaker: breaker.state })}
@@ -203,11 +215,23 @@ function Providers({ rows }: { readonly rows: readonly ServingRow[] }) {
           isNumber: true,
           from: 'medium',
           by: (row) => (row.attempts === 0 ? null : row.failures / row.attempts),
-          cell: (row) => (row.attempts === 0 ? '–' : <span title={`${count(row.failures)} of ${count(row.attempts)}`}>{percent(row.failures / row.attempts)}</span>),
+          cell: (row) =>
+            row.attempts === 0 ? (
+              '–'
+            ) : (
+              <span title={`${count(row.failures)} of ${count(row.attempts)}`}>{percent(row.failures / row.attempts)}</span>
+            ),
         },
         { id: 'p95', head: 'P95', isNumber: true, from: 'medium', by: (row) => row.p95_ms, cell: (row) => duration(row.p95_ms) },
         { id: 'version', head: 'Versions', from: 'wide', cell: (row) => <span class="mono">{row.versions.join(', ')}</span> },
-        { id: 'weight', head: 'Weight', isNumber: true, from: 'wide', by: (row) => row.weight, cell: (row) => `${row.weight}${row.tier === 'primary' ? '' : ` ${row.tier}`}` },
+        {
+          id: 'weight',
+          head: 'Weight',
+          isNumber: true,
+          from: 'wide',
+          by: (row) => row.weight,
+          cell: (row) => `${row.weight}${row.tier === 'primary' ? '' : ` ${row.tier}`}`,
+        },
         { id: 'zone', head: 'Zone', from: 'wide', by: (row) => row.zone, cell: (row) => row.zone ?? '–' },
         {
           id: 'activity',
@@ -240,7 +264,12 @@ function Versions({ view }: { readonly view: CapabilityShown }) {
             </>
           ),
         },
-        { id: 'canary', head: 'Canary', isNumber: true, cell: (row) => (view.canary === null ? '–' : percent(view.canary[row.version] ?? null)) },
+        {
+          id: 'canary',
+          head: 'Canary',
+          isNumber: true,
+          cell: (row) => (view.canary === null ? '–' : percent(view.canary[row.version] ?? null)),
+        },
         { id: 'online', head: 'Providers', isNumber: true, cell: (row) => `${row.online} of ${row.providers}` },
         { id: 'execution', head: 'May run', from: 'medium', cell: (row) => `${row.execution}${row.streaming ? ', streams' : ''}` },
         { id: 'affinity', head: 'Affinity', from: 'medium', cell: (row) => affinityWords(view.affinity[row.version] ?? null) },

@@ -58,7 +58,8 @@ export function FleetPage() {
                 <p class="box">
                   Version {rollout.version} of the document is staged for {percent(rollout.share)} of the sidecars: in use on{' '}
                   {rollout.in_force.length} of {rollout.expected.length}
-                  {rollout.missing.length > 0 && `, missing: ${listed(rollout.missing)}`}. <a href={pageAddress('rules')}>See the roll-out</a>
+                  {rollout.missing.length > 0 && `, missing: ${listed(rollout.missing)}`}.{' '}
+                  <a href={pageAddress('rules')}>See the roll-out</a>
                 </p>
               )}
               <Table
@@ -113,7 +114,13 @@ export function FleetPage() {
                     cell: (row) => (row.policies === null ? '–' : `${row.policies.version}${row.policies.staged ? ' (staged)' : ''}`),
                   },
                   { id: 'version', head: 'Program', from: 'wide', by: (row) => row.version, cell: (row) => row.version ?? '–' },
-                  { id: 'zone', head: 'Zone', from: 'wide', by: (row) => row.registered?.zone ?? null, cell: (row) => row.registered?.zone ?? '–' },
+                  {
+                    id: 'zone',
+                    head: 'Zone',
+                    from: 'wide',
+                    by: (row) => row.registered?.zone ?? null,
+                    cell: (row) => row.registered?.zone ?? '–',
+                  },
                 ]}
               />
             </>

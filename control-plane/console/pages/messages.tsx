@@ -1,6 +1,6 @@
 /** Messages: pools and their lanes, what is parked, and what is kept for people (dead, in doubt, to review) with what they can do. */
 import { useState } from 'preact/hooks';
-import { itemAddress, pageAddress, writeQuery } from '../address.ts';
+import { itemAddress, pageAddress, traceIdIn, writeQuery } from '../address.ts';
 import { useApi, useConsole } from '../context.tsx';
 import { bytes, count, many, span } from '../format.ts';
 import { ActButton } from '../parts/dialog.tsx';
@@ -9,7 +9,6 @@ import { Table } from '../parts/table.tsx';
 import { AgentLink, Badge, CapabilityLink, CodeWord, Facts, Time, TraceLink } from '../parts/words.tsx';
 import type { KeptAnswer, KeptRow, KeptShown, ParkedAnswer, PoolRow, PoolsAnswer } from '../shapes.ts';
 import { TOPICS } from '../topics.ts';
-import { traceIdIn } from './traces.tsx';
 
 const VIEWS = [
   ['pools', 'Lanes and pools'],
@@ -21,7 +20,8 @@ const VIEWS = [
 
 const ABOUT: Readonly<Record<string, string>> = {
   dead: 'What was tried as often as it may be, or can never work. Release puts it back into the queue.',
-  in_doubt: 'What may run only once and may have run: whoever took it went away in the midst. Release may carry it out a second time, on your word.',
+  in_doubt:
+    'What may run only once and may have run: whoever took it went away in the midst. Release may carry it out a second time, on your word.',
   review: 'What a rule wants a person to look at before it goes on.',
 };
 
@@ -33,7 +33,12 @@ export function MessagesPage() {
       <h1>Messages</h1>
       <nav class="tabs" aria-label="Which messages">
         {VIEWS.map(([name, label]) => (
-          <a key={name} href={pageAddress('messages', { view: name })} aria-current={name === view ? 'page' : undefined} data-test={`messages-${name}`}>
+          <a
+            key={name}
+            href={pageAddress('messages', { view: name })}
+            aria-current={name === view ? 'page' : undefined}
+            data-test={`messages-${name}`}
+          >
             {label}
           </a>
         ))}
@@ -72,7 +77,17 @@ function Lanes({ pools }: { readonly pools: readonly PoolRow[] }) {
   );
 }
 
-function PoolTable({ pools, label, empty, open }: { readonly pools: readonly PoolRow[]; readonly label: string; readonly empty: string; readonly open?: (pool: string) => void }) {
+function PoolTable({
+  pools,
+  label,
+  empty,
+  open,
+}: {
+  readonly pools: readonly PoolRow[];
+  readonly label: string;
+  readonly empty: string;
+  readonly open?: (pool: string) => void;
+}) {
   return (
     <Table
       label={label}
@@ -85,7 +100,12 @@ function PoolTable({ pools, label, empty, open }: { readonly pools: readonly Poo
       test="pool-row"
       marks={({ pool }) => ({ pool })}
       columns={[
-        { id: 'pool', head: 'Pool', by: (row) => row.words, cell: (row) => (row.capability === null ? row.words : <CapabilityLink name={row.capability} row />) },
+        {
+          id: 'pool',
+          head: 'Pool',
+          by: (row) => row.words,
+          cell: (row) => (row.capability === null ? row.words : <CapabilityLink name={row.capability} row />),
+        },
         { id: 'words', head: 'Who works on it', from: 'wide', cell: (row) => row.words },
         { id: 'waiting', head: 'Waiting', isNumber: true, by: (row) => row.messages, cell: (row) => count(row.messages) },
         {
@@ -108,8 +128,16 @@ function PoolTable({ pools, label, empty, open }: { readonly pools: readonly Poo
             </span>
           ),
         },
-        { id: 'oldest', head: 'Oldest', isNumber: true, by: (row) => row.oldest_ms, cell: (row) => (row.oldest_ms === null ? '–' : span(row.oldest_ms)) },
-        ...(open === undefined ? [] : [{ id: 'open', head: '', cell: (row: PoolRow) => <button onClick={() => open(row.pool)}>Look</button> }]),
+        {
+          id: 'oldest',
+          head: 'Oldest',
+          isNumber: true,
+          by: (row) => row.oldest_ms,
+          cell: (row) => (row.oldest_ms === null ? '–' : span(row.oldest_ms)),
+        },
+        ...(open === undefined
+          ? []
+          : [{ id: 'open', head: '', cell: (row: PoolRow) => <button onClick={() => open(row.pool)}>Look</button> }]),
       ]}
     />
   );
@@ -125,7 +153,12 @@ function Parked() {
         return (
           <>
             <p class="muted">What nobody works on: it goes on by itself as soon as an agent appears.</p>
-            <PoolTable pools={pools} label="parked pools" empty="Nothing is parked: every pool with messages has an agent." open={setOpen} />
+            <PoolTable
+              pools={pools}
+              label="parked pools"
+              empty="Nothing is parked: every pool with messages has an agent."
+              open={setOpen}
+            />
             {pool !== undefined && <ParkedPool pool={pool} again={asked.again} />}
           </>
         );
@@ -235,7 +268,13 @@ function Kept({ kind }: { readonly kind: KeptRow['kind'] }) {
               keyOf={({ seq }) => String(seq)}
               words={(row) => `${row.task_id} ${row.capability} ${row.source} ${row.code} ${row.name} ${row.detail}`}
               search="Search these ( / )"
-              empty={kind === 'dead' ? 'There are no dead letters.' : kind === 'in_doubt' ? 'Nothing is in doubt.' : 'Nothing waits for a person.'}
+              empty={
+                kind === 'dead'
+                  ? 'There are no dead letters.'
+                  : kind === 'in_doubt'
+                    ? 'Nothing is in doubt.'
+                    : 'Nothing waits for a person.'
+              }
               test="kept-row"
               marks={({ task_id }) => ({ task: task_id })}
               columns={[
@@ -248,11 +287,23 @@ function Kept({ kind }: { readonly kind: KeptRow['kind'] }) {
                     </a>
                   ),
                 },
-                { id: 'capability', head: 'Capability', by: (row) => row.capability, cell: (row) => <CapabilityLink name={row.capability} /> },
+                {
+                  id: 'capability',
+                  head: 'Capability',
+                  by: (row) => row.capability,
+                  cell: (row) => <CapabilityLink name={row.capability} />,
+                },
                 { id: 'why', head: 'Why', by: (row) => row.code, cell: (row) => <CodeWord code={row.code} /> },
                 { id: 'source', head: 'From', from: 'medium', by: (row) => row.source, cell: (row) => <AgentLink name={row.source} /> },
                 { id: 'detail', head: 'In words', from: 'wide', cell: (row) => <span class="clip">{row.detail}</span> },
-                { id: 'tries', head: 'Tries', isNumber: true, from: 'medium', by: (row) => row.attempts, cell: (row) => count(row.attempts) },
+                {
+                  id: 'tries',
+                  head: 'Tries',
+                  isNumber: true,
+                  from: 'medium',
+                  by: (row) => row.attempts,
+                  cell: (row) => count(row.attempts),
+                },
                 { id: 'since', head: 'Since', isNumber: true, by: (row) => row.since_ms, cell: (row) => <Time ms={row.since_ms} /> },
               ]}
             />
@@ -301,7 +352,12 @@ function Task({ task }: { readonly task: KeptShown }) {
     <>
       <Facts
         facts={[
-          ['Kept as', <Badge key="k" tone={task.kind === 'dead' ? 'bad' : 'warn'}>{task.kind.replace('_', ' ')}</Badge>],
+          [
+            'Kept as',
+            <Badge key="k" tone={task.kind === 'dead' ? 'bad' : 'warn'}>
+              {task.kind.replace('_', ' ')}
+            </Badge>,
+          ],
           ['Capability', <CapabilityLink key="c" name={task.capability} />],
           task.version === null ? null : ['Version', task.version],
           ['From', <AgentLink key="a" name={task.source} />],
@@ -415,6 +471,6 @@ function textOf(base64: string): string {
   try {
     return new TextDecoder('utf-8', { fatal: true }).decode(raw);
   } catch {
-    return [...raw.slice(0, 2_000)].map((byte) => byte.toString(16).padStart(2, '0')).join(' ');
+    return Array.from(raw.subarray(0, 2_000), (byte) => byte.toString(16).padStart(2, '0')).join(' ');
   }
 }

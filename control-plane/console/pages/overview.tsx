@@ -79,7 +79,7 @@ function Problem({ problem }: { readonly problem: ProblemShown }) {
         )}
         {since !== null && (
           <span class="muted small">
-            since <Time ms={since} />
+            <Time ms={since} />
           </span>
         )}
       </span>
@@ -94,7 +94,12 @@ function Totals({ totals }: { readonly totals: Overview['totals'] }) {
   return (
     <section class="totals" aria-label="Totals">
       <Total label="Calls" value={rate(totals.calls_per_s)} href={pageAddress('topology')} />
-      <Total label="Errors" value={percent(totals.error_share)} tone={totals.error_share >= 0.05 ? 'bad' : ''} href={pageAddress('traces', { failed: '1' })} />
+      <Total
+        label="Errors"
+        value={percent(totals.error_share)}
+        tone={totals.error_share >= 0.05 ? 'bad' : ''}
+        href={pageAddress('traces', { failed: '1' })}
+      />
       <Total label="P95" value={duration(totals.p95_ms)} href={pageAddress('traces')} />
       <Total
         label="Agents"
@@ -158,7 +163,13 @@ export function CapabilityTable({ rows }: { readonly rows: readonly CapabilityRo
           by: ({ capability }) => capability,
           cell: ({ capability }) => <CapabilityLink name={capability} test="capability-link" row />,
         },
-        { id: 'errors', head: 'Errors', isNumber: true, by: (row) => row.error_share, cell: (row) => <ErrorShare share={row.error_share} /> },
+        {
+          id: 'errors',
+          head: 'Errors',
+          isNumber: true,
+          by: (row) => row.error_share,
+          cell: (row) => <ErrorShare share={row.error_share} />,
+        },
         { id: 'rate', head: 'Calls', isNumber: true, by: (row) => row.calls_per_s, cell: (row) => rate(row.calls_per_s) },
         { id: 'p50', head: 'P50', isNumber: true, from: 'wide', by: (row) => row.p50_ms, cell: (row) => duration(row.p50_ms) },
         { id: 'p95', head: 'P95', isNumber: true, by: (row) => row.p95_ms, cell: (row) => duration(row.p95_ms) },

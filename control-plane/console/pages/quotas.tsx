@@ -43,7 +43,14 @@ export function QuotasPage() {
                 { id: 'kind', head: 'Of', by: (row) => row.kind, cell: (row) => row.kind },
                 { id: 'target', head: 'Name', by: (row) => row.target, cell: (row) => <Target row={row} /> },
                 { id: 'limit', head: 'Limit', cell: (row) => limitWords(row) },
-                { id: 'taken', head: 'Let through', isNumber: true, from: 'medium', by: (row) => row.taken, cell: (row) => count(row.taken) },
+                {
+                  id: 'taken',
+                  head: 'Let through',
+                  isNumber: true,
+                  from: 'medium',
+                  by: (row) => row.taken,
+                  cell: (row) => count(row.taken),
+                },
                 {
                   id: 'refused',
                   head: 'Refused',
@@ -52,7 +59,12 @@ export function QuotasPage() {
                   cell: (row) => <span class={row.refused > 0 ? 'warn-text' : 'muted'}>{count(row.refused)}</span>,
                 },
                 { id: 'why', head: 'Why', from: 'wide', cell: (row) => `${row.reason}${row.reason === '' ? '' : ', '}${row.author}` },
-                { id: 'end', head: 'Ends', from: 'medium', cell: (row) => (row.expires_at_ms === null ? 'never' : <Time ms={row.expires_at_ms} />) },
+                {
+                  id: 'end',
+                  head: 'Ends',
+                  from: 'medium',
+                  cell: (row) => (row.expires_at_ms === null ? 'never' : <Time ms={row.expires_at_ms} />),
+                },
                 {
                   id: 'do',
                   head: '',
@@ -67,7 +79,11 @@ export function QuotasPage() {
                           isBad: true,
                           hasReason: true,
                           words: `The quota of the ${row.kind} ${row.target} no longer limits anybody.`,
-                          run: ({ reason }) => client.order('DELETE', `${pathOf(row.kind, row.target)}${reason === '' ? '' : `?reason=${encodeURIComponent(reason)}`}`),
+                          run: ({ reason }) =>
+                            client.order(
+                              'DELETE',
+                              `${pathOf(row.kind, row.target)}${reason === '' ? '' : `?reason=${encodeURIComponent(reason)}`}`,
+                            ),
                           done: 'The quota is taken back.',
                           after: asked.again,
                         }}
@@ -95,7 +111,9 @@ function Target({ row }: { readonly row: QuotaRow }) {
 
 export function limitWords(row: QuotaRow): string {
   const parts = [
-    row.calls_per_sec === null ? '' : `${count(row.calls_per_sec)} calls/s${row.calls_burst === null ? '' : ` (${count(row.calls_burst)} at once)`}`,
+    row.calls_per_sec === null
+      ? ''
+      : `${count(row.calls_per_sec)} calls/s${row.calls_burst === null ? '' : ` (${count(row.calls_burst)} at once)`}`,
     row.messages_per_sec === null
       ? ''
       : `${count(row.messages_per_sec)} messages/s${row.messages_burst === null ? '' : ` (${count(row.messages_burst)} at once)`}`,
@@ -112,7 +130,15 @@ const NUMBERS = [
   ['in_flight', 'Calls in flight (agents, providers)'],
 ] as const;
 
-function QuotaForm({ quota, onClose, after }: { readonly quota: QuotaRow | null; readonly onClose: () => void; readonly after: () => void }) {
+function QuotaForm({
+  quota,
+  onClose,
+  after,
+}: {
+  readonly quota: QuotaRow | null;
+  readonly onClose: () => void;
+  readonly after: () => void;
+}) {
   const { client, say } = useConsole();
   const [kind, setKind] = useState<string>(quota?.kind ?? 'agent');
   const [target, setTarget] = useState(quota?.target ?? '');
@@ -127,7 +153,11 @@ function QuotaForm({ quota, onClose, after }: { readonly quota: QuotaRow | null;
     for (const [name] of NUMBERS) if ((limits[name] ?? '') !== '') body[name] = Number(limits[name]);
     if (lasting !== '') body['for'] = lasting;
     if (reason !== '') body['reason'] = reason;
-    const answer = await client.order<{ readonly warning: string; readonly in_force: { readonly on: number; readonly of: number } }>('PUT', pathOf(kind, target.trim()), body);
+    const answer = await client.order<{ readonly warning: string; readonly in_force: { readonly on: number; readonly of: number } }>(
+      'PUT',
+      pathOf(kind, target.trim()),
+      body,
+    );
     if ('problem' in answer) {
       setProblem(answer.problem);
       return;

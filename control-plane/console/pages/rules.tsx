@@ -143,7 +143,8 @@ function RuleTable({ of, label }: { readonly of: RulesOf; readonly label: string
     <>
       {of.rules.length > 0 && (
         <p class="muted small">
-          {many(of.messages, 'message')} at {many(of.sidecars, 'sidecar')} in {span(of.for_ms)}; hits say how many of them each rule decided.
+          {many(of.messages, 'message')} at {many(of.sidecars, 'sidecar')} in {span(of.for_ms)}; hits say how many of them each rule
+          decided.
         </p>
       )}
       <Table
@@ -171,7 +172,9 @@ function RuleTable({ of, label }: { readonly of: RulesOf; readonly label: string
 }
 
 function conditionOf({ when }: RuleRow): string {
-  const parts = Object.entries(when ?? {}).map(([name, value]) => `${name.replaceAll('_', ' ')} is ${typeof value === 'string' ? value : JSON.stringify(value)}`);
+  const parts = Object.entries(when ?? {}).map(
+    ([name, value]) => `${name.replaceAll('_', ' ')} is ${typeof value === 'string' ? value : JSON.stringify(value)}`,
+  );
   return parts.length === 0 ? 'always' : parts.join(' and ');
 }
 
@@ -217,7 +220,11 @@ function HistoryTable({ history, again }: { readonly history: HistoryAnswer; rea
             cell: (row) =>
               row.version !== history.active && (
                 <div class="actions">
-                  <button data-row onClick={() => setShown(shown === row.version ? null : row.version)} aria-expanded={shown === row.version}>
+                  <button
+                    data-row
+                    onClick={() => setShown(shown === row.version ? null : row.version)}
+                    aria-expanded={shown === row.version}
+                  >
                     Difference
                   </button>
                   <Actions>

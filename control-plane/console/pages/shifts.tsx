@@ -8,7 +8,14 @@ import { Badge, CapabilityLink, Time, type Tone } from '../parts/words.tsx';
 import type { ShiftRow, ShiftsAnswer } from '../shapes.ts';
 import { TOPICS } from '../topics.ts';
 
-const TONES: Readonly<Record<string, Tone>> = { running: 'accent', paused: 'warn', finished: 'good', aborted: 'plain', rolled_back: 'bad', overtaken: 'warn' };
+const TONES: Readonly<Record<string, Tone>> = {
+  running: 'accent',
+  paused: 'warn',
+  finished: 'good',
+  aborted: 'plain',
+  rolled_back: 'bad',
+  overtaken: 'warn',
+};
 
 export function ShiftsPage() {
   const asked = useApi<ShiftsAnswer>('/v1/shifts', TOPICS.shifts);
@@ -26,7 +33,12 @@ export function ShiftsPage() {
             test="shift-row"
             columns={[
               { id: 'id', head: 'Shift', cell: (row) => <span class="mono">{row.id}</span> },
-              { id: 'status', head: 'Status', by: (row) => row.status, cell: (row) => <Badge tone={TONES[row.status] ?? 'plain'}>{row.status.replace('_', ' ')}</Badge> },
+              {
+                id: 'status',
+                head: 'Status',
+                by: (row) => row.status,
+                cell: (row) => <Badge tone={TONES[row.status] ?? 'plain'}>{row.status.replace('_', ' ')}</Badge>,
+              },
               {
                 id: 'what',
                 head: 'Of what, to what',

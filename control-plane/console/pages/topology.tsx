@@ -1,7 +1,8 @@
 /** Who calls whom: as a picture (teams, or agents where there is room) and as a table; around one of them only its neighbours. */
+import { useState } from 'preact/hooks';
 import { pageAddress } from '../address.ts';
 import { useApi, useConsole } from '../context.tsx';
-import { count, duration, listed, many, percent, rate, short } from '../format.ts';
+import { duration, listed, many, percent, rate, short } from '../format.ts';
 import { edgesOf, type Graph, type GraphNode, layout, NODE_HEIGHT, NODE_WIDTH, wantsGroups } from '../graph.ts';
 import { EdgeTable } from '../parts/edges.tsx';
 import { Empty, Shown } from '../parts/states.tsx';
@@ -26,7 +27,9 @@ export function TopologyPage() {
           aria-label="Filter calls"
           placeholder="Filter callers, capabilities, providers ( / )"
           value={find}
-          onInput={(event) => history.replaceState(null, '', go({ find: event.currentTarget.value })) ?? dispatchEvent(new HashChangeEvent('hashchange'))}
+          onInput={(event) =>
+            history.replaceState(null, '', go({ find: event.currentTarget.value })) ?? dispatchEvent(new HashChangeEvent('hashchange'))
+          }
         />
         <nav class="tabs" aria-label="Over which time">
           {WINDOWS.map((each) => (
@@ -56,7 +59,9 @@ export function TopologyPage() {
             <>
               {topology.cycles.length > 0 && <Cycles cycles={topology.cycles} go={(agent) => go({ focus: agent })} />}
               {topology.cut && (
-                <p class="box warn">There is more traffic than is told apart: what is used least stands together as “other”.</p>
+                <p class="muted small">
+                  There are more calls than are told apart here: those that are used least are left out, or stand together as “other”.
+                </p>
               )}
               {topology.edges.length === 0 ? (
                 <Empty>Nobody has called anybody in the last {window}.</Empty>
@@ -71,9 +76,7 @@ export function TopologyPage() {
                     <a href={go({ group: 'agent' })} aria-current={isGrouped ? undefined : 'page'}>
                       each agent
                     </a>
-                    <span class="muted small">
-                      {many(edges.length, 'edge')} · red: 5 % of calls fail or more · dashed: part of a cycle
-                    </span>
+                    <span class="muted small">{many(edges.length, 'edge')} · red: 5 % of calls fail or more · dashed: part of a cycle</span>
                   </nav>
                   <Picture graph={layout(topology.edges, topology.cycles, { text: find, focus, isGrouped })} go={go} focus={focus} />
                   {focus !== '' && <EdgeTable edges={edges} empty="No call has these words." find={find} />}
@@ -117,21 +120,37 @@ interface PictureProps {
 }
 
 function Picture({ graph, go, focus }: PictureProps) {
+  const [lit, setLit] = useState<string | null>(null);
   if (graph.nodes.length === 0) return <Empty>No call has these words.</Empty>;
   const tone = (share: number): string => (share >= 0.05 ? 'bad' : share >= 0.01 ? 'warn' : 'plain');
   const isLoose = graph.links.length > 40;
   return (
     <>
-      {graph.hidden > 0 && (
+      {graph.hidden + graph.hiddenLinks > 0 && (
         <p class="muted small">
-          {count(graph.hidden)} that are used least are left out: filter, focus on one, or see the table.
+          Left out as used least:{' '}
+          {listed([
+            ...(graph.hidden > 0 ? [many(graph.hidden, 'box', 'boxes')] : []),
+            ...(graph.hiddenLinks > 0 ? [many(graph.hiddenLinks, 'line')] : []),
+          ])}
+          . Filter, focus on one, or see the table.
         </p>
       )}
       <div class="picture" tabIndex={0} role="group" aria-label="Picture of who calls whom; the table has the same">
         <svg width={graph.width} height={graph.height} viewBox={`0 0 ${graph.width} ${graph.height}`} data-test="topology">
           <defs>
             {['plain', 'warn', 'bad'].map((each) => (
-              <marker key={each} id={`arrow-${each}`} viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto" markerUnits="userSpaceOnUse">
+              <marker
+                key={each}
+                id={`arrow-${each}`}
+                viewBox="0 0 8 8"
+                refX="7"
+                refY="4"
+                markerWidth="7"
+                markerHeight="7"
+                orient="auto"
+                markerUnits="userSpaceOnUse"
+              >
                 <path d="M0 0 8 4 0 8z" class={`arrow-${each}`} />
               </marker>
             ))}
@@ -140,7 +159,7 @@ function Picture({ graph, go, focus }: PictureProps) {
             <path
               key={`${link.from} ${link.to}`}
               d={link.path}
-              class={`link ${tone(link.errorShare)}${link.isCycle ? ' cycle' : ''}${isLoose ? ' loose' : ''}`}
+              class={`link ${tone(link.errorShare)}${link.isCycle ? ' cycle' : ''}${isLoose ? ' loose' : ''}${lit === null ? '' : lit === link.from || lit === link.to ? ' lit' : ' dim'}`}
               stroke-width={link.thickness}
               marker-end={`url(#arrow-${tone(link.errorShare)})`}
             >
@@ -150,7 +169,13 @@ function Picture({ graph, go, focus }: PictureProps) {
             </path>
           ))}
           {graph.nodes.map((node) => (
-            <Node key={node.id} node={node} href={go({ focus: node.id === focus ? '' : node.id })} isFocus={node.id === focus} />
+            <Node
+              key={node.id}
+              node={node}
+              href={go({ focus: node.id === focus ? '' : node.id })}
+              isFocus={node.id === focus}
+              onLit={setLit}
+            />
           ))}
         </svg>
       </div>
@@ -158,12 +183,37 @@ function Picture({ graph, go, focus }: PictureProps) {
   );
 }
 
-function Node({ node, href, isFocus }: { readonly node: GraphNode; readonly href: string; readonly isFocus: boolean }) {
+interface NodeProps {
+  readonly node: GraphNode;
+  readonly href: string;
+  readonly isFocus: boolean;
+  /** Its lines stand out while somebody points at it. */
+  readonly onLit: (id: string | null) => void;
+}
+
+function Node({ node, href, isFocus, onLit }: NodeProps) {
   const label = node.isTeam ? `${node.label.slice(0, -2)} (${many(node.agents, 'agent')})` : node.label;
   const said = node.callsPerS > 0 ? `${rate(node.callsPerS)} · ${percent(node.errorShare)} · ${duration(node.p95Ms)}` : 'only calls';
   return (
-    <a href={href} class={`node${isFocus ? ' focus' : ''}${node.isInCycle ? ' cycle' : ''}`} data-row aria-label={`${label}: ${said}`} data-test="topology-node">
-      <rect x={node.x} y={node.y} width={NODE_WIDTH} height={NODE_HEIGHT} rx="5" class={node.errorShare >= 0.05 ? 'bad' : node.errorShare >= 0.01 ? 'warn' : ''} />
+    <a
+      href={href}
+      class={`node${isFocus ? ' focus' : ''}${node.isInCycle ? ' cycle' : ''}`}
+      data-row
+      aria-label={`${label}: ${said}`}
+      data-test="topology-node"
+      onPointerEnter={() => onLit(node.id)}
+      onPointerLeave={() => onLit(null)}
+      onFocus={() => onLit(node.id)}
+      onBlur={() => onLit(null)}
+    >
+      <rect
+        x={node.x}
+        y={node.y}
+        width={NODE_WIDTH}
+        height={NODE_HEIGHT}
+        rx="5"
+        class={node.errorShare >= 0.05 ? 'bad' : node.errorShare >= 0.01 ? 'warn' : ''}
+      />
       <text x={node.x + 10} y={node.y + 17} class="node-label">
         {short(label, 24)}
       </text>

@@ -147,7 +147,12 @@ function Row({ line, isFolded, isOpen, onFold, onOpen }: RowProps) {
       <div class="span-line">
         <div class="span-name" style={{ paddingLeft: `${Math.min(span.depth, 14) * 14}px` }}>
           {line.below > 0 ? (
-            <button class="fold" onClick={onFold} aria-expanded={!isFolded} aria-label={`${isFolded ? 'Show' : 'Hide'} the ${line.below} below`}>
+            <button
+              class="fold"
+              onClick={onFold}
+              aria-expanded={!isFolded}
+              aria-label={`${isFolded ? 'Show' : 'Hide'} the ${line.below} below`}
+            >
               {isFolded ? '▸' : '▾'}
             </button>
           ) : (
@@ -158,7 +163,10 @@ function Row({ line, isFolded, isOpen, onFold, onOpen }: RowProps) {
             <span class="muted">{span.stage === 'attempt' || span.stage === 'deliver' ? `→ ${who}` : who}</span>
             {span.orphan === true && <Badge tone="warn">parent missing</Badge>}
             {span.inferred_parent !== undefined && (
-              <Badge tone="plain" title="Its parent is a span of its agent's own, told elsewhere: it is shown below the work that it was made for.">
+              <Badge
+                tone="plain"
+                title="Its parent is a span of its agent's own, told elsewhere: it is shown below the work that it was made for."
+              >
                 below by time
               </Badge>
             )}

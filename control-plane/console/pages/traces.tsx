@@ -1,6 +1,6 @@
 /** Traces: one by its id, or those that failed, were slow, or are new. */
 import { useState } from 'preact/hooks';
-import { itemAddress, pageAddress, writeQuery } from '../address.ts';
+import { itemAddress, pageAddress, traceIdIn, writeQuery } from '../address.ts';
 import { useApi, useConsole } from '../context.tsx';
 import { count, duration } from '../format.ts';
 import { Shown } from '../parts/states.tsx';
@@ -15,10 +15,15 @@ const SLOW_MS = '1000';
 export function TracesPage() {
   const { address } = useConsole();
   const { failed = '', min_ms: minMs = '', capability = '', agent = '', code = '' } = address.query;
-  const asked = useApi<TracesAnswer>(`/v1/traces${writeQuery({ failed, min_ms: minMs, capability, agent, code, limit: LIMIT })}`, TOPICS.traces);
+  const asked = useApi<TracesAnswer>(
+    `/v1/traces${writeQuery({ failed, min_ms: minMs, capability, agent, code, limit: LIMIT })}`,
+    TOPICS.traces,
+  );
   const others = { capability, agent };
   const is = (want: 'recent' | 'failed' | 'slow'): 'page' | undefined =>
-    (want === 'failed' ? failed !== '' : want === 'slow' ? minMs !== '' && failed === '' : failed === '' && minMs === '') ? 'page' : undefined;
+    (want === 'failed' ? failed !== '' : want === 'slow' ? minMs !== '' && failed === '' : failed === '' && minMs === '')
+      ? 'page'
+      : undefined;
   return (
     <>
       <h1>Traces</h1>
@@ -75,12 +80,6 @@ function ById() {
       {isWrong && <span class="muted small">A trace id has 32 hex digits.</span>}
     </form>
   );
-}
-
-/** The id out of what people paste: the bare id, or a whole traceparent. */
-export function traceIdIn(text: string): string | null {
-  const found = /(?:^|-)([0-9a-f]{32})(?:-|$)/.exec(text.trim().toLowerCase());
-  return found?.[1] ?? null;
 }
 
 export function TraceTable({ rows }: { readonly rows: readonly TraceRow[] }) {

@@ -43,7 +43,9 @@ export function Chart({ label, times, lines, words }: ChartProps) {
         {[0, 0.5, 1].map((share) => (
           <line key={share} x1="0" x2={WIDTH} y1={HEIGHT * share} y2={HEIGHT * share} class="grid" />
         ))}
-        {at !== null && times.length > 1 && <line x1={(WIDTH * at) / (times.length - 1)} x2={(WIDTH * at) / (times.length - 1)} y1="0" y2={HEIGHT} class="cursor" />}
+        {at !== null && times.length > 1 && (
+          <line x1={(WIDTH * at) / (times.length - 1)} x2={(WIDTH * at) / (times.length - 1)} y1="0" y2={HEIGHT} class="cursor" />
+        )}
         {lines.map(({ name, tone, values }) =>
           pieces(values, WIDTH, HEIGHT, top).map((points) =>
             points.includes(' ') ? (

@@ -47,7 +47,8 @@ export function EdgeTable({ edges, empty, find }: { readonly edges: readonly Edg
           cell: (row) =>
             row.examples.map((each) => (
               <span key={each.trace_id} class="example">
-                <TraceLink id={each.trace_id} /> {each.code === 0 ? <span class="muted">{duration(each.elapsed_ms)}</span> : <CodeWord code={each.code} />}
+                <TraceLink id={each.trace_id} />{' '}
+                {each.code === 0 ? <span class="muted">{duration(each.elapsed_ms)}</span> : <CodeWord code={each.code} />}
               </span>
             )),
         },

@@ -40,7 +40,15 @@ export function Loading({ what }: { readonly what: string }) {
 const OLD_MS = 45_000;
 
 /** The answer once it is there; before, or when it is old, that in words. */
-export function Shown<T>({ asked, what, children }: { readonly asked: Asked<T>; readonly what: string; readonly children: (data: T) => ComponentChildren }) {
+export function Shown<T>({
+  asked,
+  what,
+  children,
+}: {
+  readonly asked: Asked<T>;
+  readonly what: string;
+  readonly children: (data: T) => ComponentChildren;
+}) {
   const now = useNow();
   const { data, problem, atMs } = asked;
   if (data === null) return problem === null ? <Loading what={what} /> : <ProblemBox problem={problem} />;

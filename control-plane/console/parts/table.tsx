@@ -51,7 +51,9 @@ export function Table<T>(props: Props<T>) {
   const sortBy = (column: Column<T>): void => {
     setPage(0);
     setSorting((before) =>
-      before?.column === column.id ? { column: column.id, isDown: !before.isDown } : { column: column.id, isDown: column.isNumber === true },
+      before?.column === column.id
+        ? { column: column.id, isDown: !before.isDown }
+        : { column: column.id, isDown: column.isNumber === true },
     );
   };
   return (

@@ -92,7 +92,9 @@ export function Spark({ values, label }: { readonly values: readonly number[]; r
   const points = sparkPoints(values, 96, 18);
   return (
     <svg class="spark" width="96" height="20" viewBox="0 -1 96 20" role="img" aria-label={label}>
-      {points !== '' && <polyline points={points} fill="none" stroke="currentColor" stroke-width="1.25" vector-effect="non-scaling-stroke" />}
+      {points !== '' && (
+        <polyline points={points} fill="none" stroke="currentColor" stroke-width="1.25" vector-effect="non-scaling-stroke" />
+      )}
     </svg>
   );
 }
@@ -111,13 +113,4 @@ export function Facts({ facts }: { readonly facts: readonly (readonly [string, C
       )}
     </dl>
   );
-}
-
-/** A name of something, whatever it is: of three segments it may be a capability or an agent, and who writes says which. */
-export function Subject({ name, row }: { readonly name: string; readonly row?: boolean }) {
-  const [kind = '', rest = ''] = name.includes(':') ? [name.slice(0, name.indexOf(':')), name.slice(name.indexOf(':') + 1)] : ['', name];
-  if (kind === 'capability') return <CapabilityLink name={rest} row={row === true} />;
-  if (kind === 'agent' || kind === 'provider' || kind === 'caller') return <AgentLink name={rest} row={row === true} />;
-  if (kind === 'sidecar') return <SidecarLink name={rest} />;
-  return <span class="mono">{name}</span>;
 }

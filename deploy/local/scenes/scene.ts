@@ -6,7 +6,7 @@ import type { Storyteller } from '../story.ts';
 import type { Team } from '../team.ts';
 
 /** Figures for the last line, by name; lists are what really answered. */
-export type Counts = Readonly<Record<string, number | readonly string[] | Readonly<Record<string, number>>>>;
+export type Counts = Readonly<Record<string, string | number | readonly string[] | Readonly<Record<string, number | readonly string[]>>>>;
 
 /** Plays one scene with the running team. What does not hold is said through `tell.check`; a throw is a failure too. */
 export type Scene<T extends Team = Team> = (team: T, tell: Storyteller) => Promise<Counts>;

@@ -81,10 +81,12 @@ export class LabBus {
   #once(subject: string, data: Buffer, headers: WireHeaders | null): number {
     const id = headers === null ? undefined : MSG_ID.exec(headers.bytes.toString('latin1'))?.[1];
     if (id === undefined) return this.#store(subject, data);
-    const known = this.#stored.get(id);
+    // Of each stream its own.
+    const key = `${subject.split('.', 3)[2]} ${id}`;
+    const known = this.#stored.get(key);
     if (known !== undefined) return known;
     const seq = this.#store(subject, data);
-    this.#stored.set(id, seq);
+    this.#stored.set(key, seq);
     return seq;
   }
 

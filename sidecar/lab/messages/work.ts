@@ -10,6 +10,9 @@ import type { Work } from '../../deliver/deliver.ts';
 import { SendPool } from '../../send/pools.ts';
 import type { Table } from '../../table/snapshot.ts';
 
+/** In subjects that nobody sends to from here. */
+const SENDER = 'lab';
+
 interface Partition {
   readonly owner: string;
   readonly term: number;
@@ -45,7 +48,7 @@ export class LabWork implements Work {
   /** Somebody is going to send to it. */
   use(pool: Pool): void {
     if (this.#pools.has(pool.id)) return;
-    this.#pools.set(pool.id, { send: new SendPool(pool, this.#subjects, this.#host), partitions: [] });
+    this.#pools.set(pool.id, { send: new SendPool(pool, this.#subjects, SENDER), partitions: [] });
     this.tableChanged();
   }
 

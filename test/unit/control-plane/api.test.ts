@@ -321,6 +321,15 @@ t.test('settings: every default is stated here, and every slip has its place', a
       notices: null,
     },
     audit: { ageMs: 7_776_000_000, bytes: 268_435_456, refusedBytes: 268_435_456 },
+    console: { isServed: true, sessionMs: 43_200_000 },
+    traces: { bytes: 134_217_728, keepMs: 3_600_000, keepTroubledMs: 21_600_000, slowMs: 3_000 },
+    alerts: {
+      p95: { enabled: true, rise: 0.4, forMs: 600_000, baselineMs: 3_600_000, minCalls: 100, floorMs: 5 },
+      breakers: { enabled: true, openings: 3, windowMs: 3_600_000 },
+      backlog: { enabled: true, floor: 100, windowMs: 600_000, stuckMs: 900_000, keptFloor: 20 },
+      offline: { enabled: true, forMs: 30_000 },
+      capabilities: [],
+    },
     identity: null,
     restore: null,
     logLevel: 'info',
@@ -338,6 +347,9 @@ t.test('settings: every default is stated here, and every slip has its place', a
   t.match(wrong('messages: {notices: {secret: abcdefgh}}'), /a secret needs a webhook/);
   t.match(wrong('messages: {notices: {webhook: "ftp://x"}}'), /http/);
   t.match(wrong('messages: {tasks: {size: 10}}'), /size must be from 1MiB/);
+  t.match(wrong('console: {session: 8}'), /has no unit/);
+  t.match(wrong('console: {session: 30d}'), /session must be/);
+  t.match(wrong('console: {enabled: maybe}'), /true or false/);
   t.match(wrong('env: "a.b"'), /not the name of an environment/);
   t.match(problems('control_plane:\n  name: cp-1\n  nats: {url: "nats://me:secret@x:1"}\n').join(), /no user name or password/);
   t.notMatch(problems('control_plane:\n  name: cp-1\n  nats: {url: "nats://me:secret@x:1"}\n').join(), /me:secret/);

@@ -470,6 +470,7 @@ t.test('what sidecars had no room for is told of the time it was', async (t) => 
 t.test('breakers that were open then are looked up at the sidecar that chose', async (t) => {
   const move = (sidecar: string, to: 'open' | 'closed', atMs: number): BreakerMove => ({
     sidecar,
+    instance: 'i1',
     provider: 'crm.order.b',
     capability: 'crm.order.query',
     to,

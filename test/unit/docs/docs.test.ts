@@ -99,11 +99,11 @@ t.test('what a page names is there', async (t) => {
 });
 
 t.test('every attack that the security page calls a proof is tried', async (t) => {
-  const letters: Readonly<Record<string, string>> = { W: 'who', A: 'what', H: 'where', N: 'nats' };
+  const letters: Readonly<Record<string, string>> = { W: 'who', A: 'what', H: 'where', N: 'nats', C: 'console' };
   const tests = new Map(
     Object.entries(letters).map(([letter, file]) => [letter, read(`test/attacks/${file}.test.ts`).replaceAll("\\'", "'")] as const),
   );
-  const named = [...read('docs/security.md').matchAll(/\b([WAHN]) “([^”]+)”/g)];
+  const named = [...read('docs/security.md').matchAll(/\b([WAHNC]) “([^”]+)”/g)];
   t.ok(named.length > 40, `${named.length} attacks`);
   const isTried = (letter: string, sentence: string): boolean =>
     [`t.test('${sentence}`, `t.test("${sentence}`].some((line) => tests.get(letter)?.includes(line));

@@ -1,3 +1,4 @@
+import { readdirSync, readFileSync } from 'node:fs';
 import t from 'tap';
 import { createLog, loggableHeaders, printable, printableId } from '../../../../base/log.ts';
 import { VirtualClock } from '../../../../base/virtual-clock.ts';
@@ -6,14 +7,17 @@ import { Attempt } from '../../../../sidecar/call/attempt-record.ts';
 import { Call, NO_HEADERS } from '../../../../sidecar/call/call.ts';
 import { Principal } from '../../../../sidecar/call/principal.ts';
 import { failed, NO_BODY } from '../../../../sidecar/call/reply.ts';
+import { ending, passing, type Reason, Verdict } from '../../../../sidecar/call/verdict.ts';
 import { Health } from '../../../../sidecar/health/health.ts';
 import type { AccessMode } from '../../../../sidecar/observe/access.ts';
 import { MAX_SERIES } from '../../../../sidecar/observe/declared-metrics.ts';
+import { NOTABLE } from '../../../../sidecar/observe/not-plain.ts';
 import { Observation } from '../../../../sidecar/observe/observer.ts';
 import type { ScrapeSources } from '../../../../sidecar/observe/scrape.ts';
 import { Histogram, Reading, Series } from '../../../../sidecar/observe/series.ts';
 import type { Candidate } from '../../../../sidecar/table/snapshot.ts';
 import { candidateOf } from '../../../support/front.ts';
+import { repoFile } from '../../../support/paths.ts';
 
 interface Watched {
   readonly clock: VirtualClock;
@@ -77,12 +81,28 @@ t.test('a call is counted by canonical name, version, code and way in', async (t
   t.equal(valueOf(text, 'reach_calls_total{capability="crm.order.query",version="2.1.0",code="0",way="http"}'), 3);
   t.equal(valueOf(text, 'reach_calls_total{capability="crm.order.query",version="2.1.0",code="3003",way="http"}'), 1);
   t.equal(valueOf(text, 'reach_calls_total{capability="unknown",version="",code="2001",way="http"}'), 1);
-  t.equal(valueOf(text, 'reach_call_duration_seconds_bucket{le="0.001",capability="crm.order.query"}'), 1);
-  t.equal(valueOf(text, 'reach_call_duration_seconds_bucket{le="0.0025",capability="crm.order.query"}'), 4);
-  t.equal(valueOf(text, 'reach_call_duration_seconds_bucket{le="+Inf",capability="crm.order.query"}'), 4);
-  t.equal(valueOf(text, 'reach_call_duration_seconds_count{capability="crm.order.query"}'), 4);
-  t.equal(valueOf(text, 'reach_call_duration_seconds_sum{capability="crm.order.query"}'), 0.006);
+  t.equal(valueOf(text, 'reach_call_duration_seconds_bucket{le="0.001",capability="crm.order.query",stage="outbound"}'), 1);
+  t.equal(valueOf(text, 'reach_call_duration_seconds_bucket{le="0.0025",capability="crm.order.query",stage="outbound"}'), 4);
+  t.equal(valueOf(text, 'reach_call_duration_seconds_bucket{le="+Inf",capability="crm.order.query",stage="outbound"}'), 4);
+  t.equal(valueOf(text, 'reach_call_duration_seconds_count{capability="crm.order.query",stage="outbound"}'), 4);
+  t.equal(valueOf(text, 'reach_call_duration_seconds_sum{capability="crm.order.query",stage="outbound"}'), 0.006);
   t.equal(valueOf(text, 'reach_in_flight{way="http"}'), 0);
+  const shown = await w.observation.metrics.render(NOTHING, 'openmetrics', 1_700_000_000_000);
+  t.notMatch(shown, /# \{trace_id/, 'nobody has asked for exemplars yet');
+  const traced = callOf(w.clock, candidate);
+  w.observation.callStarted(traced);
+  await w.clock.advance(2_000);
+  w.observation.callEnded(traced);
+  const open = await w.observation.metrics.render(NOTHING, 'openmetrics', 1_700_000_000_000);
+  const line = open.split('\n').find((one) => one.startsWith('reach_call_duration_seconds_bucket{le="2.5",'));
+  t.equal(
+    line?.split(' # ')[1],
+    `{trace_id="${'a'.repeat(32)}"} 2 1700000002.006`,
+    'the newest trace of a bucket, with its time on the wall',
+  );
+  t.match(open, /# TYPE reach_calls counter\nreach_calls_total\{/);
+  t.ok(open.endsWith('\n# EOF\n'));
+  t.notMatch(await w.observation.metrics.render(NOTHING), /trace_id|# EOF/, 'the plain format has neither');
   t.equal(valueOf(text, 'reach_table_version'), 3);
   t.equal(valueOf(text, 'reach_table_age_seconds'), 1.5);
   t.equal(valueOf(text, 'reach_rejected_pushes_total'), 2);
@@ -150,7 +170,7 @@ t.test('breakers and providers are shown as they are now', async (t) => {
   candidate.provider.health.inFlight = 4;
   const text = await w.observation.metrics.render({ ...NOTHING, breakers: w.health.cells(), providers: w.health.providers() });
   t.equal(valueOf(text, 'reach_breaker_state{provider="crm.order.a",capability="crm.order.query"}'), 3);
-  t.equal(valueOf(text, 'reach_breaker_transitions_total{provider="crm.order.a",capability="crm.order.query",to="open"}'), 1);
+  t.equal(valueOf(text, 'reach_breaker_transitions_total{provider="crm.order.a",capability="crm.order.query",from="closed",to="open"}'), 1);
   t.equal(valueOf(text, 'reach_provider_in_flight{provider="crm.order.a"}'), 4);
   t.match(
     w.lines.map((line) => JSON.parse(line) as object),
@@ -292,7 +312,7 @@ t.test('every call leaves one access record, which says how it ended', async (t)
       outcome: 'ok',
       code: 0,
       name: 'ok',
-      agent: 'shop.chat.1',
+      caller: 'shop.chat.1',
       capability: 'crm.order.query',
       version: '2.1.0',
       provider: 'crm.order.a',
@@ -306,6 +326,52 @@ t.test('every call leaves one access record, which says how it ended', async (t)
   t.same([w.observation.started(), w.observation.ended(), w.observation.inFlight(), w.observation.accessRecords()], [4, 4, 0, 4]);
   t.notOk('asked' in (records[0] as object), 'a known name is said once');
 });
+
+t.test(
+  'an access record says what was not the plain path, in the words of the stage that decided it, and nothing of the rest',
+  async (t) => {
+    const w = watch();
+    const candidate = candidateOf(w.health);
+    const note = (call: Call, reason: Reason, ...values: string[]): void => call.trace.add(1, new Verdict(reason, ...values));
+    run(
+      w,
+      callOf(w.clock, candidate, 0, (call) => {
+        call.spanId = 'b'.repeat(16);
+        note(call, passing('acl', 'allowed', '{a} may call'), 'x');
+        note(call, passing('choose', 'weighted', 'one of many'));
+        note(call, ending('retry', 'not_repeatable', 'no'));
+      }),
+    );
+    run(
+      w,
+      callOf(w.clock, candidate, 0, (call) => {
+        call.isInbound = true;
+        call.replay = { provider: 'crm.order.b', version: '2.0.0' };
+        note(call, passing('overrides', 'rerouted', 'override {a} sends it to {b}'), 'OV-1', 'crm.x.y');
+        note(call, passing('retry', 'elsewhere', 'retry {a}'), '1');
+        call.chosen = null;
+        call.degraded = true;
+      }),
+    );
+    const [plain, other] = w.lines.map((line) => JSON.parse(line) as Record<string, unknown>);
+    t.match(plain, { span_id: 'b'.repeat(16), stage: 'outbound' });
+    for (const absent of ['why', 'detail', 'degraded', 'replay']) t.notOk(absent in (plain as object), absent);
+    t.match(other, {
+      stage: 'inbound',
+      provider: 'crm.order.b',
+      version: '2.0.0',
+      replay: true,
+      degraded: true,
+      why: 'override OV-1 sends it to crm.x.y; retry 1',
+    });
+    for (const [stage, names] of Object.entries(NOTABLE)) {
+      const source = readdirSync(repoFile(`sidecar/${stage}`))
+        .map((file) => readFileSync(repoFile(`sidecar/${stage}/${file}`), 'utf8'))
+        .join('\n');
+      for (const name of names) t.match(source, new RegExp(`'${stage}',\\s+'${name}'`), `${stage} ${name} is a reason that there is`);
+    }
+  },
+);
 
 t.test('access records can be limited to failures or switched off', async (t) => {
   for (const [mode, lines] of [
@@ -348,7 +414,7 @@ t.test('nothing that others write can forge a record or reach a terminal raw', a
     t.notOk(line.includes('secret'), 'no header, no payload');
     JSON.parse(line);
   }
-  t.match(JSON.parse(w.lines[0] as string), { agent: 'invalid', capability: null });
+  t.match(JSON.parse(w.lines[0] as string), { caller: 'invalid', capability: null });
 });
 
 t.test('only listed header values are ever logged', async (t) => {

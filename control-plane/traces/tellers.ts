@@ -1,4 +1,7 @@
-/** What sidecars said of spans that they had no room for, and when: so that a gap in a timeline has a reason that is known. */
+/**
+ * What is known of those who tell spans: which process of a sidecar it is and since when, and for which spans it said that it had no
+ * room, so that a gap in a timeline has a reason that is known.
+ */
 import type { ToldBatch } from './read-batch.ts';
 
 const MAX_SIDECARS = 4_000;
@@ -8,11 +11,13 @@ const BATCH_SPANS_MS = 5_000;
 
 interface Teller {
   instance: string;
+  /** Wall clock: when this process was first heard. */
+  sinceMs: number;
   dropped: number;
   readonly times: { readonly wallMs: number; readonly count: number }[];
 }
 
-export class Drops {
+export class Tellers {
   readonly #tellers = new Map<string, Teller>();
   total = 0;
 
@@ -21,17 +26,24 @@ export class Drops {
     if (teller === undefined) {
       if (this.#tellers.size >= MAX_SIDECARS) this.#tellers.delete(this.#tellers.keys().next().value as string);
       // What was lost before this replica listened is nothing new: it says nothing of when.
-      teller = { instance, dropped, times: [] };
+      teller = { instance, sinceMs: wallMs, dropped, times: [] };
       this.#tellers.set(sidecar, teller);
       return;
     }
     const more = teller.instance === instance ? dropped - teller.dropped : dropped;
+    if (teller.instance !== instance) teller.sinceMs = wallMs;
     teller.instance = instance;
     teller.dropped = dropped;
     if (more <= 0) return;
     this.total += more;
     teller.times.push({ wallMs, count: more });
     if (teller.times.length > MAX_TIMES) teller.times.shift();
+  }
+
+  /** It is another process that tells since then: what the one before had in mind is gone. */
+  isReplaced(sidecar: string, instance: string, wallMs: number): boolean {
+    const teller = this.#tellers.get(sidecar);
+    return teller !== undefined && teller.instance !== instance && wallMs >= teller.sinceMs;
   }
 
   /** Of the sidecars that had no room about that time, how many spans each. */

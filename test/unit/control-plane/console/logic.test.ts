@@ -1,0 +1,533 @@
+import t from 'tap';
+import { VirtualClock } from '../../../../base/virtual-clock.ts';
+import { itemAddress, pageAddress, PAGES, readAddress, traceIdIn, writeQuery } from '../../../../control-plane/console/address.ts';
+import { Client, problemOf } from '../../../../control-plane/console/client.ts';
+import {
+  absolute,
+  bytes,
+  count,
+  duration,
+  listed,
+  many,
+  percent,
+  rate,
+  relative,
+  short,
+  span,
+} from '../../../../control-plane/console/format.ts';
+import { edgesOf, layout, MAX_LINKS, MAX_NODES, NODE_HEIGHT, NODE_WIDTH, wantsGroups } from '../../../../control-plane/console/graph.ts';
+import { actionOf, PAGE_KEYS } from '../../../../control-plane/console/keys.ts';
+import { Live, POLL_MS, type Source } from '../../../../control-plane/console/live.ts';
+import { effectWords, forceWords, isWide, targetWords, typedWord } from '../../../../control-plane/console/override-words.ts';
+import { matching, paged, sorted } from '../../../../control-plane/console/rows.ts';
+import type { Edge, TraceSpan } from '../../../../control-plane/console/shapes.ts';
+import { niceTop, pieces, sparkPoints } from '../../../../control-plane/console/spark.ts';
+import { ticks, timeline, unfolded } from '../../../../control-plane/console/timeline.ts';
+
+t.test('figures are said with their unit, and never as nothing or all when they are not', async (t) => {
+  const table: readonly (readonly [string, string])[] = [
+    [duration(null), '–'],
+    [duration(0), '0 ms'],
+    [duration(0.041), '0.041 ms'],
+    [duration(4.26), '4.3 ms'],
+    [duration(38.4), '38 ms'],
+    [duration(999.6), '1 s'],
+    [duration(1_250), '1.25 s'],
+    [duration(12_340), '12.3 s'],
+    [duration(125_000), '2 m 5 s'],
+    [duration(-5), '-5 ms'],
+    [span(0), '0 s'],
+    [span(3_600_000), '1 h'],
+    [span(24 * 3_600_000 + 3_600_000), '1 d 1 h'],
+    [span(1_830_000), '30 m'],
+    [percent(0), '0 %'],
+    [percent(0.00001), '< 0.01 %'],
+    [percent(0.0002), '0.02 %'],
+    [percent(0.042), '4.2 %'],
+    [percent(0.9996), '99.9 %'],
+    [percent(1), '100 %'],
+    [rate(0), '0/s'],
+    [rate(0.001), '< 0.01/s'],
+    [rate(4.13), '4.1/s'],
+    [rate(1_250), '1,250/s'],
+    [count(1_234_567), '1,234,567'],
+    [many(1, 'agent'), '1 agent'],
+    [many(1_200, 'agent'), '1,200 agents'],
+    [bytes(900), '900 B'],
+    [bytes(1_536), '1.5 KiB'],
+    [bytes(3 * 1_048_576), '3 MiB'],
+    [short('crm.order.query', 20), 'crm.order.query'],
+    [short('abcdefghijkl', 7), 'abc…jkl'],
+    [listed([]), 'none'],
+    [listed(['a']), 'a'],
+    [listed(['a', 'b', 'c']), 'a, b and c'],
+    [listed(['a', 'b', 'c', 'd'], 2), 'a, b and 2 more'],
+  ];
+  for (const [said, wanted] of table) t.equal(said, wanted);
+});
+
+t.test('times are relative, and absolute with their zone', async (t) => {
+  const at = Date.UTC(2026, 4, 1, 10, 0, 0);
+  t.equal(relative(at, at + 400), 'now');
+  t.equal(relative(at, at + 12_000), '12 s ago');
+  t.equal(relative(at + 240_000, at), 'in 4 m');
+  t.equal(absolute(at, 120), '2026-05-01 12:00:00 +02:00');
+  t.equal(absolute(at, -210), '2026-05-01 06:30:00 -03:30');
+  t.equal(absolute(Number.NaN, 0), '–');
+});
+
+t.test('everything that can be looked at has an address, and whatever else stands there is the overview', async (t) => {
+  for (const page of PAGES) t.match(readAddress(pageAddress(page)), { page, item: null, id: '' });
+  t.strictSame(readAddress(pageAddress('traces', { failed: '1', capability: '' })), {
+    page: 'traces',
+    item: null,
+    id: '',
+    query: { failed: '1' },
+  });
+  t.match(readAddress(itemAddress('capability', 'crm.order.query')), { page: 'capabilities', item: 'capability', id: 'crm.order.query' });
+  t.match(readAddress(itemAddress('agent', 'a/b?c#d%e')), { page: 'agents', item: 'agent', id: 'a/b?c#d%e' });
+  for (const strange of [
+    '',
+    '#',
+    '#/',
+    '#/nowhere',
+    '#/capability',
+    '#/capability/',
+    '#/__proto__/x',
+    '#/constructor',
+    'javascript:alert(1)',
+    '#//evil.example/',
+  ])
+    t.match(readAddress(strange), { page: 'overview', item: null, id: '' }, strange);
+  t.match(readAddress('#/agent/%zz'), { item: 'agent', id: '%zz' }, 'a broken escape is shown as it is');
+  t.strictSame(readAddress('#/traces?__proto__=x&a=b').query, { a: 'b' });
+  t.equal(writeQuery({ a: 1, b: null, c: '', d: 'x y' }), '?a=1&d=x%20y');
+});
+
+t.test('a trace id is found in what people paste', async (t) => {
+  const id = '0af7651916cd43dd8448eb211c80319c';
+  t.equal(traceIdIn(` ${id.toUpperCase()} `), id);
+  t.equal(traceIdIn(`00-${id}-b7ad6b7169203331-01`), id);
+  for (const not of ['', 'crm.order.query', id.slice(1), `${id}0`, `${id.slice(1)}g`]) t.equal(traceIdIn(not), null);
+});
+
+t.test('lists', async (t) => {
+  const rows = [
+    { name: 'b', ms: 5 as number | null },
+    { name: 'a', ms: null },
+    { name: 'c', ms: 9 },
+    { name: 'd', ms: 5 },
+  ];
+  const names = (list: readonly { readonly name: string }[]): string => list.map(({ name }) => name).join('');
+
+  t.test('are sorted without losing the order of equals; what has no value is last both ways', async (t) => {
+    t.equal(names(sorted(rows, false, ({ ms }) => ms)), 'bdca');
+    t.equal(names(sorted(rows, true, ({ ms }) => ms)), 'cbda');
+    t.equal(names(sorted(rows, false, ({ name }) => name)), 'abcd');
+  });
+
+  t.test('are searched by all words in any order', async (t) => {
+    const agents = ['crm.order.a', 'crm.ticket.b', 'kb.order.c'];
+    t.strictSame(
+      matching(agents, ' ORDER crm', (row) => row),
+      ['crm.order.a'],
+    );
+    t.equal(matching(agents, '  ', (row) => row).length, 3);
+    t.equal(matching(agents, '.*', (row) => row).length, 0, 'words are no pattern');
+  });
+
+  t.test('are paged, and a page that is gone is the last one there is', async (t) => {
+    const many_ = Array.from({ length: 101 }, (_, i) => i);
+    t.match(paged(many_, 0, 50), { page: 0, pages: 3, from: 1, to: 50, of: 101 });
+    t.match(paged(many_, 9, 50), { page: 2, from: 101, to: 101 });
+    t.match(paged([], 3, 50), { page: 0, pages: 1, from: 0, to: 0, of: 0 });
+  });
+});
+
+t.test('lines break where nothing is known, and their scale ends at a round figure', async (t) => {
+  t.equal(sparkPoints([0, 5, 10], 100, 20), '0,20 50,10 100,0');
+  t.equal(sparkPoints([3], 100, 20), '');
+  t.equal(sparkPoints([0, 0], 10, 20), '0,20 10,20', 'nothing stands at the bottom');
+  t.strictSame(pieces([1, 2, null, 2], 30, 10, 2), ['0,5 10,0', '30,0']);
+  t.strictSame([0, 0.3, 1, 4.2, 7, 3010].map(niceTop), [1, 0.5, 1, 5, 10, 5_000]);
+});
+
+const spanOf = (id: string, depth: number, start: number, elapsed: number): TraceSpan => ({
+  trace_id: 't',
+  span_id: id,
+  parent_span_id: '',
+  stage: 'attempt',
+  start_ms: start,
+  shown_start_ms: start,
+  self_ms: 0,
+  elapsed_ms: elapsed,
+  code: 0,
+  capability: 'crm.order.query',
+  sidecar: 's',
+  depth,
+});
+
+t.test('the timeline', async (t) => {
+  const spans = [
+    spanOf('a', 0, 1_000, 100),
+    spanOf('b', 1, 1_010, 40),
+    spanOf('c', 2, 1_020, 10),
+    spanOf('d', 1, 1_050, 50),
+    spanOf('e', 0, 1_090, 110),
+  ];
+
+  t.test('gives each span its place in the whole, also to what ends after the trace is said to', async (t) => {
+    const { lines, wholeMs } = timeline(spans, 1_000, 100);
+    t.equal(wholeMs, 200);
+    t.strictSame(
+      lines.map(({ left, width }) => [left, width]),
+      [
+        [0, 0.5],
+        [0.05, 0.2],
+        [0.1, 0.05],
+        [0.25, 0.25],
+        [0.45, 0.55],
+      ],
+    );
+    t.strictSame(
+      lines.map(({ below }) => below),
+      [3, 1, 0, 0, 0],
+    );
+  });
+
+  t.test('folds what is below a line', async (t) => {
+    const { lines } = timeline(spans, 1_000, 100);
+    const ids = (folded: readonly string[]): string =>
+      unfolded(lines, new Set(folded))
+        .map(({ span: each }) => each.span_id)
+        .join('');
+    t.equal(ids([]), 'abcde');
+    t.equal(ids(['b']), 'abde');
+    t.equal(ids(['a', 'b']), 'ae');
+  });
+
+  t.test('stays drawable when it took no time, or began before its beginning', async (t) => {
+    for (const { left, width } of timeline([spanOf('a', 0, 1_000, 0)], 1_000, 0).lines) t.strictSame([left, width], [0, 0]);
+    for (const { left, width } of timeline([spanOf('a', 0, 900, 500)], 1_000, 100).lines) t.strictSame([left, width], [0, 1]);
+    t.strictSame(timeline([], 0, 0).lines, []);
+  });
+
+  t.test('has round marks', async (t) => {
+    t.strictSame(ticks(3_420), [0, 1_000, 2_000, 3_000]);
+    t.strictSame(ticks(100), [0, 20, 40, 60, 80, 100]);
+    t.strictSame(ticks(0), [0]);
+    for (const ms of [0.3, 1, 7, 12, 99, 1234, 86_400_000]) t.ok(ticks(ms).length >= 2 && ticks(ms).length <= 6, `${ms}`);
+  });
+});
+
+const edgeOf = (caller: string, provider: string, callsPerS = 1, errorShare = 0): Edge => ({
+  caller,
+  capability: 'crm.order.query',
+  version: '2.0.0',
+  provider,
+  calls_per_s: callsPerS,
+  error_share: errorShare,
+  p50_ms: 5,
+  p95_ms: 10,
+  examples: [],
+});
+const WHOLE = { text: '', focus: '', isGrouped: false };
+
+t.test('the picture of who calls whom', async (t) => {
+  t.test('puts callers left of whom they call, also when the calls go round', async (t) => {
+    const edges = [edgeOf('a.a.a', 'b.b.b'), edgeOf('b.b.b', 'c.c.c'), edgeOf('c.c.c', 'b.b.b'), edgeOf('a.a.a', 'c.c.c')];
+    const graph = layout(edges, [['b.b.b', 'c.c.c']], WHOLE);
+    const x = (id: string): number => graph.nodes.find((node) => node.id === id)?.x ?? Number.NaN;
+    t.ok(x('a.a.a') < x('b.b.b') && x('b.b.b') < x('c.c.c'));
+    t.strictSame(
+      graph.links.filter(({ isCycle }) => isCycle).map(({ from, to }) => `${from} ${to}`),
+      ['b.b.b c.c.c', 'c.c.c b.b.b'],
+    );
+    t.strictSame(
+      graph.nodes
+        .filter(({ isInCycle }) => isInCycle)
+        .map(({ id }) => id)
+        .sort(),
+      ['b.b.b', 'c.c.c'],
+    );
+  });
+
+  t.test('adds up rates, weighs errors by them, and keeps the worst P95', async (t) => {
+    const graph = layout([edgeOf('a.a.a', 'b.b.b', 3, 0), edgeOf('a.a.b', 'b.b.b', 1, 0.4)], [], { ...WHOLE, isGrouped: true });
+    t.match(graph.links, [{ from: 'a.*', to: 'b.*', callsPerS: 4, errorShare: 0.1, p95Ms: 10 }]);
+    t.match(
+      graph.nodes.find(({ id }) => id === 'a.*'),
+      { agents: 2, isTeam: true, callsPerS: 0 },
+    );
+  });
+
+  t.test('shows only the neighbours of what is in focus, and one by one what is in a team that is', async (t) => {
+    const edges = [edgeOf('a.a.a', 'b.b.b'), edgeOf('b.b.b', 'c.c.c'), edgeOf('c.c.c', 'd.d.d'), edgeOf('b.b.c', 'e.e.e')];
+    const ids = (focus: string, isGrouped: boolean): string =>
+      layout(edges, [], { text: '', focus, isGrouped })
+        .nodes.map(({ id }) => id)
+        .sort()
+        .join(' ');
+    t.equal(ids('b.b.b', false), 'a.a.a b.b.b c.c.c');
+    t.equal(ids('b.*', true), 'a.* b.b.b b.b.c c.* e.*');
+    t.equal(edgesOf(edges, { text: 'query d.d', focus: '' }).length, 1);
+  });
+
+  t.test('calls that nobody served lead to nobody, and not to an empty name', async (t) => {
+    t.strictSame(
+      layout([edgeOf('a.a.a', '')], [], WHOLE)
+        .nodes.map(({ id }) => id)
+        .sort(),
+      ['(nobody)', 'a.a.a'],
+    );
+  });
+
+  t.test(
+    'stays readable with 300 agents that all call one another: bounded boxes and lines, none upon another, always the same',
+    async (t) => {
+      const agents = Array.from({ length: 300 }, (_, i) => `team${i % 80}.role.a${i}`);
+      const edges = agents.flatMap((caller, i) =>
+        Array.from({ length: 7 }, (_, k) => edgeOf(caller, agents[(i * 7 + k * 41 + 1) % 300] as string, (i + k) % 9, k === 3 ? 0.2 : 0)),
+      );
+      const cycles = [[agents[290] as string, agents[291] as string]];
+      t.ok(wantsGroups(edges));
+      for (const isGrouped of [true, false]) {
+        const graph = layout(edges, cycles, { ...WHOLE, isGrouped });
+        t.ok(graph.nodes.length <= MAX_NODES && graph.links.length <= MAX_LINKS);
+        t.ok(graph.hidden > 0 && graph.hiddenLinks >= 0, 'what is left out is counted');
+        t.ok(
+          graph.nodes.some(({ isInCycle }) => isInCycle),
+          'what goes round is never left out',
+        );
+        const places = new Set(graph.nodes.map(({ x, y }) => `${x} ${y}`));
+        t.equal(places.size, graph.nodes.length);
+        for (const { x, y } of graph.nodes) t.ok(x >= 0 && y >= 0 && x + NODE_WIDTH <= graph.width && y + NODE_HEIGHT <= graph.height);
+        t.ok(graph.width < 2_000, 'it is not one long chain');
+        t.ok(graph.links.every(({ path }) => !path.includes('NaN')));
+        t.strictSame(layout([...edges], cycles, { ...WHOLE, isGrouped }), graph);
+      }
+    },
+  );
+
+  t.test('a long chain is folded', async (t) => {
+    const edges = Array.from({ length: 40 }, (_, i) => edgeOf(`a.a.n${i}`, `a.a.n${i + 1}`));
+    t.ok(layout(edges, [], WHOLE).width < 2_000);
+  });
+});
+
+t.test('an override is said in words before it is made', async (t) => {
+  const draft = { action: 'block', target: { capability: 'crm.refund.apply' }, to: '', cut: false } as const;
+  t.match(effectWords(draft)[0], /New calls of crm\.refund\.apply are refused at once with 2006/);
+  t.match(effectWords(draft)[1], /end in peace/);
+  t.match(effectWords({ ...draft, cut: true })[1], /cancelled at once/);
+  t.match(effectWords({ ...draft, target: { provider: 'crm.order.a' } })[2], /accepted and wait/);
+  t.match(effectWords({ ...draft, action: 'drain', target: { provider: 'crm.order.a' } })[0], /no new calls: they go to others/);
+  t.match(effectWords({ ...draft, action: 'drain' })[0], /refused with 2006/);
+  t.match(effectWords({ ...draft, action: 'degrade' })[0], /declared fallback/);
+  t.match(effectWords({ ...draft, action: 'reroute', to: 'crm.order.legacy' })[0], /served by crm\.order\.legacy/);
+  t.match(effectWords({ ...draft, target: { all: true } })[0], /of everybody to everything/);
+  t.equal(targetWords({ capability: 'crm.*', caller: 'sales.bot.a' }), 'capability crm.*, caller sales.bot.a');
+});
+
+t.test('what covers more than one name is typed once more', async (t) => {
+  const wide = [{ all: true }, { capability: 'crm.order.*' }, { agent: 'team:crm' }, { provider: 'crm.*.*' }];
+  for (const target of wide) t.ok(isWide(target), JSON.stringify(target));
+  for (const target of [{ capability: 'crm.order.query' }, { agent: 'crm.order.a' }]) t.notOk(isWide(target), JSON.stringify(target));
+  t.strictSame(wide.map(typedWord), ['everything', 'crm.order.*', 'team:crm', 'crm.*.*']);
+});
+
+t.test('where it is in force is counted, and who is missing is named', async (t) => {
+  t.equal(forceWords(200, 200, []), 'in force on all 200');
+  t.equal(forceWords(198, 200, ['a', 'b']), 'in force on 198 of 200, missing: a, b');
+  t.equal(forceWords(190, 200, ['a', 'b', 'c', 'd', 'e', 'f'], 2), 'in force on 190 of 200, missing: a, b and 8 more');
+});
+
+t.test('the way to the API', async (t) => {
+  interface Sent {
+    readonly path: string;
+    readonly init: RequestInit;
+  }
+  const scripted = (answer: () => Response): { client: Client; sent: Sent[] } => {
+    const sent: Sent[] = [];
+    const client = new Client(async (path, init) => {
+      sent.push({ path, init });
+      return answer();
+    });
+    return { client, sent };
+  };
+  const header = ({ init }: Sent, name: string): string | undefined => (init.headers as Record<string, string>)[name];
+
+  t.test('stays at its own origin; only what changes something carries what a page of ours knows', async (t) => {
+    const { client, sent } = scripted(() => Response.json({ fine: true }));
+    client.csrf = 'known';
+    t.strictSame(await client.get('/v1/overview'), { ok: { fine: true }, pending: null });
+    await client.order('POST', '/v1/overrides', { action: 'block' });
+    await client.order('DELETE', '/v1/overrides/x');
+    t.strictSame(
+      sent.map((each) => header(each, 'x-reach-csrf')),
+      [undefined, 'known', 'known'],
+    );
+    for (const { init } of sent) t.match(init, { credentials: 'same-origin', redirect: 'error' });
+    t.equal(sent[1]?.init.body, '{"action":"block"}');
+    t.equal(sent[2]?.init.body, undefined);
+  });
+
+  t.test('a refusal comes back in the words of the API, with the places of mistakes', async (t) => {
+    const problems = [{ file: 'policies', line: 3, column: 5, message: 'unknown key' }, { message: 'bad' }];
+    const { client } = scripted(() =>
+      Response.json({ code: 4003, name: 'invalid_request', detail: 'nothing was changed', problems }, { status: 422 }),
+    );
+    t.strictSame(await client.get('/v1/rules'), {
+      problem: {
+        status: 422,
+        code: 4003,
+        name: 'invalid_request',
+        detail: 'nothing was changed',
+        mistakes: ['policies:3:5: unknown key', 'bad'],
+      },
+    });
+    t.match(problemOf(502, '<html>'), { status: 502, detail: 'the control plane answered 502', mistakes: [] });
+  });
+
+  t.test('what cannot be reached, and an answer that is none, are said as such', async (t) => {
+    const heard: boolean[] = [];
+    const away = new Client(async () => Promise.reject(new TypeError('failed to fetch')));
+    away.onReach = (isReached) => heard.push(isReached);
+    t.match(await away.get('/v1/overview'), { problem: { status: 0, detail: 'the control plane cannot be reached' } });
+    t.strictSame(heard, [false]);
+    t.match(await scripted(() => new Response('<html>')).client.get('/v1/overview'), {
+      problem: { status: 200, detail: 'the answer is not JSON' },
+    });
+  });
+
+  t.test('a session that is over is noticed by any question but the one that asks for it', async (t) => {
+    const { client } = scripted(() => Response.json({ code: 4001 }, { status: 401 }));
+    let out = 0;
+    client.onSignedOut = () => out++;
+    await client.get('/v1/session');
+    t.equal(out, 0);
+    await client.get('/v1/overview');
+    t.equal(out, 1);
+  });
+
+  t.test('an order that is not in the audit log yet says so', async (t) => {
+    const { client } = scripted(() => new Response('{}', { headers: { 'reach-audit-pending': 'NATS is away' } }));
+    t.match(await client.order('POST', '/v1/confirm', {}), { pending: 'NATS is away' });
+  });
+});
+
+/** An event stream as the test says it. */
+class FakeSource implements Source {
+  isClosed = false;
+  readonly #heard = new Map<string, (event: { readonly data?: unknown }) => void>();
+  addEventListener(name: string, heard: (event: { readonly data?: unknown }) => void): void {
+    this.#heard.set(name, heard);
+  }
+  close(): void {
+    this.isClosed = true;
+  }
+  say(name: string, data?: unknown): void {
+    this.#heard.get(name)?.({ data });
+  }
+}
+
+t.test('live updates', async (t) => {
+  const set = () => {
+    const clock = new VirtualClock();
+    const sources: FakeSource[] = [];
+    const live = new Live({
+      clock,
+      open: () => {
+        const source = new FakeSource();
+        sources.push(source);
+        return source;
+      },
+    });
+    const heard: string[] = [];
+    live.watch(['traffic', 'alerts'], () => heard.push('overview'));
+    live.watch(['tasks'], () => heard.push('messages'));
+    live.start();
+    return { clock, sources, live, heard, newest: () => sources.at(-1) as FakeSource };
+  };
+
+  t.test('only what is shown of a changed topic is asked for again; a new connection is a change of everything', async (t) => {
+    const { live, heard, newest } = set();
+    t.equal(live.state, 'connecting');
+    newest().say('open');
+    t.equal(live.state, 'live');
+    t.strictSame(heard.splice(0), ['overview', 'messages']);
+    newest().say('changed', '{"topics":["tasks","fleet"]}');
+    t.strictSame(heard.splice(0), ['messages']);
+    for (const nonsense of ['', '{', '{"topics":7}', 'null']) newest().say('changed', nonsense);
+    t.strictSame(heard, []);
+  });
+
+  t.test('without the stream everything is asked for every few seconds, until it is back', async (t) => {
+    const { clock, live, heard, sources, newest } = set();
+    newest().say('open');
+    heard.length = 0;
+    newest().say('error');
+    t.ok(sources[0]?.isClosed);
+    t.equal(live.state, 'polling');
+    await clock.advance(POLL_MS);
+    t.strictSame(heard.splice(0), ['overview', 'messages']);
+    t.equal(sources.length, 2, 'and it is opened again');
+    newest().say('open');
+    heard.length = 0;
+    t.equal(live.state, 'live');
+    await clock.advance(10 * POLL_MS);
+    t.strictSame(heard, [], 'nobody polls beside it');
+  });
+
+  t.test('tries are further and further apart, and never given up', async (t) => {
+    const { clock, sources, newest } = set();
+    const at: number[] = [];
+    for (let i = 0; i < 8; i++) {
+      newest().say('error');
+      const before = sources.length;
+      const from = clock.now();
+      while (sources.length === before) await clock.advance(500);
+      at.push(Math.round((clock.now() - from) / 1_000));
+    }
+    t.strictSame(at, [1, 2, 4, 8, 16, 30, 30, 30]);
+  });
+
+  t.test('when nobody answers either, the connection is lost; the first answer opens the stream at once', async (t) => {
+    const { clock, live, sources, newest } = set();
+    const states: string[] = [];
+    live.onState(() => states.push(live.state));
+    newest().say('open');
+    newest().say('error');
+    live.reached(false);
+    for (let i = 0; i < 5; i++) {
+      await clock.advance(30_000);
+      newest().say('error');
+    }
+    const before = sources.length;
+    live.reached(true);
+    t.equal(sources.length, before + 1);
+    newest().say('open');
+    t.strictSame(states, ['live', 'polling', 'lost', 'polling', 'live']);
+  });
+
+  t.test('what has been left is told nothing more', async (t) => {
+    const { clock, live, sources, heard, newest } = set();
+    newest().say('open');
+    newest().say('error');
+    heard.length = 0;
+    live.stop();
+    await clock.advance(600_000);
+    t.strictSame(heard, []);
+    t.equal(sources.length, 1);
+  });
+});
+
+t.test('every page has a key, and keys that are not ours are left to the browser', async (t) => {
+  t.strictSame([...new Set(Object.values(PAGE_KEYS))].sort(), [...PAGES].sort());
+  t.equal(actionOf('b', false), 'red');
+  t.strictSame(actionOf('j', false), { move: 1 });
+  t.strictSame(actionOf('t', true), { go: 'topology' });
+  t.equal(actionOf('t', false), null);
+  for (const other of ['Tab', 'Enter', ' ', 'F5', 'x', 'constructor']) t.equal(actionOf(other, false), null, other);
+  t.equal(actionOf('constructor', true), null);
+});
