@@ -205,6 +205,7 @@ export class ControlPlane implements Plane {
       config: config.traces,
       name: config.name,
       traffic: this.traffic,
+      serves: (agent) => this.epoch !== '' && this.registry().providers().some((one) => one.agent === agent),
     });
     const sessions = new Sessions({ operators, env: config.env, sessionMs: config.console.sessionMs, clock });
     this.#endedSessions = new EndedBook({ bus: this.#bus, subjects: this.#subjects, sessions, clock });
@@ -224,7 +225,11 @@ export class ControlPlane implements Plane {
         audit: this.audit,
         count: (route, status) => this.counts.add(route, status),
       },
-      allRoutes(this, new Overview(this, new QueueLook(this.#bus, this.#subjects, clock)), config.console.isServed ? sessionRoutes({ plane: this, operators, sessions, book: this.#endedSessions }) : []),
+      allRoutes(
+        this,
+        new Overview(this, new QueueLook(this.#bus, this.#subjects, clock)),
+        config.console.isServed ? sessionRoutes({ plane: this, operators, sessions, book: this.#endedSessions }) : [],
+      ),
     );
   }
 

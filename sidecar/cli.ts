@@ -38,6 +38,11 @@ interface Options {
   readonly only: readonly string[];
   readonly all: boolean;
   readonly junit: string | undefined;
+  /** Of replay: single settings that are to be different, how many calls, which one, and where they are sent anew. */
+  readonly set: readonly string[];
+  readonly limit: string | undefined;
+  readonly call: string | undefined;
+  readonly send: string | undefined;
 }
 
 const LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'silent'] as const satisfies readonly LogOptions['level'][];
@@ -88,6 +93,25 @@ const VERBS: Readonly<Record<string, Verb>> = {
       if (kind !== 'settings' && kind !== 'table')
         throw new StartRefused([`there is no schema of ${JSON.stringify(kind.slice(0, 40))}: settings or table`]);
       process.stdout.write(`${JSON.stringify(editorSchema(kind), null, 2)}\n`);
+    },
+  },
+  replay: {
+    usage: 'replay <file|folder> [--with FILE] [--set NAME=VALUE] [--call N] [--limit N] [--send sandbox|URL] [--json]',
+    does: 'decide recorded calls anew, under other policies or settings, and tell what would differ; exit 1 when something does',
+    run: async ([path], { json, with: withFile, set, limit, call, send }) => {
+      needed(path, 'replay', 'a recording');
+      const { runReplay } = await import('./replay/command.ts');
+      process.exitCode = await runReplay(path as string, {
+        withFile: withFile ?? null,
+        sets: set,
+        json,
+        limit: limit ?? null,
+        call: call ?? null,
+        send: send ?? null,
+        token: process.env['REACH_TOKEN'] ?? null,
+        columns: process.stdout.columns ?? 160,
+        write: (line) => process.stdout.write(`${line}\n`),
+      });
     },
   },
   sandbox: {
@@ -174,6 +198,10 @@ async function obey(argv: readonly string[]): Promise<void> {
     only: values.only ?? [],
     all: values.all === true,
     junit: values.junit,
+    set: values.set ?? [],
+    limit: values.limit,
+    call: values.call,
+    send: values.send,
   });
 }
 
@@ -192,6 +220,10 @@ function parsed(argv: readonly string[]) {
         only: { type: 'string', multiple: true },
         all: { type: 'boolean' },
         junit: { type: 'string' },
+        set: { type: 'string', multiple: true },
+        limit: { type: 'string' },
+        call: { type: 'string' },
+        send: { type: 'string' },
         help: { type: 'boolean', short: 'h' },
         version: { type: 'boolean', short: 'V' },
       },

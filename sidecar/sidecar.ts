@@ -233,7 +233,11 @@ export async function startSidecar(
   const callOut = recorder === null ? outbound : recorder.outbound(outbound);
   const callIn = recorder === null ? inbound : recorder.inbound(inbound);
   const front = new Front(engine, table, observation, { outbound: callOut, inbound: callIn, explain }, door);
-  front.recorder = recorder;
+  const isOperator = operatorOf(config);
+  front.recorder =
+    recorder === null
+      ? null
+      : { start: (filter) => recorder.start(filter), stop: () => recorder.stop(), status: () => recorder.status(), isOperator };
   const steering = joined === null ? null : steer(joined, engine.quotas, observation.shifts);
   const digests = joined === null ? null : digestsTo(joined, config.name, observation, clock, random);
   front.digests = digests;
@@ -434,13 +438,15 @@ function digestsTo({ bus, subjects, instance }: Joined, sidecar: string, observa
 }
 
 function doorTo(joined: Joined, config: SidecarConfig): RegistryDoor {
-  const expected = config.operatorToken === null ? null : Buffer.from(`Bearer ${secretOf(config.operatorToken)}`);
-  return {
-    client: joined.client,
-    isOperator: (authorization) => {
-      const given = Buffer.from(authorization);
-      return expected !== null && given.length === expected.length && timingSafeEqual(given, expected);
-    },
+  return { client: joined.client, isOperator: operatorOf(config) };
+}
+
+/** Whether an `Authorization` header is the operator's; without a token of its own nobody is. */
+function operatorOf({ operatorToken }: SidecarConfig): (authorization: string) => boolean {
+  const expected = operatorToken === null ? null : Buffer.from(`Bearer ${secretOf(operatorToken)}`);
+  return (authorization) => {
+    const given = Buffer.from(authorization);
+    return expected !== null && given.length === expected.length && timingSafeEqual(given, expected);
   };
 }
 

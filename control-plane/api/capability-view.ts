@@ -10,6 +10,7 @@ import { breakerStates } from '../overview/breakers.ts';
 import { LATELY } from '../overview/capability-rows.ts';
 import type { CapabilityView, ProviderView } from '../registry/views.ts';
 import { isOver } from '../shifts/shift.ts';
+import type { ToldSpan } from '../traces/read-batch.ts';
 import { edgeView, type EdgeView, wallOf } from './overview.ts';
 import type { OverrideShown } from './override-shapes.ts';
 import { shownOverrides } from './overrides.ts';
@@ -226,14 +227,7 @@ function failures({ traces, traffic }: Plane, name: string, serves: (agent: stri
   const found = new Map<string, FailureView>();
   const held = [...traces.all()].filter((trace) => trace.failed && trace.names('f', (each) => each === name));
   for (const trace of held.sort((a, b) => b.startMs - a.startMs).slice(0, MAX_FAILURES)) {
-    const span = trace
-      .spans()
-      .find(
-        (each) =>
-          each.capability === name &&
-          each.code !== 0 &&
-          (each.stage === 'outbound' || each.stage === 'deliver' || each.stage === 'inbound'),
-      );
+    const span = hopOf(trace.spans(), name);
     const provider = span?.provider ?? '';
     found.set(trace.id, {
       trace_id: trace.id,
@@ -252,6 +246,16 @@ function failures({ traces, traffic }: Plane, name: string, serves: (agent: stri
         found.set(id, { trace_id: id, code, name: nameOf(code), elapsed_ms: elapsed, caller, provider, at_ms: null });
   }
   return [...found.values()].slice(0, MAX_FAILURES);
+}
+
+/** The failed hop by which its caller was told, or what comes nearest to it. */
+function hopOf(spans: readonly ToldSpan[], name: string): ToldSpan | undefined {
+  const failed = spans.filter((span) => span.capability === name && span.code !== 0);
+  for (const stage of ['outbound', 'deliver', 'inbound'] as const) {
+    const found = failed.find((span) => span.stage === stage);
+    if (found !== undefined) return found;
+  }
+  return failed[0];
 }
 
 const nameOf = (code: number): string => (isCode(code) ? codeEntry(code).name : '');

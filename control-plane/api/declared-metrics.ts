@@ -11,7 +11,7 @@ export const CONTROL_LABELS = {
   kind: 'kind of an alert: `p95_rise`, `breaker_flapping`, `backlog`, `agent_offline`',
   lane: 'lane of messages; `sticky` for pools that keep their order over lanes',
   outcome: 'what became of it, one of a few fixed words',
-  pool: 'id of a pool, as `reachctl tasks pools` shows it',
+  pool: 'id of a pool, as `reachctl pools list` shows it',
   route: 'route of the API, as a template',
   sidecar: 'name of the sidecar that hosts it',
   standing: 'of a sidecar: `current`, `behind`, `stale`, `missing`',

@@ -32,8 +32,10 @@ export async function metricsText(plane: Plane, counts: RequestCounts): Promise<
   readReplica(page, plane);
   readFleet(page, plane);
   if (plane.epoch !== '') readRegistry(page, plane);
-  if (plane.leading !== null) readMessages(page, plane.leading);
-  if (plane.leading !== null) readAlerts(page, plane.leading);
+  if (plane.leading !== null) {
+    readMessages(page, plane.leading);
+    readAlerts(page, plane.leading);
+  }
   readSeen(page, plane);
   for (const { route, status, count } of counts.all()) page.set(METRICS.requests, count, route, status);
   readProcess(page);
@@ -98,13 +100,14 @@ function readMessages(page: ControlPage, { messages }: Leading): void {
   page.set(METRICS.ghosts, ghosts);
   page.set(METRICS.expired, expired);
   for (const [stream, ratio] of fill) page.set(METRICS.fill, ratio, stream);
-  if (messages.notices !== null) page.set(METRICS.noticesFailing, messages.notices.trouble === '' ? 0 : 1);
 }
 
-function readAlerts(page: ControlPage, { alerts: { book } }: Leading): void {
+function readAlerts(page: ControlPage, { alerts, messages }: Leading): void {
+  const { book } = alerts;
   for (const kind of ALERT_KINDS)
     for (const state of ALERT_STATES)
       page.set(METRICS.alerts, book.alerts.filter((one) => one.kind === kind && one.state === state).length, kind, state);
+  if (messages.notices !== null) page.set(METRICS.noticesFailing, messages.notices.trouble === '' && alerts.trouble === '' ? 0 : 1);
 }
 
 function readSeen(page: ControlPage, { traffic, traces }: Plane): void {

@@ -16,7 +16,7 @@ export function openApi(routes: readonly Route[], version: string): Json {
       title: 'Agent-Reach control plane',
       version,
       description:
-        'The registry, what operators order, and the state of the fleet. Every replica answers questions; what changes something is answered by the leader, to which the others redirect (307).',
+        'The registry, what operators order, and the state of the fleet. Every replica answers questions; what changes something is answered by the leader, to which the others redirect (307). Browsers sign in (POST /v1/session) and send a cookie instead of the token; with it, changes must carry X-Reach-Csrf, and a replica that does not lead carries them to the leader itself.',
     },
     components: {
       securitySchemes: { operator: { type: 'http', scheme: 'bearer', description: "An operator's token." } },

@@ -26,7 +26,11 @@ import { taskRoutes } from './tasks.ts';
 import { traceRoutes } from './traces.ts';
 
 /** @param sessions those for browsers that sign in; none where there is no console */
-export function allRoutes(plane: Plane & { readonly counts: RequestCounts }, overview: Overview, sessions: readonly Route[]): readonly Route[] {
+export function allRoutes(
+  plane: Plane & { readonly counts: RequestCounts },
+  overview: Overview,
+  sessions: readonly Route[],
+): readonly Route[] {
   const routes: Route[] = [
     ...[
       ...readRoutes(plane),

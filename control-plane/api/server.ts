@@ -392,7 +392,13 @@ function send(response: ServerResponse, status: number, contentType: string, tex
 }
 
 /** To browsers, which ask for big lists again each second, perhaps over a thin line. Nothing secret stands in these beside what others wrote. */
-async function sendSmall(request: IncomingMessage, response: ServerResponse, status: number, contentType: string, text: string): Promise<void> {
+async function sendSmall(
+  request: IncomingMessage,
+  response: ServerResponse,
+  status: number,
+  contentType: string,
+  text: string,
+): Promise<void> {
   if (!/\bgzip\b/.test(String(request.headers['accept-encoding'] ?? ''))) return send(response, status, contentType, text);
   const bytes = await promisify(gzip)(text, { level: 1 });
   if (response.destroyed) return;

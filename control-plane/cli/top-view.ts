@@ -59,7 +59,7 @@ const COLUMNS: readonly Column[] = [
   },
   { title: 'BREAKERS', width: 8, from: 60, of: (row) => (row.breakers_open === 0 ? '-' : `${row.breakers_open} open`) },
 ];
-const LEAST_NAME = 18;
+const LEAST_NAME = 12;
 const MOST_NAME = 48;
 const MOST_PROBLEMS = 5;
 

@@ -170,6 +170,7 @@ async function tail(context: Context, _args: readonly string[], options: Options
   if (typeof options['stage'] === 'string') query['stage'] = options['stage'];
   if (options['maxPerSec'] !== undefined) query['max_per_sec'] = String(wholeOf(String(options['maxPerSec']), '--max-per-sec'));
   let seen = 0;
+  let refused = '';
   for (let failures = 0; seen < most; ) {
     try {
       await context.client.events({ path: '/v1/tail', query }, (name, data) => {
@@ -183,12 +184,16 @@ async function tail(context: Context, _args: readonly string[], options: Options
           if (context.json) io.out(JSON.stringify({ left_out: count }));
           else io.err(`reachctl: ${count} more were left out: narrow it, or raise --max-per-sec`);
         }
-        if (name === 'full') throw new Failed(Exit.refused, [printable(String((data as { readonly detail?: unknown }).detail))]);
+        if (name === 'full') {
+          refused = printable(String((data as { readonly detail?: unknown }).detail));
+          return false;
+        }
         return true;
       });
     } catch (error) {
       if (!(error instanceof Failed) || error.exit !== Exit.unreachable || ++failures > RETRIES) throw error;
     }
+    if (refused !== '') throw new Failed(Exit.refused, [refused]);
     if (seen >= most) return;
     io.err('reachctl: the stream has ended; looking again, and what ends meanwhile is not shown');
     await new Promise<void>((done) => void io.clock.after(RETRY_MS, done));

@@ -93,7 +93,7 @@ export function labelOf(span: PlacedSpan): string {
     case 'result':
       return `result, to the inbox of ${printable(span.caller ?? 'the sender', 80)}`;
     case 'inbox':
-      return `in the inbox of ${printable(span.provider ?? span.caller ?? 'the agent', 80)}`;
+      return `in the inbox of ${printable(span.provider ?? span.caller ?? 'the agent', 80)}${span.detail === undefined ? '' : `: ${printable(span.detail, 40)}`}`;
   }
 }
 

@@ -15,10 +15,10 @@
  *   what covers many), confirm, red-progress (data-in-force, data-of)
  *   override-row (data-id; inside: lift, then confirm)
  *   confirm, cancel: in every dialog that asks a second time · help, theme, search
- *   page-problem (an error of the API, with its words), empty, stale
+ *   page-problem (an error of the API, with its words), page-fault (one of ours), empty, stale
  */
 import { type ComponentChildren, render } from 'preact';
-import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import { useEffect, useErrorBoundary, useMemo, useRef, useState } from 'preact/hooks';
 import { type Clock, realClock } from '../../base/clock.ts';
 import { type Address, type PageName, pageAddress, PAGES, readAddress } from './address.ts';
 import { Client } from './client.ts';
@@ -223,7 +223,9 @@ function Shell({ client, clock, session, onOut }: ShellProps) {
             </div>
           </nav>
           <main id="main" ref={main} tabIndex={-1}>
-            <Page address={address} />
+            <Guarded key={`${address.page} ${address.id}`}>
+              <Page address={address} />
+            </Guarded>
           </main>
         </div>
         {red !== null && <RedPanel preset={red} onClose={() => setRed(null)} />}
@@ -254,6 +256,18 @@ function Ticking({ clock, children }: { readonly clock: Clock; readonly children
     };
   }, [clock]);
   return <NowContext.Provider value={now}>{children}</NowContext.Provider>;
+}
+
+/** A fault in one page leaves the others, and the red button, as they are. */
+function Guarded({ children }: { readonly children: ComponentChildren }) {
+  const [fault, again] = useErrorBoundary();
+  if (fault === undefined) return <>{children}</>;
+  return (
+    <div class="box bad" role="alert" data-test="page-fault">
+      This page has a fault: {fault instanceof Error ? fault.message : String(fault)}. All others, and the red button, work.{' '}
+      <button onClick={again}>Try again</button>
+    </div>
+  );
 }
 
 function Page({ address }: { readonly address: Address }) {
@@ -324,7 +338,7 @@ function LiveWord({ state, onAgain }: { readonly state: LiveState; readonly onAg
 }
 
 function RedButton({ onOpen }: { readonly onOpen: () => void }) {
-  const { data } = useApi<OverridesAnswer>('/v1/overrides', TOPICS.overrides);
+  const { data } = useApi<OverridesAnswer>('/v1/overrides', TOPICS.overrides, { gapMs: 500 });
   const inForce = data?.overrides.length ?? 0;
   return (
     <button

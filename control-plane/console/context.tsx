@@ -44,11 +44,20 @@ export interface Asked<T> {
 
 /** What changes without anybody saying so (rates that sink, ages) is asked for this often. */
 const QUIET_MS = 20_000;
-/** However often something changes. */
-const MIN_GAP_MS = 1_000;
+/** However often something changes, unless a page says otherwise. */
+const GAP_MS = 2_000;
+/** What is told together is asked for together. */
+const SOON_MS = 200;
+
+export interface AskOptions {
+  /** Between two questions, at least. */
+  readonly gapMs?: number;
+  /** Another path asks for more of the same: what is there stays until the answer comes. */
+  readonly isSame?: boolean;
+}
 
 /** Asks, and again whenever one of the topics has changed. @param path null = nothing is asked */
-export function useApi<T>(path: string | null, topics: readonly string[]): Asked<T> {
+export function useApi<T>(path: string | null, topics: readonly string[], { gapMs = GAP_MS, isSame = false }: AskOptions = {}): Asked<T> {
   const { client, live, clock } = useConsole();
   const [state, setState] = useState<{ path: string | null; data: T | null; problem: ApiProblem | null; atMs: number }>({
     path,
@@ -64,6 +73,7 @@ export function useApi<T>(path: string | null, topics: readonly string[]): Asked
     let isAsking = false;
     let isWanted = false;
     let next: Timer | null = null;
+    let askedMs = Number.NEGATIVE_INFINITY;
     const ask = async (): Promise<void> => {
       next?.cancel();
       isAsking = true;
@@ -72,12 +82,13 @@ export function useApi<T>(path: string | null, topics: readonly string[]): Asked
       isAsking = false;
       if (isOver) return;
       setState((before) => {
-        const kept = before.path === path ? before : { data: null, atMs: 0 };
+        const kept = isSame || before.path === path ? before : { data: null, atMs: 0 };
         return 'ok' in answer
           ? { path, data: answer.ok, problem: null, atMs: clock.wallMs() }
           : { path, data: kept.data, problem: answer.problem, atMs: kept.atMs };
       });
-      next = clock.after(isWanted ? MIN_GAP_MS : QUIET_MS, look);
+      next = clock.after(isWanted ? gapMs : QUIET_MS, look);
+      askedMs = clock.now();
     };
     const look = (): void => {
       // A page that nobody sees asks nothing; it asks when it is seen again.
@@ -91,7 +102,7 @@ export function useApi<T>(path: string | null, topics: readonly string[]): Asked
       }
       isWanted = true;
       next?.cancel();
-      next = clock.after(MIN_GAP_MS / 4, look);
+      next = clock.after(Math.max(SOON_MS, askedMs + gapMs - clock.now()), look);
     };
     asking.current = () => void ask();
     const seen = (): void => {
@@ -106,8 +117,8 @@ export function useApi<T>(path: string | null, topics: readonly string[]): Asked
       unwatch();
       document.removeEventListener('visibilitychange', seen);
     };
-  }, [path, about, client, live, clock]);
-  const isCurrent = state.path === path;
+  }, [path, about, gapMs, isSame, client, live, clock]);
+  const isCurrent = isSame || state.path === path;
   return {
     data: isCurrent ? state.data : null,
     problem: isCurrent ? state.problem : null,

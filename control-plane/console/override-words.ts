@@ -88,7 +88,7 @@ function callsWords(target: OverrideTarget): string {
 
 /** `in force on 198 of 200, missing: …` */
 export function forceWords(inForce: number, of: number, missing: readonly string[], max = 5): string {
-  if (inForce >= of) return `in force on all ${of}`;
+  if (inForce >= of) return `in force on all ${of} sidecars`;
   const named = missing.slice(0, max).join(', ');
   const more = of - inForce - Math.min(max, missing.length);
   return `in force on ${inForce} of ${of}${named === '' ? '' : `, missing: ${named}${more > 0 ? ` and ${more} more` : ''}`}`;

@@ -30,7 +30,7 @@ const WATCHED_FOR_MS = 15_000;
 
 export function RedPanel({ preset, onClose }: { readonly preset: RedPreset; readonly onClose: () => void }) {
   const { mayAct } = useConsole();
-  const asked = useApi<OverridesAnswer>('/v1/overrides', TOPICS.overrides);
+  const asked = useApi<OverridesAnswer>('/v1/overrides', TOPICS.overrides, { gapMs: 500 });
   return (
     <Dialog title="Red button" onClose={onClose} test="red-panel" tone="red">
       <ViewerNote />

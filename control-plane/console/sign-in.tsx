@@ -1,5 +1,5 @@
 /** Who are you: an operator's token, given once; it becomes a session's cookie and is kept nowhere on this page. */
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { ApiProblem, Client } from './client.ts';
 import { ProblemBox } from './parts/states.tsx';
 import type { Session } from './shapes.ts';
@@ -15,7 +15,7 @@ export function SignIn({ client, why, onSession }: SignInProps) {
   const field = useRef<HTMLInputElement>(null);
   const [problem, setProblem] = useState<ApiProblem | null>(null);
   const [isBusy, setBusy] = useState(false);
-  useEffect(() => field.current?.focus(), []);
+  useLayoutEffect(() => field.current?.focus(), []);
   const signIn = async (): Promise<void> => {
     const token = field.current?.value.trim() ?? '';
     if (token === '') return;

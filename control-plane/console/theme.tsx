@@ -1,5 +1,5 @@
 /** Dark, light, or as the system is; kept in this browser. */
-import { useEffect, useState } from 'preact/hooks';
+import { useLayoutEffect, useState } from 'preact/hooks';
 
 export type Theme = 'auto' | 'light' | 'dark';
 
@@ -11,7 +11,7 @@ export function nextTheme(theme: Theme): Theme {
 
 export function useTheme(): readonly [Theme, (theme: Theme) => void] {
   const [theme, setTheme] = useState<Theme>(kept);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (theme === 'auto') delete document.documentElement.dataset['theme'];
     else document.documentElement.dataset['theme'] = theme;
     try {

@@ -1,8 +1,8 @@
 /** What each page has to be told of: the topics of `/v1/live`. */
 export const TOPICS = {
-  overview: ['traffic', 'alerts', 'registry', 'fleet', 'tasks', 'overrides', 'traces'],
+  overview: ['traffic', 'alerts', 'registry', 'fleet', 'tasks', 'overrides'],
   topology: ['traffic'],
-  capability: ['traffic', 'registry', 'overrides', 'quotas', 'policies', 'traces'],
+  capability: ['traffic', 'registry', 'overrides', 'quotas', 'policies', 'shifts'],
   capabilities: ['registry', 'policies'],
   agents: ['registry'],
   traces: ['traces'],

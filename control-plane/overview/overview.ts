@@ -35,11 +35,11 @@ interface Made {
 export class Overview {
   readonly #plane: Plane;
   readonly #clock: Clock;
-  readonly #queue: QueueLook;
+  readonly #queue: Pick<QueueLook, 'facts'>;
   #made: Made | null = null;
   #making: Promise<Made> | null = null;
 
-  constructor(plane: Plane, queue: QueueLook) {
+  constructor(plane: Plane, queue: Pick<QueueLook, 'facts'>) {
     this.#plane = plane;
     this.#clock = plane.clock;
     this.#queue = queue;

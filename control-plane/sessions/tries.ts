@@ -55,7 +55,7 @@ export class Tries {
 export function networkOf(address: string): string {
   const plain = address.startsWith('::ffff:') && address.includes('.') ? address.slice(7) : address;
   if (!plain.includes(':')) return plain;
-  const [head = '', tail] = (plain.split('%', 1)[0] as string).split('::', 2) as [string, string | undefined];
+  const [head, tail] = (plain.split('%', 1)[0] as string).split('::', 2) as [string, string | undefined];
   const left = head === '' ? [] : head.split(':');
   const right = tail === undefined || tail === '' ? [] : tail.split(':');
   const whole =

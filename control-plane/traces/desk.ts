@@ -32,6 +32,8 @@ export interface DeskParts {
   readonly config: TracesConfig;
   readonly name: string;
   readonly traffic: Pick<Traffic, 'breakerMoves'>;
+  /** Whether somebody is registered under that name who serves something. */
+  readonly serves: (agent: string) => boolean;
 }
 
 /** Sidecars tell each second. */
@@ -205,7 +207,7 @@ export class TraceDesk {
   #timelineHere(id: string): Timeline | null {
     const trace = this.#store.get(id);
     if (trace === null || trace.size === 0) return null;
-    const { clock, traffic } = this.#parts;
+    const { clock, traffic, serves } = this.#parts;
     const now = clock.now();
     const wall = clock.wallMs();
     return timelineOf(
@@ -217,6 +219,7 @@ export class TraceDesk {
         dropped: this.#tellers.about(trace.startMs, trace.endMs),
         silentMs: now - trace.heardMs,
         standing: (task) => standingWords(this.#tasks.of(task), now),
+        serves,
       },
       breakersFrom(
         traffic.breakerMoves(MOVES_WITHIN_MS),

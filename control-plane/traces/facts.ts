@@ -17,6 +17,8 @@ export interface Facts {
   readonly silentMs: number;
   /** What was heard of a task while it was under way; null = nothing. */
   readonly standing: (task: string) => Standing | null;
+  /** Whether the agent serves something, and so may have called while it was at work. */
+  readonly serves: (agent: string) => boolean;
 }
 
 export interface Standing {
@@ -26,5 +28,10 @@ export interface Standing {
   readonly words: string;
 }
 
+/**
+ * Spans are told when they have ended: what an agent asks comes before the work that it asks it for. Silent for so long, that work is
+ * not among what is told, and the caller counts as one outside.
+ */
+export const OUTSIDE_MS = 60_000;
 /** Sidecars tell each second; a redelivery and a slow machine are covered. */
 export const SETTLE_MS = 5_000;

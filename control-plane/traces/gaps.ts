@@ -3,7 +3,7 @@
  * that waits, work that goes on) is no gap: it is under way, until it has been silent for too long. A result that its agent has not
  * taken is neither.
  */
-import { type Facts, type Missing, SETTLE_MS } from './facts.ts';
+import { type Facts, type Missing, OUTSIDE_MS, SETTLE_MS } from './facts.ts';
 import { missingOfMessage } from './message-gaps.ts';
 import type { Node, Tree } from './tree.ts';
 
@@ -15,6 +15,10 @@ export function missingIn(tree: Tree, facts: Facts): Missing {
   const roots = tree.tops.filter((top) => !top.orphan);
   if (tree.tops.length > 0 && roots.length === 0)
     gaps.push('where the trace begins is missing: every span that came has a parent that did not');
+  const callers = new Set(roots.filter(({ remoteParent }) => remoteParent).map(({ span }) => span.caller ?? ''));
+  for (const caller of callers)
+    if (facts.silentMs < OUTSIDE_MS && facts.serves(caller))
+      underWay.push(`${caller} is still at the work for which it made these calls, as far as has been told`);
   const outside = new Set(roots.map(({ span }) => span.parent_span_id));
   if (roots.length > 1 && (outside.size > 1 || outside.has('')))
     gaps.push(`the trace begins ${roots.length} times: ${roots.slice(0, 4).map(nameOf).join('; ')}: what ties them together did not come`);

@@ -159,6 +159,24 @@ export const SIDECAR_ADVICE: Advice = {
     quiet: 'Raise it for agents that think for long between two calls of one piece of work; lower it where restarts must be quick.',
     own_calls: '`all` where agents must be able to begin work until the end, `none` where they are stopped before their sidecar.',
   },
+  traces: {
+    enabled: 'Off only where the last microseconds count: a failing call is then explained by its own answer and by nothing else.',
+    ratio:
+      'Leave it at 1 and let `max_per_sec` do the work: at small rates everything is there, at great ones a share. Lower it where a collector is paid by the span.',
+    max_per_sec:
+      'Raise it where the collector and the memory of the control plane have room: a call makes two spans at its caller, two at its provider, about 1 KB each.',
+    slow: 'Set it where slow is known (a promise to a customer). Without it, one call in a hundred is slow by definition.',
+    hold: 'Raise it to the longest chain of calls, so that its first hops are still there when its last one fails; `held_spans` must have room.',
+    held_spans: 'Rate of calls × spans of one (two to four) × `hold`; beyond that the oldest are not there to be told after all.',
+    otlp: {
+      url: 'The collector of your own cluster, near by; it batches, samples and passes on better than every sidecar for itself.',
+      headers: 'Keep keys out of this file: `{env: NAME}` or `{file: path}`.',
+      gzip: 'Over a network that is paid for, or slow; beside the sidecar it only costs time.',
+      timeout: 'Leave it. What is not answered by then is sent again, and may stand there twice.',
+      queue: 'Bridges a restart of the collector: spans a second × 1 KB × seconds. More only costs memory.',
+      service_name: 'Where several sidecars are one service to you, the same name for all; they are told apart by `service.instance.id`.',
+    },
+  },
   max_deadline: 'Raise it for callers that really wait longer; each call holds its slots for so long. Work of hours belongs in a message.',
   max_hops: 'Lower it where chains are short, to find loops of different agents sooner.',
   retry_budget: {

@@ -25,7 +25,6 @@ export function answerEnveloped(response: ServerResponse, call: Call): void {
     const body = envelope(result, withDecision);
     const head = ['content-type', JSON_TYPE, 'content-length', String(body.length)];
     if (call.replay !== null) head.push(Header.replay, 'true');
-  if (result.sandbox) head.push(Header.sandbox, 'true');
     if (call.quota !== null) pushQuota(head, call);
     response.writeHead(200, head);
     response.end(body, 'latin1');
@@ -183,6 +182,7 @@ export function pushOwn(head: string[], result: Result): void {
   if (result.version !== null) head.push(Header.version, result.version);
   if (call.degraded) head.push(Header.degraded, 'true');
   if (call.replay !== null) head.push(Header.replay, 'true');
+  if (result.sandbox) head.push(Header.sandbox, 'true');
   if (call.definitelySuccess) head.push(Header.definitelySuccess, 'true');
   if (call.quota !== null) pushQuota(head, call);
   if (result.entry.code === Code.ok) return;

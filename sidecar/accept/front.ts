@@ -48,6 +48,8 @@ export interface RecorderDoor {
   start(filter: Partial<RecordingFilter>): void;
   stop(): void;
   status(): RecordingStatus;
+  /** Whether an `Authorization` header is the operator's. */
+  isOperator(authorization: string): boolean;
 }
 
 /** The registry as the ways in see it. */

@@ -11,6 +11,7 @@ import type { Front } from './front.ts';
 import { LocalGuard } from './guard.ts';
 import { acknowledge, inbox } from './inbox.ts';
 import { invoke, notNow, refuseNow } from './invoke.ts';
+import { recording } from './recording.ts';
 import { rpc, RPC_PATH } from './json-rpc.ts';
 import { openApi } from './openapi.ts';
 import { capabilities, explain, health, json, metrics, ready } from './pages.ts';
@@ -30,6 +31,7 @@ const CAST = '/v1/cast/';
 const TASK = '/v1/tasks/:task';
 const INBOX = '/v1/inbox';
 const AGENTS = '/v1/agents';
+const RECORDING = '/v1/recording';
 const RATE = '/v1/rates/:agent';
 const TRACE = '/v1/traces/:trace';
 
@@ -164,6 +166,11 @@ export function httpPort(front: Front, channels: AllChannels | null = null): Por
     '/metrics',
     page((request, reply) => void metrics(front, request.raw, reply.raw)),
   );
+  app.route({
+    method: ['GET', 'POST'],
+    url: RECORDING,
+    handler: page((request, reply) => recording(front, request.raw, reply.raw, request.body)),
+  });
   app.get(
     TRACE,
     page((request, reply) => traceHeld(front, request.raw, reply.raw, (request.params as Record<string, string>)['trace'] ?? '')),

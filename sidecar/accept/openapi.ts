@@ -193,11 +193,41 @@ function paths(): Json {
         },
       },
     },
+    '/v1/recording': {
+      get: {
+        tags: ['looking'],
+        operationId: 'recording',
+        summary: 'By the operator: how the recording of calls stands.',
+        responses: { 200: jsonAnswer('How it stands.', ref('schemas/Recording')), default: ref('responses/Problem') },
+      },
+      post: {
+        tags: ['looking'],
+        operationId: 'record',
+        summary: 'By the operator: start or stop recording calls. What may be kept of them stands in the settings.',
+        requestBody: {
+          required: true,
+          content: content('application/json', {
+            type: 'object',
+            properties: {
+              on: { type: 'boolean' },
+              share: { type: 'number', exclusiveMinimum: 0, maximum: 1 },
+              capability: { type: 'string' },
+              caller: { type: 'string' },
+              codes: { type: 'array', items: { type: 'integer' } },
+              failed_only: { type: 'boolean' },
+            },
+            required: ['on'],
+          }),
+        },
+        responses: { 200: jsonAnswer('How it stands now.', ref('schemas/Recording')), default: ref('responses/Problem') },
+      },
+    },
     '/v1/traces/{trace}': {
       get: {
         tags: ['looking'],
         operationId: 'trace',
-        summary: 'The spans that this sidecar still holds of a trace. An agent sees those of what it asked for or served, the operator all.',
+        summary:
+          'The spans that this sidecar still holds of a trace. An agent sees those of what it asked for or served, the operator all.',
         parameters: [
           {
             name: 'trace',
@@ -956,20 +986,33 @@ function schemas(): Json {
     }),
     AgentRate: object({ agent: text, limit: count, remaining: count }),
     TaskOutcome: object({ task_id: text, outcome: text }),
-    Health: object({
-      status: { enum: ['ok', 'stale', 'starting', 'draining'] },
-      sidecar: text,
-      table: object({
-        version: count,
-        age_ms: ms,
-        source: text,
-        stale_because: textOrNull,
-        refusals: count,
-        problems: list(object({ file: text, line: count, column: count, path: text, message: text })),
-      }),
-      config_stale: { ...flag, description: 'A change could be missing here.' },
-      registry: { oneOf: [ref('schemas/Registry'), { type: 'null' }], description: 'null = standalone.' },
-      calls: object({ started: count, ended: count, in_flight: count }),
+    Health: object(
+      {
+        status: { enum: ['ok', 'stale', 'starting', 'draining'] },
+        sidecar: text,
+        table: object({
+          version: count,
+          age_ms: ms,
+          source: text,
+          stale_because: textOrNull,
+          refusals: count,
+          problems: list(object({ file: text, line: count, column: count, path: text, message: text })),
+        }),
+        config_stale: { ...flag, description: 'A change could be missing here.' },
+        registry: { oneOf: [ref('schemas/Registry'), { type: 'null' }], description: 'null = standalone.' },
+        sandbox: { ...flag, description: 'Only when true: all providers are mocks, and whatever is sent here reaches no agent.' },
+        calls: object({ started: count, ended: count, in_flight: count }),
+      },
+      ['status', 'sidecar', 'table', 'config_stale', 'registry', 'calls'],
+    ),
+    Recording: object({
+      on: flag,
+      folder: text,
+      filter: object({ share: { type: 'number' }, capability: text, caller: text, codes: list(count), failed_only: flag }),
+      bytes: count,
+      disk_fails: flag,
+      recorded: count,
+      not_recorded: object({ disk: count, cpu: count, rotated: count }),
     }),
     Registry: object({
       connected: { ...flag, description: 'There is a connection to NATS.' },

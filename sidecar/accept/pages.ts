@@ -7,6 +7,7 @@ import type { Override, ProviderRecord } from '../../proto/language/types.ts';
 import type { Call } from '../call/call.ts';
 import type { Principal } from '../call/principal.ts';
 import type { SeenReading } from '../observe/scrape.ts';
+import type { RecordingStatus } from '../record/recorder.ts';
 import { isOpenTo, type Capability, type Version } from '../table/snapshot.ts';
 import { JSON_TYPE, refuse } from './answer.ts';
 import type { Front, Pipeline } from './front.ts';
@@ -125,8 +126,15 @@ export function healthOf(front: Front): object {
     config_stale: table.staleBecause !== '' || !table.ready,
     registry: front.registry?.client.status() ?? null,
     ...securityOf(front),
+    ...(isSandbox(table.current().providers) ? { sandbox: true } : {}),
     calls: { started: observation.started(), ended: observation.ended(), in_flight: observation.inFlight() },
   };
+}
+
+/** All that it serves are mocks: whatever is sent to it reaches no agent. */
+function isSandbox(providers: ReadonlyMap<string, { readonly record: ProviderRecord; readonly reach: string }>): boolean {
+  for (const { record, reach } of providers.values()) if (record.endpoint.type !== 'mock' || reach === 'mesh') return false;
+  return providers.size > 0;
 }
 
 function securityOf({ security }: Front): object {
@@ -195,8 +203,17 @@ export async function metrics(front: Front, request: IncomingMessage, response: 
   }
 }
 
-function seenOf({ digests, tracing, observation }: Front): SeenReading {
-  return { digests: digests?.figures ?? null, spans: tracing?.figures ?? null, recorded: null, accessLines: observation.accessRecords() };
+function seenOf({ digests, tracing, recorder, observation }: Front): SeenReading {
+  return {
+    digests: digests?.figures ?? null,
+    spans: tracing?.figures ?? null,
+    recorded: recorder === null ? null : recordedOf(recorder.status()),
+    accessLines: observation.accessRecords(),
+  };
+}
+
+function recordedOf({ recorded, disk, cpu, rotated }: RecordingStatus): Readonly<Record<string, number>> {
+  return { recorded, disk, cpu, rotated };
 }
 
 function overridesOf({ table, engine, cutter }: Front): { inForce: readonly Override[]; cut: number } {

@@ -40,7 +40,7 @@ const KIND: Readonly<Record<SpanStage, number>> = {
   inbox: CONSUMER,
 };
 const MESSAGING_TYPE: Partial<Readonly<Record<SpanStage, string>>> = { send: 'send', deliver: 'process', result: 'send', inbox: 'receive' };
-const HTTP_WAYS: ReadonlySet<string> = new Set(['http', 'mesh', 'proxy', 'json_rpc']);
+const HTTP_WAYS: ReadonlySet<string> = new Set(['http', 'mesh', 'proxy', 'json_rpc', 'jsonrpc']);
 
 /** What makes one call's attributes those of another. */
 class Shape {
@@ -217,7 +217,7 @@ function writeShape(to: BackwardWriter, record: SpanRecord): void {
 }
 
 function writeRpc(to: BackwardWriter, { stage, capability, way, status, address }: SpanRecord): void {
-  attribute(to, Span.attributes, 'rpc.system', way === 'grpc' ? 'grpc' : way === 'json_rpc' ? 'jsonrpc' : 'agent_reach');
+  attribute(to, Span.attributes, 'rpc.system', way === 'grpc' ? 'grpc' : way === 'json_rpc' || way === 'jsonrpc' ? 'jsonrpc' : 'agent_reach');
   const dot = capability.lastIndexOf('.');
   if (dot > 0) {
     attribute(to, Span.attributes, 'rpc.service', capability.slice(0, dot));

@@ -185,7 +185,10 @@ export interface CallRecord {
   readonly caller: { readonly agent: string; readonly via: string | null } | null;
   /** What the first stage found out about who calls. */
   readonly identify: VerdictRecord | null;
+  /** Times that its way in set. */
   readonly attempt_ms: number;
+  readonly total_ms: number;
+  readonly late_ms: number;
   /** It had a key; which one is not kept. */
   readonly has_key: boolean;
   /** Hashes of the conversation key; null = it had none. */

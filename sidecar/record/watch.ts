@@ -71,6 +71,8 @@ export class Watch implements Decider {
   #budget: readonly [number, number] = [0, 0];
   readonly #takes: (readonly [number, number])[] = [];
   readonly #rev: number;
+  /** As the way in set them, before any stage. */
+  readonly #given: { readonly attemptMs: number; readonly totalMs: number; readonly lateMs: number };
   readonly #sends: SendsOf[] = [];
   /** Health could not be written: nothing of this call is. */
   #isLost = false;
@@ -123,6 +125,7 @@ export class Watch implements Decider {
       },
       bug: (one, error) => observer.bug(one, error),
     };
+    this.#given = { attemptMs: call.attemptMs, totalMs: call.totalMs, lateMs: call.lateMs };
     call.clock = this.clock;
     this.#rev = recorder.rev;
     if (host !== null) this.#hosted(host);
@@ -291,7 +294,9 @@ export class Watch implements Decider {
       body: keptBody(call.body, call.contentType, rules, bodyBytes),
       caller: call.principal === null ? null : { agent: call.principal.agent, via: call.principal.via },
       identify: first?.reason.stage === 'identify' ? keptVerdict(first) : null,
-      attempt_ms: call.attemptMs,
+      attempt_ms: this.#given.attemptMs,
+      total_ms: this.#given.totalMs,
+      late_ms: this.#given.lateMs,
       has_key: call.powerId !== null,
       conversation: conversationOf(call),
       parts: parts.parts(call.table, this.#met),

@@ -1,13 +1,15 @@
 /** What is to be different in a replay: other policies, other overrides, single settings. Read by the language's own readers. */
-import { readSections } from '../../proto/language/document.ts';
 import { policiesFor } from '../../proto/language/merge.ts';
 import { policy } from '../../proto/language/policy.ts';
-import { BAD, openSource, Place } from '../../proto/language/reader.ts';
-import { isPlainMap } from '../../proto/language/shapes.ts';
+import { BAD, openSource, Place, readPresent } from '../../proto/language/reader.ts';
+import { override } from '../../proto/language/override.ts';
+import { isPlainMap, list } from '../../proto/language/shapes.ts';
 import type { Override, Policy, Problem } from '../../proto/language/types.ts';
 import { wordsOfProblem } from '../table/file.ts';
 import { readSidecarSection } from './sidecar-settings.ts';
 import type { RecordedConfig } from '../record/shapes.ts';
+
+const MOST = 100_000;
 
 export interface Changes {
   /** In the place of those recorded; null = they stay. */
@@ -81,14 +83,12 @@ function readFile(
     if (!isPlainMap(value)) place.bad('a map with policies or overrides is needed');
     else {
       const map = value as Readonly<Record<string, unknown>>;
-      const part: Record<string, unknown> = {};
-      for (const key of ['policies', 'overrides']) if (key in map) part[key] = map[key];
-      if (Object.keys(part).length === 0) place.bad('there are neither policies nor overrides in it, and nothing else can be changed here');
-      else {
-        const document = readSections(part, place, null, false);
-        if (source.problems.length === 0 && document !== null)
-          return { policies: 'policies' in part ? document.policies : null, overrides: 'overrides' in part ? document.overrides : null };
-      }
+      // What a policy names need not stand in this file: it is held against the recorded tables.
+      const policies = 'policies' in map ? readPresent(list(policy, MOST), map['policies'], place.at('policies')) : null;
+      const overrides = 'overrides' in map ? readPresent(list(override, MOST), map['overrides'], place.at('overrides')) : null;
+      if (policies === null && overrides === null)
+        place.bad('there are neither policies nor overrides in it, and nothing else can be changed here');
+      else if (policies !== BAD && overrides !== BAD && source.problems.length === 0) return { policies, overrides };
     }
   }
   return { problems: source.problems };

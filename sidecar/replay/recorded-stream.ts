@@ -18,16 +18,15 @@ export class RecordedStream implements BodySource {
     this.#record = record;
   }
 
+  pipe(sink: BodySink): void {
+    this.#sink = sink;
+  }
+
   /** @param outer what the caller would have read: this one with the clocks of a stream around it */
-  pipe(outer: BodySource | BodySink | null): true {
-    if (outer !== null && !('pipe' in outer)) {
-      this.#sink = outer;
-      return true;
-    }
+  open(outer: BodySource | null): void {
     this.isPiped = true;
     this.#outer = outer;
     if (this.#record.ended?.by !== 'unread') outer?.pipe(NOBODY);
-    return true;
   }
 
   resume(): void {

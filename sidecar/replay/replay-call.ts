@@ -196,7 +196,10 @@ export class CallReplay implements Decider {
   #step(): boolean {
     const { clock } = this;
     const call = this.#call;
-    if (call.bodyOpen && this.#stream !== null && !this.#stream.isPiped) return this.#stream.pipe(call.reply?.stream ?? null);
+    if (call.bodyOpen && this.#stream !== null && !this.#stream.isPiped) {
+      this.#stream.open(call.reply?.stream ?? null);
+      return true;
+    }
     const { left } = this.#record;
     if (left !== null && !call.cancelled && clock.unread === left.at) return this.#leave(left.cut_by);
     const next = clock.next;
@@ -557,6 +560,8 @@ export class CallReplay implements Decider {
     call.clock = this.clock;
     call.traceId = record.trace_id;
     call.attemptMs = record.attempt_ms;
+    call.totalMs = record.total_ms;
+    call.lateMs = record.late_ms;
     call.keyDraws = conversation;
     if (http !== null) call.http = new HttpAsk(http.method, http.target);
     if (identify?.reason === 'known' || way === 'message') call.principal = caller === null ? null : new Principal(caller.agent, caller.via);

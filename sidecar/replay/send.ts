@@ -258,7 +258,8 @@ export function answerDiff(
   if (code !== decision.code) diff.push(`code: now ${code}, recorded ${decision.code}`);
   if (status !== decision.status) diff.push(`status: now ${status}, recorded ${decision.status}`);
   const last = sends[decision.attempts.length - 1]?.sends.at(-1)?.body ?? null;
-  if (diff.length > 0 || last === null || decision.code !== 0) return { diff, notCompared: [] };
+  // A static text of a fallback stands in no attempt.
+  if (diff.length > 0 || last === null || decision.code !== 0 || decision.provider === null) return { diff, notCompared: [] };
   if (last.json !== undefined) {
     const held = heldAgainst(last.json, parsed(body));
     return { diff: held.diff.map((words) => `answer: ${words}`), notCompared: held.notCompared.map((place) => `answer ${place}`) };

@@ -187,11 +187,15 @@ t.test('a wrong secret beside a good cookie counts alone', async (t) => {
   await refused(t, 'wrong and right', Code.unauthenticated, { headers: { ...sessionHeaders(url, ada), authorization: 'Bearer wrong' } });
 });
 
+let browser: Promise<TestBrowser> | null = null;
+
 /** Signs in as a person does. */
-async function atConsole(t: Test) {
-  const person = await (await TestBrowser.launch(t)).person();
+async function atConsole(outer: Test) {
+  browser ??= TestBrowser.launch(t);
+  const person = await (await browser).person();
+  outer.teardown(() => person.close());
   const page = await person.newPage();
-  page.setDefaultTimeout(10_000);
+  page.setDefaultTimeout(20_000);
   await page.goto(`${url}/console/`);
   await page.locator(by('sign-in-token')).fill(OPERATOR);
   await page.locator(by('sign-in-submit')).click();

@@ -87,7 +87,7 @@ async function script(rig: Rig): Promise<{ readonly outcomes: unknown; readonly 
   const limited = await rig.invoke('crm.limited.query', { payload: {} });
   answers.push(limited);
   const stream = new StreamClient(rig, 'crm.stalled.stream', 'events');
-  const outcome = await stream.outcome();
+  const outcome = await stream.over();
   const codes = (all: readonly Answer[]): unknown[] => all.map((one) => (one.json as { code: number }).code).sort();
   return {
     outcomes: {
@@ -144,13 +144,12 @@ t.test('C138 a mock is subject to deadlines, breakers, limits, lists and metrics
       fromReal.answers.some(({ json }) => 'sandbox' in (json as object)),
       'and nothing else is',
     );
-    const raw = await mock.invoke('crm.limited.query', { payload: {}, headers: { 'reach-mode': 'raw' } });
+    const raw = await mock.invoke('crm.few.query', { payload: {}, headers: { 'reach-mode': 'raw' } });
     t.equal(raw.headers['reach-sandbox'], 'true', 'in raw mode by a header');
     t.ok(mock.logged.filter((line) => line['msg'] === 'call' && line['provider'] !== null).every((line) => line['sandbox'] === true));
     t.equal(agents.requests.filter(({ path }) => path.startsWith('/secret')).length, 0);
-    await mock.finish(t, before);
-    await agents.close();
-    await real.finish(t, before);
+    await Promise.all([mock.stop(), real.stop(), agents.close()]);
+    for (const rig of [mock, real]) await rig.finish(t, before);
   });
 
   t.test('in the sandbox the same holds on virtual time, and every outcome is marked', async (t) => {

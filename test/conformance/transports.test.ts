@@ -48,7 +48,7 @@ async function conform(t: Parameters<typeof Rig.start>[0], fixture: TransportFix
   });
   await peer.attach?.(rig);
   t.strictSame(rig.started.front.table.problems, [], 'the table is taken');
-  const world = new World(rig, seen, fixture);
+  const world = new World(rig, seen, fixture, peer.host ?? null);
   const outcome: Record<string, Outcome> = {};
   adapters[fixture.type] = outcome;
   for (const id of CASE_IDS) {

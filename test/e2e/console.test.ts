@@ -8,6 +8,7 @@ import t, { type Test } from 'tap';
 import { type Clock, realClock } from '../../base/clock.ts';
 import { DIGEST_EVERY_MS } from '../../proto/wire/digests.ts';
 import { TestAgent } from '../support/agent.ts';
+import { signIn } from '../support/browser-session.ts';
 import { by, shoot, TestBrowser, type Watched, watched } from '../support/browser.ts';
 import { FakeSidecar, OPERATOR, VIEWER } from '../support/control-plane.ts';
 import { digestOf } from '../support/digests.ts';
@@ -67,21 +68,20 @@ const call = (target: string, payload: unknown = {}): Promise<Answer> => one.inv
 
 async function opened(person: BrowserContext, path = '/console/'): Promise<Page> {
   const page = await person.newPage();
-  page.setDefaultTimeout(8_000);
+  page.setDefaultTimeout(20_000);
   watching.push(watched(page, url));
   await page.goto(`${url}${path}`, { waitUntil: 'commit' });
   return page;
 }
 
-async function signIn(page: Page, secret = OPERATOR): Promise<void> {
-  await page.locator(by('sign-in-token')).fill(secret);
-  await page.locator(by('sign-in-submit')).click();
-  await page.locator(by('who')).waitFor();
-}
-
+/** A page of somebody who has signed in before: how that is done is shown once, and by keyboard. */
 async function signedIn(options: Parameters<TestBrowser['person']>[0] = {}, secret = OPERATOR): Promise<Page> {
-  const page = await opened(await browser.person(options));
-  await signIn(page, secret);
+  const person = await browser.person(options);
+  const { cookie } = await signIn(url, secret);
+  const [name = '', value = ''] = cookie.split('=', 2) as [string, string];
+  await person.addCookies([{ name, value, url, httpOnly: true, sameSite: 'Strict' }]);
+  const page = await opened(person);
+  await page.locator(by('who')).waitFor();
   return page;
 }
 
@@ -91,11 +91,11 @@ const sideways = (page: Page): Promise<number> =>
 
 /** All that is shown has been answered. */
 const settled = (page: Page): Promise<void> =>
-  waitUntil('the page has its answers', async () => (await page.getByText('Asking for ').count()) === 0, 5_000, 20);
+  waitUntil('the page has its answers', async () => (await page.getByText('Asking for ').count()) === 0, 15_000, 20);
 
 /** By the page's own clock. */
 const usable = (page: Page): Promise<void> =>
-  waitUntil('the page is usable', async () => (await page.evaluate('window.__usableMs')) !== undefined, 5_000, 20);
+  waitUntil('the page is usable', async () => (await page.evaluate('window.__usableMs')) !== undefined, 15_000, 20);
 
 t.before(async () => {
   const launching = TestBrowser.launch(t);
@@ -124,6 +124,10 @@ t.test('whoever has no place here is asked who he is, and a wrong answer is refu
   await page.locator(by('sign-in-submit')).click();
   t.match(await page.locator(by('sign-in-error')).textContent(), /no operator/);
   await shoot(page, 'sign-in');
+  await page.locator(by('sign-in-token')).fill(OPERATOR);
+  await page.locator(by('sign-in-submit')).click();
+  await page.locator(by('who')).waitFor();
+  t.match(await page.locator(by('who')).textContent(), /ada.*operator/, 'and a right one lets in');
   await page.context().close();
 });
 
@@ -264,6 +268,9 @@ t.test('every page, dark and light, wide and on a telephone', async (t) => {
       `${name} shows no error: ${(await page.locator(by('page-problem')).allTextContents()).join(' ')}`,
     );
   }
+  await page.goto(`${url}/console/#/agent/crm.refund.1`);
+  await settled(page);
+  await shoot(page, 'agent');
   await page.setViewportSize({ width: 360, height: 740 });
   for (const hash of [...PAGES.map((name) => `#/${name}`), `#/capability/${REFUND}`]) {
     await page.goto(`${url}/console/${hash}`);
@@ -283,10 +290,12 @@ t.test('with 300 agents and 1,000 capabilities the page stays light, quick and r
   await Promise.all(
     Array.from({ length: 10 }, async (_, s) => {
       const offers: Record<string, string[]> = {};
-      for (let a = 0; a < 30; a++)
-        offers[`big.agent.s${s}a${a}`] = Array.from({ length: 4 }, (__, c) => (s * 30 + a) * 4 + c).flatMap((i) =>
-          i < 1_000 ? [`big.thing${i}.do@1.0.0`] : ['big.thing0.do@1.0.0'],
-        );
+      // The last fifty agents serve what others serve as well.
+      for (let a = 0; a < 30; a++) {
+        const first = (s * 30 + a) * 4;
+        const things = first < 1_000 ? [0, 1, 2, 3].map((c) => first + c) : [first - 1_000];
+        offers[`big.agent.s${s}a${a}`] = things.map((thing) => `big.thing${thing}.do@1.0.0`);
+      }
       const sidecar = await FakeSidecar.join(fleet.nats, `big-${s}`, offers);
       await sidecar.hello();
       fleet.plane.control.traffic.take(
@@ -303,11 +312,9 @@ t.test('with 300 agents and 1,000 capabilities the page stays light, quick and r
       );
     }),
   );
-  const person = await browser.person();
-  const page = await opened(person);
-  await signIn(page);
+  const page = await signedIn();
+  const person = page.context();
   await page.locator(by('capability-row')).first().waitFor();
-  await person.clearCookies({ name: 'nothing' });
   await page.addInitScript(`
     new MutationObserver((_, observer) => {
       if (document.querySelector('[data-test="capability-row"]') === null) return;

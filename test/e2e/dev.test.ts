@@ -18,6 +18,8 @@ t.test('`make dev` starts the team with its control plane, what it prints works,
     string,
     string,
   ];
+  const [, consoleUrl] = (await dev.said(/(http:\S+\/console\/)/)) as unknown as [string, string];
+  t.match(await (await fetch(consoleUrl)).text(), /<div id="app">/, 'the console is there');
   const [, policiesFile] = (await dev.said(/npx reachctl apply (\S+)/)) as unknown as [string, string];
   const headers = { authorization: `Bearer ${token}`, 'x-session': 'me', ...JSON_TYPE };
   const answer = await fetch(`${url}/v1/invoke/crm.order.query@^2.0`, { method: 'POST', headers, body: '{"order":"1042"}' });

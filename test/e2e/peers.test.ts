@@ -5,11 +5,14 @@
  */
 import { spawn } from 'node:child_process';
 import t from 'tap';
+import { pythonPath } from '../../deploy/local/python.ts';
 import { Code } from '../../proto/wire/codes.ts';
+import { SIDECAR_METRICS } from '../../sidecar/observe/declared-metrics.ts';
 import { likeGrpcurl } from '../support/grpc-client.ts';
 import { grpcurl } from '../support/grpcurl.ts';
 import { type Base, takeBase } from '../support/invariants.ts';
 import { NatsServer } from '../support/nats.ts';
+import { repoFile } from '../support/paths.ts';
 import { type Peer, startNode, startPython } from '../support/peers.ts';
 import { eventsIn, openReading } from '../support/reading.ts';
 import { CALLER, Rig, TOKEN } from '../support/rig.ts';
@@ -77,6 +80,14 @@ providers:
 `;
 }
 
+interface Family {
+  readonly type: string;
+  readonly help: string;
+  readonly samples: number;
+  readonly labels: readonly string[];
+  readonly exemplars: readonly string[];
+}
+
 async function sceneFor(t: Parameters<typeof Rig.start>[0]): Promise<Scene> {
   const nats = await NatsServer.start(t);
   const [orders, text, stock, parcels, weather] = await Promise.all([
@@ -112,8 +123,9 @@ interface Run {
   readonly err: string;
 }
 
-function run(program: string, args: readonly string[], env: Readonly<Record<string, string>> = {}): Promise<Run> {
-  const child = spawn(program, args, { env: { ...process.env, ...env }, stdio: ['ignore', 'pipe', 'pipe'] });
+function run(program: string, args: readonly string[], env: Readonly<Record<string, string>> = {}, input = ''): Promise<Run> {
+  const child = spawn(program, args, { env: { ...process.env, ...env }, stdio: ['pipe', 'pipe', 'pipe'] });
+  child.stdin.end(input);
   let out = '';
   let err = '';
   child.stdout.setEncoding('utf8').on('data', (text: string) => (out += text));
@@ -294,6 +306,41 @@ t.test('agents that know nothing of us, by every protocol to every protocol', as
     const { code, out, err } = real === null ? await likeGrpcurl([...args, ...target]) : await run(real, [...args, ...target]);
     t.equal(code, 0, err);
     t.match(JSON.parse(out), { status: 200, provider: 'shop.orders.1', result: ORDER });
+  });
+
+  await t.test("Prometheus' own client reads the metrics in both formats, and finds what is declared", async (t) => {
+    const page = async (accept: string, format: string): Promise<Record<string, Family>> => {
+      const answer = await rig.ask('/metrics', { headers: { accept }, token: null });
+      t.match(answer.headers['content-type'], accept.split(';')[0]);
+      const { out, err } = await run(pythonPath(), [repoFile('test/peers/read_metrics.py'), format], {}, answer.bytes.toString('utf8'));
+      if (out === '') throw new Error(err);
+      return JSON.parse(out) as Record<string, Family>;
+    };
+    const caller = callers.get('http') as WayClient;
+    await page('application/openmetrics-text;version=1.0.0', 'openmetrics');
+    await caller.call({ capability: 'shop.order.get', payload: '{"orderId":"o-7"}' });
+    for (const [accept, format] of [
+      ['text/plain', 'text'],
+      ['application/openmetrics-text;version=1.0.0,text/plain;q=0.5', 'openmetrics'],
+    ] as const) {
+      const families = await page(accept, format);
+      const declared = Object.values(SIDECAR_METRICS);
+      t.equal(Object.keys(families).length, declared.length, format);
+      for (const { name, type, help, labels } of declared) {
+        const family = families[type === 'counter' ? name.replace(/_total$/, '') : name];
+        t.match(family, { type, help }, name);
+        const allowed = new Set<string>(type === 'histogram' ? [...labels, 'le'] : labels);
+        t.same(
+          family?.labels.filter((label) => !allowed.has(label)),
+          [],
+          `${name}: labels`,
+        );
+      }
+      t.ok((families['reach_calls']?.samples ?? 0) > 5);
+      const exemplars = families['reach_call_duration_seconds']?.exemplars ?? [];
+      t.equal(exemplars.length > 0, format === 'openmetrics');
+      for (const id of exemplars) t.match(id, /^[0-9a-f]{32}$/);
+    }
   });
 
   await t.test('a service that is killed in the middle of a call, and comes back', async (t) => {

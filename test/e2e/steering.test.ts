@@ -188,4 +188,34 @@ providers:
     t.match((await ctl('capabilities', 'show', NAME)).out, /canary 2\.1\.0 0%/, 'what was before it');
   });
   t.equal(hosts.started.front.draining, false);
+
+  await t.test('the control plane knows every call that went through, each once, and who served it', async (t) => {
+    const { traffic } = fleet.plane.control;
+    const rigs = [one, two, hosts];
+    for (const rig of rigs) await rig.stop();
+    const lines = rigs.flatMap((rig) => rig.logged.filter(({ msg, way }) => msg === 'call' && way !== 'mesh'));
+    const window = { minutes: 10 };
+    await waitUntil('the last digests are heard', () => traffic.total(window).calls >= lines.length, 3_000);
+    t.equal(traffic.total(window).calls, lines.length);
+    t.equal(traffic.total(window).failed, lines.filter(({ code }) => code !== 0).length);
+    for (const provider of ['crm.order.a', 'crm.order.b']) {
+      const told = traffic.edges(window).filter((edge) => edge.caller === CALLER && edge.provider === provider);
+      const ours = lines.filter((line) => line['caller'] === CALLER && line['provider'] === provider && Number(line['attempts']) > 0);
+      t.ok(ours.length > 100);
+      t.equal(
+        told.reduce((sum, { figures }) => sum + figures.calls, 0),
+        ours.length,
+        provider,
+      );
+    }
+    t.match(
+      traffic.sidecars().map(({ sidecar, missed }) => [sidecar, missed]),
+      [
+        ['caller-1', 0],
+        ['caller-2', 0],
+        ['hosts', 0],
+      ],
+    );
+    t.ok((traffic.capability(NAME, window)?.times.quantile(0.95) ?? 0) > 0.2);
+  });
 });

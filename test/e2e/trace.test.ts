@@ -269,7 +269,7 @@ t.test('a real collector takes the export, and understands it', async (t) => {
   if (program === null) {
     // It is built with Go, which CI has: there it cannot be missing.
     if ((process.env['CI'] ?? '') !== '') t.fail('there is no collector: `make peers` could not build it');
-    else t.skip('no collector: `make peers` builds it where there is Go');
+    else t.pass('a collector', { skip: 'there is none: `make peers` builds it where there is Go' });
     return;
   }
   const collector = await OtelCollector.start(t, program);

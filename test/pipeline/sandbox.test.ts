@@ -1,13 +1,15 @@
+import { execFile } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
+import { realClock } from '../../base/clock.ts';
 import { runSandbox } from '../../sidecar/lab/command.ts';
 import { brokenInvariants } from '../../sidecar/lab/invariants.ts';
-import { readScenario } from '../../sidecar/lab/read-scenario.ts';
+import { readScenario, readScenarios } from '../../sidecar/lab/read-scenario.ts';
 import { jsonOf, tableOf } from '../../sidecar/lab/report.ts';
 import { type RunReport, runScenario } from '../../sidecar/lab/run.ts';
 import { World } from '../../sidecar/lab/world.ts';
-import { repoFile } from '../support/paths.ts';
+import { nodeArgs, repoFile } from '../support/paths.ts';
 
 const FOLDER = repoFile('test/pipeline/scenarios');
 const FILES = readdirSync(FOLDER).filter((name) => name.endsWith('.yaml'));
@@ -172,13 +174,6 @@ t.test('the same seed gives the same run, another seed another one', async (t) =
   t.not(JSON.stringify(jsonOf(await run(dice.replace('scenario: small', 'scenario: small\nseed: 2')))), first);
 });
 
-t.test('an hour of traffic takes seconds', async (t) => {
-  const report = await run(withSteps('  - {call: order, every: 200ms, for: 1h, expect: {code: ok, elapsed: 10ms}}'));
-  t.ok(report.ok);
-  t.equal(report.tally.calls, 18_000);
-  t.ok(report.virtualMs >= 3_599_800);
-});
-
 t.test('time', async (t) => {
   t.test('a step begins when the ones before it have ended, and `after` that long after', async (t) => {
     const report = await run(withSteps('  - {call: order, times: 3}\n  - {call: order, after: 100ms}\n  - {wait: 1s}\n  - {call: order}'));
@@ -318,9 +313,6 @@ sidecars:
         message: /the lab opens no socket, so an endpoint of type http cannot be used: give crm\.order\.1 a mock/,
       },
     ]);
-  });
-  t.test('rules are for messages, and the lab has none', async (t) => {
-    t.match(problemsIn('scenario: x\nas: a.b.c\nrules: [{name: one}]\nsteps: [{wait: 1s}]\n'), [/^3 \/rules the lab makes calls/]);
   });
   t.test('a table file that is not there is said at its place', async (t) => {
     t.match(problemsIn('scenario: x\nas: a.b.c\ntable: ./nowhere.yaml\nsteps: [{wait: 1s}]\n'), [
@@ -493,17 +485,26 @@ t.test('what must be true at every end is checked by itself, and a leak is named
 t.test('the command', async (t) => {
   const folder = t.testdir({
     'good.yaml': withSteps('  - {call: order, expect: {code: ok}}'),
-    'failing.yaml': withSteps('  - {call: order, expect: {code: cancelled}}'),
+    'failing.yaml': withSteps('  - {call: order, expect: {code: cancelled}}').replace('scenario: small', 'scenario: never right'),
     'bad.yaml': withSteps('  - {cal: order}'),
+    'with.yaml': 'policies: [{capability: crm.order.query, providers: {crm.order.1: {drain: true}}}]\n',
+    'without.yaml': 'polices: []\n',
+    some: { 'b.yaml': withSteps('  - {call: order, times: 3, expect: {code: ok}}'), 'a.yaml': withSteps('  - {call: order, expect: {code: ok}}'), 'notes.txt': 'no scenario' },
+    none: { 'notes.txt': 'no scenario' },
   });
-  const sandbox = async (names: readonly string[], json = false): Promise<{ code: number; lines: string[] }> => {
+  const sandbox = async (
+    names: readonly string[],
+    more: Partial<Parameters<typeof runSandbox>[1]> = {},
+  ): Promise<{ code: number; lines: string[] }> => {
     const lines: string[] = [];
     const code = await runSandbox(
       names.map((name) => join(folder, name)),
-      { json, write: (line) => lines.push(line) },
+      { json: false, write: (line) => lines.push(line), ...more },
     );
     return { code, lines };
   };
+  // biome-ignore lint/suspicious/noExplicitAny: whatever was printed
+  const lastOf = (lines: readonly string[]): any => JSON.parse(lines.at(-1) as string);
   t.test('exits 0 when all expectations hold, 1 when not, 2 for a file that cannot be used', async (t) => {
     t.equal((await sandbox(['good.yaml'])).code, 0);
     t.equal((await sandbox(['failing.yaml'])).code, 1);
@@ -511,26 +512,60 @@ t.test('the command', async (t) => {
     t.equal((await sandbox(['nowhere.yaml'])).code, 2);
     t.equal((await sandbox(['good.yaml', 'failing.yaml', 'bad.yaml'])).code, 2);
     t.equal((await sandbox([])).code, 2);
+    t.equal((await sandbox(['none'])).code, 2);
   });
-  t.test('names a bad file with line and column, and runs the others all the same', async (t) => {
+  t.test('names a bad file with line and column, runs the others all the same, and ends with one line for programs', async (t) => {
     const { lines } = await sandbox(['bad.yaml', 'good.yaml', 'nowhere.yaml']);
     t.ok(lines.some((line) => /bad\.yaml:\d+:\d+ \/steps\/0: a step needs one of the keys/.test(line)));
-    t.ok(lines.some((line) => line.includes('PASS')));
-    t.ok(
-      lines.some((line) => /nowhere\.yaml cannot be read \(ENOENT\)/.test(line)),
-      lines.join('\n'),
-    );
-    t.match(lines.at(-1), /1 of 3 scenarios pass, 2 cannot be used/);
+    t.ok(lines.some((line) => /^ok +small/.test(line)), lines.join('\n'));
+    t.ok(lines.some((line) => /nowhere\.yaml cannot be read \(ENOENT\)/.test(line)));
+    t.match(lines.at(-2), /1 of 3 scenarios pass, 2 cannot be used/);
+    t.match(lastOf(lines), { sandbox: 'invalid', ok: false, scenarios: 3, passed: 1, failed: 0, invalid: 2 });
+  });
+  t.test('a folder stands for the scenarios in it, in the order of their names', async (t) => {
+    const { code, lines } = await sandbox(['some']);
+    t.equal(code, 0);
+    t.match(lastOf(lines), { sandbox: 'ok', scenarios: 2, calls: 4 });
+  });
+  t.test('one scenario is told step by step, of several only what fails, and `isDetailed` tells all', async (t) => {
+    t.ok((await sandbox(['good.yaml'])).lines.some((line) => /1 {2}call order as web\.desk\.1 +1 ok/.test(line)));
+    const both = await sandbox(['good.yaml', 'failing.yaml']);
+    t.notOk(both.lines.some((line) => / 1 {2}call order/.test(line)));
+    t.ok(both.lines.some((line) => /✗ step 1 .*code is 0 ok, expected 5003 cancelled/.test(line)));
+    t.equal((await sandbox(['good.yaml', 'failing.yaml'], { isDetailed: true })).lines.filter((line) => / 1 {2}call order/.test(line)).length, 2);
+  });
+  t.test('--only picks by words of the name or the file, and says when there is none', async (t) => {
+    t.match(lastOf((await sandbox(['good.yaml', 'failing.yaml'], { only: ['NEVER'] })).lines), { scenarios: 1, failed: 1 });
+    t.match(await sandbox(['good.yaml'], { only: ['nothing'] }), { code: 2, lines: [/no scenario is called "nothing"/] });
+  });
+  t.test('--seed takes the place of the scenarios\' own', async (t) => {
+    t.match(lastOf((await sandbox(['good.yaml'], { json: true, seed: 77 })).lines), { scenarios: [{ seed: 77 }] });
+  });
+  t.test('--with lays policies over every scenario, and refuses what it does not know', async (t) => {
+    const { lines } = await sandbox(['some/b.yaml'], { json: true, withFile: join(folder, 'with.yaml') });
+    t.strictSame(lastOf(lines).scenarios[0].steps[0].providers, { 'crm.order.2': 3 });
+    t.match(await sandbox(['good.yaml'], { withFile: join(folder, 'without.yaml') }), { code: 2, lines: [/without\.yaml:1:1 \/polices: unknown key "polices": did you mean policies\?/] });
+    t.equal((await sandbox(['good.yaml'], { withFile: join(folder, 'nowhere.yaml') })).code, 2);
+  });
+  t.test('--junit writes what a CI reads', async (t) => {
+    const junit = join(folder, 'result.xml');
+    await sandbox(['good.yaml', 'failing.yaml', 'bad.yaml'], { junit });
+    const xml = readFileSync(junit, 'utf8');
+    t.equal(xml.match(/<testsuite /g)?.length, 3);
+    t.match(xml, /<testcase name="small" classname="sandbox" time="0\.010"\/>/);
+    t.match(xml, /<failure message="code is 0 ok, expected 5003 cancelled">/);
+    t.match(xml, /<error message="cannot be used">/);
   });
   t.test('--json is one object', async (t) => {
-    const { code, lines } = await sandbox(['failing.yaml', 'good.yaml', 'bad.yaml'], true);
+    const { code, lines } = await sandbox(['failing.yaml', 'good.yaml', 'bad.yaml'], { json: true });
     t.equal(code, 2);
     t.equal(lines.length, 1);
-    const said = JSON.parse(lines[0] as string) as { scenarios: { ok: boolean }[] };
+    const said = lastOf(lines);
     t.match(said, { ok: false, passed: 1, failed: 1, invalid: 1 });
     t.match(said.scenarios, [
       {
         ok: false,
+        sandbox: true,
         calls: 1,
         failures: [{ step: 1, what: /code is 0 ok, expected 5003/, decision: [{ stage: 'identify', reason: 'known', code: 0 }] }],
       },
@@ -539,3 +574,378 @@ t.test('the command', async (t) => {
     ]);
   });
 });
+
+const SHIPPED = repoFile('deploy/sandbox');
+const shipped = async (withFile: string | null): Promise<{ code: number; lines: string[] }> => {
+  const lines: string[] = [];
+  const code = await runSandbox([SHIPPED], { json: false, withFile, clock: realClock, write: (line) => lines.push(line) });
+  return { code, lines };
+};
+
+t.test('the ten shipped scenarios hold, each with its story, and the chain is told before and after', async (t) => {
+  const files = readdirSync(SHIPPED).filter((name) => name.endsWith('.yaml'));
+  t.equal(files.length, 10);
+  for (const name of files) {
+    const head = readFileSync(join(SHIPPED, name), 'utf8').split('\n\n')[0] as string;
+    t.match(head, /^# /, `${name} begins with its story`);
+  }
+  const { code, lines } = await shipped(null);
+  t.equal(code, 0, lines.join('\n'));
+  const last = JSON.parse(lines.at(-1) as string) as { took_ms: number; chain_p95_ms: { before: number; after: number } };
+  t.match(last, { sandbox: 'ok', scenarios: 10, failed: 0, runs: 11 });
+  t.ok(last.took_ms < 30_000, `all of them in ${last.took_ms} ms`);
+  t.ok(last.chain_p95_ms.before > 15_000 && last.chain_p95_ms.after <= 8_000, JSON.stringify(last.chain_p95_ms));
+});
+
+t.test('the policies that are deliberately wrong make exactly three of them fail, with a reason that can be understood', async (t) => {
+  const { code, lines } = await shipped(join(SHIPPED, 'wrong/policies.yaml'));
+  t.equal(code, 1);
+  t.match(JSON.parse(lines.at(-1) as string), { sandbox: 'failed', scenarios: 10, passed: 7, failed: 3 });
+  const failed = lines.filter((line) => line.startsWith('FAIL')).map((line) => line.slice(6, 40).trim());
+  t.match(failed, [/Retry storm/, /Slow model/, /Triple execution/]);
+  for (const says of [
+    /^ {2}✗ the whole run: executions at crm\.order\.1: \d{4}, expected <= 1300$/,
+    /^ {2}✗ step 4 \(.*slow-llm\.yaml:\d+\): the breaker of nlp\.generator\.1 nlp\.text\.generate is closed, expected open$/,
+    /^ {2}✗ step 7 \(.*triple-execution\.yaml:\d+\).*: messages that are in_doubt: 0, expected 1$/,
+    /^ {2}✗ the whole run: executions under a key: "back-4" was executed 2 times, expected 1$/,
+  ])
+    t.ok(
+      lines.some((line) => says.test(line)),
+      says.source,
+    );
+  t.equal(lines.filter((line) => /what was decided about call \d+/.test(line)).length >= 3, true, 'each with a decision');
+  t.ok(lines.some((line) => /retry\.elsewhere +retry 1 of 2, elsewhere/.test(line)));
+});
+
+t.test('generated load', async (t) => {
+  t.test('comes at the rate that was said, evenly or by chance, in ramps, phases and bursts', async (t) => {
+    const report = await run(
+      withSteps(`
+  - {call: order, for: 10s, rate: 20/s, arrivals: even, expect: {code: ok, per_second: 20}}
+  - {call: order, for: 100s, rate: 20/s, expect: {code: ok, per_second: "18 .. 22"}}
+  - {call: order, for: 10s, rate: {from: 0/s, to: 20/s}, arrivals: even, expect: {code: ok, per_second: 10}}
+  - {call: order, rate: [{for: 10s, rate: 10/s}, {for: 5s, rate: 100/s}], arrivals: even, label: phases}
+  - {call: order, for: 1m, rate: 60/m, arrivals: even, bursts: {every: 20s, calls: 50}, label: bursts}
+`),
+    );
+    t.ok(report.ok, wrongIn(report).join('\n'));
+    const calls = report.steps.map((step) => step.tally?.calls ?? 0);
+    t.strictSame([calls[0], calls[2], calls[3], calls[4]], [200, 100, 600, 210]);
+    t.ok(Math.abs((calls[1] as number) - 2_000) < 150, `${calls[1]} by chance`);
+    t.strictSame(
+      report.steps.map((step) => step.beganAtMs).slice(0, 2),
+      [0, 9_960],
+      'the next step begins when the last call has ended',
+    );
+  });
+  t.test('comes from a pool of callers and in sessions, with words that are filled in', async (t) => {
+    const report = await run(
+      withSteps(`
+  - {call: order, times: 300, callers: {prefix: web.desk, count: 5}, payload: {who: $caller, n: $n, dice: "$int(1,6)", one: "$pick(a, b)", id: $id}, label: pool}
+  - {call: [order, crm.order.query], times: 400, every: 5ms, sessions: {count: 10, calls: {from: 3, to: 8}}, payload: {s: $session}, expect: {code: ok, broken_sessions: 0}}
+`).replace("payload: {who", "expect: {data: {payload: {who: web.desk.1}}}, payload: {who"),
+    );
+    const wrong = wrongIn(report);
+    t.ok(
+      wrong.some((line) => /data\/payload\/who is web\.desk\.[2-5], expected web\.desk\.1/.test(line)),
+      'others called as well',
+    );
+    t.notOk(
+      wrong.some((line) => line.startsWith('2:')),
+      wrong.join('\n'),
+    );
+  });
+  t.test('an hour of it takes seconds', async (t) => {
+    const began = performance.now();
+    const report = await run(withSteps('  - {call: order, for: 1h, rate: 4/s, expect: {code: ok, p99: 10ms}}'));
+    t.ok(report.ok, wrongIn(report).join());
+    t.ok(report.tally.calls > 14_000);
+    t.ok(performance.now() - began < 10_000);
+    t.comment(`${Math.round(report.tally.calls / ((performance.now() - began) / 1_000))} calls in a second`);
+  });
+});
+
+t.test('messages', async (t) => {
+  const WORK = `
+scenario: messages
+as: web.desk.1
+contracts:
+  - {name: crm.report.write, version: 1.0.0, acl: public, execution: idempotent, timeout: 2s, deadline: 5s}
+  - {name: pay.order.charge, version: 1.0.0, acl: public, execution: once, timeout: 2s, deadline: 5s}
+providers:
+  - {agent_id: crm.back.1, offers: [crm.report.write@1.0.0, pay.order.charge@1.0.0]}
+policies:
+  - {capability: "*", breaker: {enabled: false}}
+mocks:
+  crm.back.1: {latency: 50ms}
+steps:
+`;
+  t.test('are tried again with pauses, put aside after seven times, or in doubt, as on a real queue', async (t) => {
+    const report = await run(`${WORK}
+  - {send: crm.report.write, times: 5, every: 10ms, expect: {state: done, attempts: 1, provider: crm.back.1, elapsed: "50ms .. 1s"}}
+  - {mock: crm.back.1, set: {answers: [{status: 500}, {status: 500}, {status: 200}], behaviours: []}}
+  - {mock: crm.back.1, set: {answers: [{status: 500}]}}
+  - {send: crm.report.write, label: dead, expect: {state: dead_lettered, attempts: 7, elapsed: ">= 60s"}}
+  - {send: crm.report.write, retryable: false, expect: {state: failed, attempts: 1}}
+  - {mock: crm.back.1, set: {answers: [{reset: true}]}}
+  - {send: pay.order.charge, expect: {state: in_doubt, attempts: 1}}
+  - {send: crm.nothing.there, expect: {state: refused, code: no_provider}}
+expect: {messages: {sent: 9, done: 5, dead_lettered: 1, failed: 1, in_doubt: 1, refused: 1}, latency: {dead: {p50: ">= 1m"}}}
+`);
+    t.ok(report.ok, wrongIn(report).join('\n'));
+  });
+  t.test('wait for somebody who is not there, and go to who comes', async (t) => {
+    const report = await run(`${WORK}
+  - {remove: crm.back.1}
+  - {send: crm.report.write, times: 3, expect: {state: done, provider: crm.back.2}}
+  - expect: {messages: {parked: 3}}
+  - {add: {agent_id: crm.back.2, offers: [crm.report.write@1.0.0], endpoint: {type: mock, latency: 20ms}}}
+  - {wait: 5s}
+  - expect: {messages: {done: 3}, executions: {crm.back.2: 3}}
+`);
+    t.ok(report.ok, wrongIn(report).join('\n'));
+  });
+  t.test('go by rules: lanes, people who decide, another capability; and the linter is asked', async (t) => {
+    const report = await run(
+      `${WORK.replace(
+        'steps:',
+        `rules:
+  - {name: reports, when: {capability: crm.report.write}, action: {priority: low}}
+  - {name: urgent, when: {capability: crm.report.write, tags: {kind: urgent}}, action: {priority: high}}
+  - {name: reports-too, when: {capability: crm.report.write}}
+  - {name: people, when: {capability: pay.order.charge}, fallback: {if_no_available_agent: notify_admin}}
+steps:`,
+      )}
+  - {send: crm.report.write, expect: {state: done, rule: reports, lane: low}}
+  - {send: crm.report.write, tags: {kind: urgent}, expect: {state: done, rule: urgent, lane: high}}
+  - {remove: crm.back.1}
+  - {send: pay.order.charge, expect: {state: review, rule: people}}
+expect: {lint: {reports-too: shadowed, urgent: clean}}
+`,
+    );
+    t.ok(report.ok, wrongIn(report).join('\n'));
+  });
+  t.test('of one conversation go to one agent, in order', async (t) => {
+    const report = await run(
+      `${WORK.replace('steps:', 'rules:\n  - {name: together, when: {capability: crm.report.write}, action: {dispatch: sticky, sticky_by: sequence_id}}\nsteps:').replace(
+        'policies:',
+        '  - {agent_id: crm.back.2, offers: [crm.report.write@1.0.0], endpoint: {type: mock, latency: 50ms}}\npolicies:',
+      )}
+  - {send: crm.report.write, times: 200, every: 20ms, sessions: {count: 20, calls: 10}, expect: {state: done, broken_sessions: 0, providers: {crm.back.1: ">= 40", crm.back.2: ">= 40"}}}
+`,
+    );
+    t.ok(report.ok, wrongIn(report).join('\n'));
+  });
+  t.test('what is expected of them can fail', async (t) => {
+    const cases: readonly (readonly [expect: string, says: RegExp])[] = [
+      ['state: failed', /^it is done, expected failed$/],
+      ['code: internal', /^code is 0 ok, expected 9001 internal$/],
+      ['provider: none', /^crm\.back\.1 had it last, expected none$/],
+      ['version: 2.0.0', /^version is 1\.0\.0, expected 2\.0\.0$/],
+      ['rule: other', /^rule is none, expected other$/],
+      ['lane: high', /^lane is normal, expected high$/],
+      ['replay: true', /^replay is false, expected true$/],
+      ['attempts: 2', /^hand-overs: 1, expected 2$/],
+      ['elapsed: "< 1ms"', /^elapsed: 50ms, expected < 1ms$/],
+      ['detail: nothing', /^detail is "", expected to contain "nothing"$/],
+      ['states: {failed: 1}', /^messages that are failed: 0, expected 1$/],
+      ['providers: {crm.back.1: 2}', /^messages that crm\.back\.1 had last: 1, expected 2$/],
+      ['p95: "< 10ms"', /^P95: 50ms, expected < 10ms$/],
+    ];
+    const report = await run(`${WORK}${cases.map(([expect]) => `  - {send: crm.report.write, expect: {${expect}}}`).join('\n')}\n`);
+    for (const [i, [expect, says]] of cases.entries()) {
+      const found = report.failures.filter((failure) => failure.step === i + 1).map((failure) => failure.what);
+      t.ok(
+        found.some((what) => says.test(what)),
+        `${expect}: ${found.join(' | ') || 'it held'}`,
+      );
+    }
+  });
+});
+
+t.test('agents that call on', async (t) => {
+  const CHAIN = `
+scenario: chain
+as: web.desk.1
+contracts:
+  - {name: team.plan.make, version: 1.0.0, acl: public, execution: idempotent, deadline: 30s, timeout: 30s}
+  - {name: team.text.write, version: 1.0.0, acl: public, execution: idempotent, deadline: 30s, timeout: 30s}
+providers:
+  - {agent_id: team.planner.1, offers: [team.plan.make@1.0.0]}
+  - {agent_id: team.writer.1, offers: [team.text.write@1.0.0]}
+mocks:
+  team.planner.1: {latency: 100ms, calls: [{call: team.text.write, payload: {about: $payload}}], body: {plan: $answers.1}}
+  team.writer.1: {latency: 200ms, body: {left: $header.reach-deadline-ms, path: $header.reach-path, got: $payload}}
+`;
+  t.test('hand on time, path and payload, and answer with what they were answered', async (t) => {
+    const report = await run(`${CHAIN}steps:
+  - call: team.plan.make
+    payload: {n: 1}
+    deadline: 1s
+    expect: {code: ok, elapsed: 300ms, data: {plan: {left: "900", path: "team.planner.1>team.plan.make, team.writer.1>team.text.write", got: {about: {n: 1}}}}}
+expect: {agent_calls: 1, latency: {team.text.write: {most: 200ms}}}
+`);
+    t.ok(report.ok, wrongIn(report).join('\n'));
+  });
+  t.test('fail with those that they asked, or go on without them', async (t) => {
+    const report = await run(`${CHAIN}steps:
+  - {mock: team.writer.1, set: {status: 500}}
+  - {call: team.plan.make, expect: {code: provider_error, status: 502}}
+  - {mock: team.planner.1, set: {calls: [{call: team.text.write, on_error: go_on, tries: 3}]}}
+  - {call: team.plan.make, expect: {code: ok}}
+  - {mock: team.planner.1, set: {calls: {parallel: true, steps: [team.text.write, team.text.write]}}}
+  - {mock: team.writer.1, set: {status: 200}}
+  - {call: team.plan.make, expect: {code: ok, elapsed: 300ms}}
+expect: {agent_calls: 6}
+`);
+    t.ok(report.ok, wrongIn(report).join('\n'));
+  });
+  t.test('a loop through them is refused and named; a careless one goes on for nobody', async (t) => {
+    const loop = await run(`${CHAIN.replace('team.writer.1: {latency: 200ms', 'team.writer.1: {latency: 200ms, calls: [team.plan.make]')}steps:
+  - {call: team.plan.make, expect: {code: provider_error}}
+expect: {executions: {team.planner.1: 1, team.writer.1: 1}, agent_calls: 2}
+`);
+    t.ok(loop.ok, wrongIn(loop).join('\n'));
+    const careless = (passesOn: boolean): Promise<RunReport> =>
+      run(`${CHAIN.replace('calls: [{call: team.text.write, payload: {about: $payload}}]', `calls: {passes_on: ${passesOn}, steps: [team.text.write, team.text.write]}`)}steps:
+  - {call: team.plan.make, deadline: 150ms, expect: {code: deadline_exceeded, elapsed: 150ms}}
+expect: {agent_calls: "${passesOn ? 1 : 2}"}
+`);
+    t.strictSame(wrongIn(await careless(true)), []);
+    t.strictSame(wrongIn(await careless(false)), [], 'it asks the second one although nobody waits any more');
+  });
+});
+
+t.test('variants are runs of one scenario, each with what is laid over it', async (t) => {
+  const text = `${BASE}steps:
+  - {call: order, times: 50, label: all}
+figures: {p95_ms: p95 of all}
+variants:
+  quick: {note: as it is, expect: {latency: {all: {p95: 10ms}}}}
+  slow:
+    mocks: {crm.order.1: {latency: 1s}, crm.order.2: {latency: 1s}}
+    expect: {latency: {all: {p95: 1s}}}
+  drained:
+    policies: [{capability: crm.order.query, providers: {crm.order.1: {drain: true}}}]
+    expect: {executions: {crm.order.2: 50}}
+`;
+  const reading = readScenarios(text, 'variants.yaml');
+  if ('problems' in reading) throw new Error(JSON.stringify(reading.problems));
+  const reports = await Promise.all(reading.scenarios.map((scenario) => runScenario(scenario)));
+  t.strictSame(reports.map(wrongIn), [[], [], []]);
+  t.strictSame(
+    reports.map(({ scenario, figures }) => [scenario.variant, figures.get('p95_ms')]),
+    [
+      ['quick', 10],
+      ['slow', 1_000],
+      ['drained', 10],
+    ],
+  );
+  const slips: readonly (readonly [from: string, to: string, says: RegExp])[] = [
+    ['mocks: {crm.order.1: {latency: 1s}', 'mocks: {crm.order.1: {latncy: 1s}', /^\d+ \/variants\/slow\/mocks\/crm\.order\.1.*latncy is not known to a mock/],
+    ['drain: true', 'drian: true', /\/variants\/drained\/policies\/0\/providers\/crm\.order\.1\/drian unknown key "drian": did you mean drain\?/],
+    ['note: as it is', 'notes: as it is', /\/variants\/quick\/notes unknown key "notes": did you mean note\?/],
+    ['p95 of all', 'p95 of al', /no step has the label "al".*did you mean all\?/],
+    ['p95 of all', 'p93 of all', /a figure is written as "p95 of/],
+  ];
+  for (const [from, to, says] of slips) {
+    const problems = problemsIn(text.replace(from, to));
+    t.ok(
+      problems.some((problem) => says.test(problem)),
+      `${to}: ${problems.join(' | ')}`,
+    );
+  }
+});
+
+t.test('breakers over time, percentiles and keys are expectations too, and can fail', async (t) => {
+  const report = await run(`${withSteps(`
+  - {mock: [crm.order.1, crm.order.2], set: {status: 500}}
+  - {call: order, times: 60, every: 100ms, label: bad}
+  - {wait: 3m}
+  - {mock: [crm.order.1, crm.order.2], set: {status: 200}}
+  - {call: order, times: 100, every: 500ms, key: "k-$int(1,20)", label: good, expect: {p95: "< 5ms", per_second: 9}}
+`)}
+expect:
+  breaker_path: {crm.order.1 crm.order.query: [closed, half_open]}
+  open_for: {crm.order.1 crm.order.query: "< 1s"}
+  latency: {bad: {p50: 77ms}, crm.order.query: {p99: 88ms}}
+  executions_per_key: 2
+  messages: {sent: 1}
+  agent_calls: 7
+  lint: {nobody: clean}
+`);
+  for (const says of [
+    /^5: P95: 10ms, expected < 5ms$/,
+    /^5: calls in a second: 2, expected 9$/,
+    /^run: the breaker of crm\.order\.1 crm\.order\.query went closed → open → .*, expected closed → half_open$/,
+    /^run: time that the breaker of crm\.order\.1 crm\.order\.query was open: \d+s?.*, expected < 1s$/,
+    /^run: P50 of bad: \S+, expected 77ms$/,
+    /^run: P99 of crm\.order\.query: \S+, expected 88ms$/,
+    /^run: executions under a key: "k-\d+" was executed 1 times \(and \d+ more keys\), expected 2$/,
+    /^run: messages sent: 0, expected 1$/,
+    /^run: calls of agents: 0, expected 7$/,
+    /^run: the linter says of rule nobody: there is no such rule, expected clean$/,
+  ])
+    t.ok(
+      wrongIn(report).some((line) => says.test(line)),
+      `${says.source}\n${wrongIn(report).join('\n')}`,
+    );
+});
+
+t.test('slips in what is new are named at their place', async (t) => {
+  const cases: readonly (readonly [what: string, text: string, says: RegExp])[] = [
+    ['a rate without a unit', withSteps('  - {call: order, for: 1m, rate: 10}'), /rate must be/],
+    ['a rate without a time', withSteps('  - {call: order, rate: 10/s}'), /rate needs for: how long/],
+    ['a rate and a number', withSteps('  - {call: order, for: 1m, rate: 10/s, every: 1s}'), /write either rate or every/],
+    ['bursts of nothing', withSteps('  - {call: order, bursts: {every: 1s, calls: 3}}'), /bursts come on top of generated load/],
+    ['two kinds of callers', withSteps('  - {call: order, as: web.desk.2, callers: [web.desk.3]}'), /write either as or callers/],
+    ['sessions without sessions', withSteps('  - {call: order, expect: {broken_sessions: 0}}'), /the step has no sessions/],
+    ['a state that is none', withSteps('  - {send: order, expect: {states: {don: 1}}}'), /"don" is none of .*; did you mean done\?/],
+    ['copies without a key', withSteps('  - {send: order, copies: 3}'), /copies have one key: write key/],
+    ['an unknown key of a message', withSteps('  - {send: order, lan: high}'), /unknown key "lan": did you mean lane\?/],
+    ['a percentile of nobody', `${withSteps('  - {call: order, label: one}')}\nexpect: {latency: {on: {p95: 1s}}}\n`, /no step has the label "on".*did you mean one\?/],
+  ];
+  for (const [what, text, says] of cases) {
+    const problems = problemsIn(text);
+    t.ok(
+      problems.some((problem) => says.test(problem)),
+      `${what}: ${problems.join(' | ') || 'no problem at all'}`,
+    );
+  }
+});
+
+t.test('docs/sandbox.md: every snippet of it works as it says', async (t) => {
+  const page = readFileSync(repoFile('docs/sandbox.md'), 'utf8');
+  const snippets = [...page.matchAll(/^```(\w+)( fails)?\n([\s\S]*?)^```$/gm)].map(([, kind, fails, text]) => ({ kind, fails: fails !== undefined, text: text as string }));
+  const named = (name: string): string => snippets.find(({ text }) => text.startsWith(`# ${name}\n`))?.text ?? '';
+  const folder = t.testdir({ 'scenario.yaml': named('scenario.yaml'), 'policies.yaml': named('policies.yaml'), scenarios: { 'one.yaml': named('scenario.yaml') } });
+  const scenarios = snippets.filter(({ kind, text }) => kind === 'yaml' && /^scenario: /m.test(text));
+  t.equal(scenarios.length, 4);
+  for (const { text } of scenarios) {
+    const reading = readScenarios(text, 'docs/sandbox.md');
+    t.ok('scenarios' in reading, JSON.stringify(reading).slice(0, 300));
+    if ('problems' in reading) continue;
+    for (const scenario of reading.scenarios) t.strictSame(wrongIn(await runScenario(scenario)), [], scenario.name);
+  }
+  const commands = [
+    ...snippets.filter(({ kind }) => kind === 'sh').map(({ text, fails }) => ({ line: text.trim(), fails })),
+    ...[...page.matchAll(/- run: (npx reach-sidecar .*)$/gm)].map(([, line]) => ({ line: line as string, fails: false })),
+  ];
+  t.equal(commands.length, 3);
+  await Promise.all(
+    commands.map(async ({ line, fails }) => {
+      const { code, out } = await started(line.split(' ').slice(2), folder);
+      t.equal(code, fails ? 1 : 0, `${line}\n${out}`);
+      t.match(JSON.parse(out.trimEnd().split('\n').at(-1) as string), { sandbox: fails ? 'failed' : 'ok', scenarios: 1 }, line);
+    }),
+  );
+  t.match(readFileSync(join(folder, 'sandbox.xml'), 'utf8'), /<testsuite /, 'the CI has its file');
+});
+
+function started(args: readonly string[], cwd: string): Promise<{ code: number | null; out: string }> {
+  return new Promise((done) => {
+    execFile(process.execPath, [...nodeArgs('sidecar/main.ts'), ...args], { cwd }, (error, out, err) =>
+      done({ code: error === null ? 0 : typeof error.code === 'number' ? error.code : null, out: out + err }),
+    );
+  });
+}

@@ -1,5 +1,5 @@
 /**
- * Runs test files, two at a time, each as a plain Node process (a tap file is a program that prints TAP), and reads what
+ * Runs test files, some at a time, each as a plain Node process (a tap file is a program that prints TAP), and reads what
  * each said. Not through `tap run`: that takes 0.75 s a file where this takes 0.3, loads its hooks into every process that
  * a test starts, sidecars included, and can lose a file from its report when another runs out of time.
  *
@@ -22,6 +22,8 @@ export interface RunOptions {
   readonly written?: Written;
   /** Files at the same time. */
   readonly jobs: number;
+  /** Files that wait for most of their time: one of them at a time runs beside the others, in this order. */
+  readonly patient?: readonly string[];
   /** For one file; tap itself ends it with a report a little earlier. */
   readonly limitMs: number;
   /** Told of each file at its end. */
@@ -43,20 +45,24 @@ const groups = new Set<number>();
 /** `sources` as `testFiles` gives them. The raw TAP of each stays in `build/tap/`. */
 export async function runFiles(sources: readonly string[], options: RunOptions): Promise<FileRun[]> {
   const runs: FileRun[] = [];
-  const queue = [...sources];
+  const { patient = [] } = options;
+  const waiting = patient.filter((source) => sources.includes(source));
+  const queue = sources.filter((source) => !waiting.includes(source));
   const onSignal = (signal: NodeJS.Signals): void => {
     for (const group of groups) stopGroup(group);
     process.exit(signal === 'SIGINT' ? 130 : 143);
   };
   process.once('SIGINT', onSignal).once('SIGTERM', onSignal);
-  const worker = async (): Promise<void> => {
-    for (let source = queue.shift(); source !== undefined; source = queue.shift()) {
+  const worker = async (next: () => string | undefined): Promise<void> => {
+    for (let source = next(); source !== undefined; source = next()) {
       const run = await runFile(source, options);
       runs.push(run);
       options.onEnd(run);
     }
   };
-  await Promise.all(Array.from({ length: options.jobs }, worker));
+  // Whoever has nothing else to do any more helps with the patient ones.
+  const busy = Array.from({ length: options.jobs }, () => worker(() => queue.shift() ?? waiting.shift()));
+  await Promise.all([...busy, worker(() => waiting.shift())]);
   process.off('SIGINT', onSignal).off('SIGTERM', onSignal);
   return runs;
 }

@@ -74,7 +74,8 @@ export function candidateOf(
   } as unknown as Contract;
   const made = new Version(capability, new SemVer(version), contract, SETTINGS, null, null);
   capability.versions.push(made);
-  const provider = new Provider({ agentId } as unknown as ProviderRecord, 'direct', '', 0, false, health.provider(agentId));
+  const record = { agentId, endpoint: { type: 'http', address: '' } } as unknown as ProviderRecord;
+  const provider = new Provider(record, 'direct', '', 0, false, health.provider(agentId));
   const candidate = new Candidate(provider, made, SETTINGS, 1, health.cell(agentId, name, BREAKER, 0));
   made.candidates.push(candidate);
   return candidate;

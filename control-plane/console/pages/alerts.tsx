@@ -33,7 +33,7 @@ export function AlertsPage() {
                 {
                   id: 'since',
                   head: 'Since',
-                  isNumber: true,
+                  isTime: true,
                   from: 'medium',
                   by: (row) => row.since_ms,
                   cell: (row) => <Time ms={row.since_ms} />,
@@ -120,7 +120,7 @@ function SilenceTable({ rows, again }: { readonly rows: readonly SilenceRow[]; r
         { id: 'kind', head: 'Of', cell: (row) => row.kind?.replaceAll('_', ' ') ?? 'any kind' },
         { id: 'subject', head: 'Subject', cell: (row) => <span class="mono">{row.subject}</span> },
         { id: 'why', head: 'Why', from: 'medium', cell: (row) => `${row.reason}, ${row.author}` },
-        { id: 'until', head: 'Ends', isNumber: true, cell: (row) => <Time ms={row.until_ms} /> },
+        { id: 'until', head: 'Ends', isTime: true, cell: (row) => <Time ms={row.until_ms} /> },
         {
           id: 'do',
           head: '',

@@ -67,7 +67,7 @@ export function AuditPage() {
               empty={next === null ? 'No entry is like that.' : 'None on this page; there are older ones.'}
               test="audit-row"
               columns={[
-                { id: 'at', head: 'When', isNumber: true, cell: (row) => <Time ms={row.at_ms} /> },
+                { id: 'at', head: 'When', isTime: true, cell: (row) => <Time ms={row.at_ms} /> },
                 { id: 'actor', head: 'Who', cell: (row) => row.actor || <span class="muted">nobody known</span> },
                 { id: 'action', head: 'What', cell: (row) => <span class="mono">{row.action}</span> },
                 { id: 'subject', head: 'To what', from: 'medium', cell: (row) => <span class="mono">{row.subject}</span> },

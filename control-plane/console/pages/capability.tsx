@@ -153,7 +153,7 @@ function Failures({ rows }: { readonly rows: readonly FailureRow[] }) {
       marks={({ trace_id: trace }) => ({ trace })}
       columns={[
         { id: 'trace', head: 'Trace', cell: (row) => <TraceLink id={row.trace_id} test="failure-link" row /> },
-        { id: 'at', head: 'When', isNumber: true, cell: (row) => (row.at_ms === null ? '–' : <Time ms={row.at_ms} />) },
+        { id: 'at', head: 'When', isTime: true, cell: (row) => (row.at_ms === null ? '–' : <Time ms={row.at_ms} />) },
         { id: 'code', head: 'Result', cell: (row) => <CodeWord code={row.code} /> },
         { id: 'caller', head: 'Caller', from: 'medium', cell: (row) => <AgentLink name={row.caller} /> },
         { id: 'provider', head: 'Provider', from: 'medium', cell: (row) => <AgentLink name={row.provider} /> },

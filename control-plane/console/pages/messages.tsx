@@ -221,7 +221,7 @@ function ParkedPool({ pool, again }: { readonly pool: PoolRow; readonly again: (
                 { id: 'source', head: 'From', cell: (row) => <AgentLink name={row.source} /> },
                 { id: 'lane', head: 'Lane', from: 'medium', cell: (row) => row.lane },
                 { id: 'size', head: 'Size', isNumber: true, from: 'wide', cell: (row) => bytes(row.payload_bytes) },
-                { id: 'since', head: 'Since', isNumber: true, cell: (row) => <Time ms={row.since_ms} /> },
+                { id: 'since', head: 'Since', isTime: true, cell: (row) => <Time ms={row.since_ms} /> },
               ]}
             />
             {next !== null && <p class="muted small">Only the oldest {tasks.length} are shown.</p>}
@@ -304,7 +304,7 @@ function Kept({ kind }: { readonly kind: KeptRow['kind'] }) {
                   by: (row) => row.attempts,
                   cell: (row) => count(row.attempts),
                 },
-                { id: 'since', head: 'Since', isNumber: true, by: (row) => row.since_ms, cell: (row) => <Time ms={row.since_ms} /> },
+                { id: 'since', head: 'Since', isTime: true, by: (row) => row.since_ms, cell: (row) => <Time ms={row.since_ms} /> },
               ]}
             />
             <nav class="pager" aria-label="Pages of kept tasks">
@@ -421,7 +421,7 @@ function Task({ task }: { readonly task: KeptShown }) {
         keyOf={(row) => `${row.at_ms} ${row.by}`}
         empty="It was never tried."
         columns={[
-          { id: 'at', head: 'When', isNumber: true, cell: (row) => <Time ms={row.at_ms} /> },
+          { id: 'at', head: 'When', isTime: true, cell: (row) => <Time ms={row.at_ms} /> },
           { id: 'by', head: 'By', cell: (row) => <AgentLink name={row.by} /> },
           { id: 'code', head: 'Result', cell: (row) => <CodeWord code={row.code} /> },
           { id: 'detail', head: 'In words', cell: (row) => row.detail },

@@ -11,8 +11,13 @@ import { TOPICS } from '../topics.ts';
 
 const TONES: Readonly<Record<string, Tone>> = { critical: 'bad', warning: 'warn', info: 'accent' };
 
+const FIRST_ROWS = 200;
+const ALL_ROWS = 2_000;
+
 export function OverviewPage() {
-  const asked = useApi<Overview>('/v1/overview?limit=2000', TOPICS.overview);
+  // The worst are enough to begin with; all are asked for when somebody searches, sorts or turns the page.
+  const [limit, setLimit] = useState(FIRST_ROWS);
+  const asked = useApi<Overview>(`/v1/overview?limit=${limit}`, TOPICS.overview, { isSame: true });
   return (
     <Shown asked={asked} what="overview">
       {(overview) => (
@@ -26,7 +31,7 @@ export function OverviewPage() {
           ))}
           <section aria-labelledby="capabilities-head">
             <h2 id="capabilities-head">Capabilities, worst first</h2>
-            <CapabilityTable rows={overview.capabilities} />
+            <CapabilityTable rows={overview.capabilities} of={overview.totals.capabilities} onLook={() => setLimit(ALL_ROWS)} />
           </section>
         </>
       )}
@@ -145,11 +150,19 @@ function Total({ label, value, note, tone = '', href }: TotalProps) {
   );
 }
 
-export function CapabilityTable({ rows }: { readonly rows: readonly CapabilityRow[] }) {
+interface CapabilityTableProps {
+  readonly rows: readonly CapabilityRow[];
+  readonly of: number;
+  readonly onLook: () => void;
+}
+
+function CapabilityTable({ rows, of, onLook }: CapabilityTableProps) {
   return (
     <Table
       label="capabilities"
       rows={rows}
+      of={of}
+      onLook={onLook}
       keyOf={({ capability }) => capability}
       words={({ capability }) => capability}
       search="Search capabilities ( / )"

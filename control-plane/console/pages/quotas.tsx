@@ -40,7 +40,7 @@ export function QuotasPage() {
               empty="No quota is set. Limits of contracts and policies count all the same."
               test="quota-row"
               columns={[
-                { id: 'kind', head: 'Of', by: (row) => row.kind, cell: (row) => row.kind },
+                { id: 'kind', head: 'Of', from: 'medium', by: (row) => row.kind, cell: (row) => row.kind },
                 { id: 'target', head: 'Name', by: (row) => row.target, cell: (row) => <Target row={row} /> },
                 { id: 'limit', head: 'Limit', cell: (row) => limitWords(row) },
                 {

@@ -203,7 +203,6 @@ function HistoryTable({ history, again }: { readonly history: HistoryAnswer; rea
           {
             id: 'version',
             head: 'Version',
-            isNumber: true,
             cell: (row) => (
               <>
                 {row.version} {row.version === history.active && <Badge tone="good">in force</Badge>}
@@ -212,7 +211,7 @@ function HistoryTable({ history, again }: { readonly history: HistoryAnswer; rea
           },
           { id: 'action', head: 'How', from: 'medium', cell: (row) => row.action },
           { id: 'author', head: 'By', cell: (row) => row.author },
-          { id: 'at', head: 'When', isNumber: true, cell: (row) => <Time ms={row.at_ms} /> },
+          { id: 'at', head: 'When', isTime: true, cell: (row) => <Time ms={row.at_ms} /> },
           { id: 'note', head: 'Note', from: 'wide', cell: (row) => row.note },
           {
             id: 'do',

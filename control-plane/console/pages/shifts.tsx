@@ -1,4 +1,5 @@
 /** Shifts of traffic between versions and providers: how far each is, what its guard measures, and stopping it. */
+import { useState } from 'preact/hooks';
 import { useApi, useConsole } from '../context.tsx';
 import { count, duration, percent, span } from '../format.ts';
 import { ActButton } from '../parts/dialog.tsx';
@@ -7,6 +8,7 @@ import { Table } from '../parts/table.tsx';
 import { Badge, CapabilityLink, Time, type Tone } from '../parts/words.tsx';
 import type { ShiftRow, ShiftsAnswer } from '../shapes.ts';
 import { TOPICS } from '../topics.ts';
+import { ShiftForm } from './shift-form.tsx';
 
 const TONES: Readonly<Record<string, Tone>> = {
   running: 'accent',
@@ -19,20 +21,27 @@ const TONES: Readonly<Record<string, Tone>> = {
 
 export function ShiftsPage() {
   const asked = useApi<ShiftsAnswer>('/v1/shifts', TOPICS.shifts);
+  const [isOpen, setOpen] = useState(false);
   return (
     <>
       <h1>Shifts of traffic</h1>
       <ViewerNote />
+      <Actions>
+        <button data-test="shift-new" onClick={() => setOpen(true)}>
+          Shift traffic …
+        </button>
+      </Actions>
+      {isOpen && <ShiftForm onClose={() => setOpen(false)} after={asked.again} />}
       <Shown asked={asked} what="shifts">
         {({ shifts }) => (
           <Table
             label="shifts"
             rows={shifts}
             keyOf={({ id }) => id}
-            empty="No traffic has been shifted: reachctl shift start."
+            empty="No traffic has been shifted."
             test="shift-row"
             columns={[
-              { id: 'id', head: 'Shift', cell: (row) => <span class="mono">{row.id}</span> },
+              { id: 'id', head: 'Shift', from: 'medium', cell: (row) => <span class="mono">{row.id}</span> },
               {
                 id: 'status',
                 head: 'Status',
@@ -41,7 +50,7 @@ export function ShiftsPage() {
               },
               {
                 id: 'what',
-                head: 'Of what, to what',
+                head: 'Shift of',
                 cell: (row) => (
                   <>
                     <CapabilityLink name={row.capability} /> to <span class="mono">{row.version ?? row.provider}</span>
@@ -54,13 +63,16 @@ export function ShiftsPage() {
                 isNumber: true,
                 cell: (row) => (
                   <span title={row.steps.map(percent).join(' → ')}>
-                    {percent(row.share)} ({row.step + 1} of {row.steps.length})
+                    {percent(row.share)}{' '}
+                    <span class="from-medium muted">
+                      (step {row.step + 1} of {row.steps.length})
+                    </span>
                   </span>
                 ),
               },
               { id: 'guard', head: 'Guard measures', from: 'medium', cell: (row) => guardWords(row) },
               { id: 'why', head: 'Why', from: 'wide', cell: (row) => row.why || row.reason },
-              { id: 'since', head: 'Began', from: 'medium', isNumber: true, cell: (row) => <Time ms={row.started_at_ms} /> },
+              { id: 'since', head: 'Began', from: 'medium', isTime: true, cell: (row) => <Time ms={row.started_at_ms} /> },
               { id: 'by', head: 'By', from: 'wide', cell: (row) => row.author },
               { id: 'do', head: '', cell: (row) => <Orders row={row} again={asked.again} /> },
             ]}

@@ -1,6 +1,6 @@
 /** Who calls whom: as a picture (teams, or agents where there is room) and as a table; around one of them only its neighbours. */
 import { useState } from 'preact/hooks';
-import { pageAddress } from '../address.ts';
+import { itemAddress, pageAddress } from '../address.ts';
 import { useApi, useConsole } from '../context.tsx';
 import { duration, listed, many, percent, rate, short } from '../format.ts';
 import { edgesOf, type Graph, type GraphNode, layout, NODE_HEIGHT, NODE_WIDTH, wantsGroups } from '../graph.ts';
@@ -14,7 +14,7 @@ const WINDOWS = ['1m', '5m', '15m', '60m'] as const;
 export function TopologyPage() {
   const { address } = useConsole();
   const { window = '5m', find = '', focus = '', as = 'picture', group = '' } = address.query;
-  const asked = useApi<Topology>(`/v1/topology?window=${encodeURIComponent(window)}&limit=2000`, TOPICS.topology);
+  const asked = useApi<Topology>(`/v1/topology?window=${encodeURIComponent(window)}&limit=2000`, TOPICS.topology, { gapMs: 5_000 });
   const go = (change: Readonly<Record<string, string>>): string => pageAddress('topology', { ...address.query, ...change });
   return (
     <>
@@ -27,9 +27,11 @@ export function TopologyPage() {
           aria-label="Filter calls"
           placeholder="Filter callers, capabilities, providers ( / )"
           value={find}
-          onInput={(event) =>
-            history.replaceState(null, '', go({ find: event.currentTarget.value })) ?? dispatchEvent(new HashChangeEvent('hashchange'))
-          }
+          onInput={(event) => {
+            history.replaceState(null, '', go({ find: event.currentTarget.value }));
+            // Typing makes no steps to go back to, and tells nobody by itself.
+            dispatchEvent(new HashChangeEvent('hashchange'));
+          }}
         />
         <nav class="tabs" aria-label="Over which time">
           {WINDOWS.map((each) => (
@@ -47,7 +49,8 @@ export function TopologyPage() {
         </nav>
         {focus !== '' && (
           <span class="chip">
-            around <strong>{focus}</strong> <a href={go({ focus: '' })}>show all</a>
+            around {focus.endsWith('.*') ? <strong>{focus}</strong> : <a href={itemAddress('agent', focus)}>{focus}</a>} ·{' '}
+            <a href={go({ focus: '' })}>show all</a>
           </span>
         )}
       </div>

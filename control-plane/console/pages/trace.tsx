@@ -212,7 +212,7 @@ function Details({ line }: { readonly line: Line }) {
             {span.decision.map((each, i) => (
               <tr key={i} class={each.code === 0 ? '' : 'tone-bad'}>
                 <td class="number">{duration(each.at_ms)}</td>
-                <td class="mono">{each.stage}</td>
+                <td class="nowrap">{each.stage}</td>
                 <td>
                   {each.words} {each.code !== 0 && <CodeWord code={each.code} />}
                 </td>

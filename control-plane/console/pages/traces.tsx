@@ -95,7 +95,7 @@ export function TraceTable({ rows }: { readonly rows: readonly TraceRow[] }) {
       marks={(row) => ({ trace: row.trace_id, failed: row.failed })}
       columns={[
         { id: 'trace', head: 'Trace', cell: (row) => <TraceLink id={row.trace_id} test="trace-link" row /> },
-        { id: 'at', head: 'Began', by: (row) => row.start_ms, isNumber: true, cell: (row) => <Time ms={row.start_ms} /> },
+        { id: 'at', head: 'Began', by: (row) => row.start_ms, isTime: true, cell: (row) => <Time ms={row.start_ms} /> },
         { id: 'capability', head: 'Capability', by: (row) => row.capability, cell: (row) => <CapabilityLink name={row.capability} /> },
         { id: 'caller', head: 'Caller', from: 'medium', by: (row) => row.caller, cell: (row) => <AgentLink name={row.caller} /> },
         { id: 'result', head: 'Result', by: (row) => row.code, cell: (row) => <CodeWord code={row.code} /> },

@@ -53,8 +53,8 @@ export function Chart({ label, times, lines, words }: ChartProps) {
             ) : (
               <line
                 key={`${name} ${points}`}
-                x1={points.split(',')[0]}
-                x2={Number(points.split(',')[0]) + 2}
+                x1={Math.max(0, Number(points.split(',')[0]) - 2)}
+                x2={Math.max(2, Number(points.split(',')[0]))}
                 y1={points.split(',')[1]}
                 y2={points.split(',')[1]}
                 class={`line ${tone}`}

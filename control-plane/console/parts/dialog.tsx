@@ -1,6 +1,6 @@
 /** Windows over the page: the browser's own dialog keeps the focus inside, closes on Escape and gives the focus back. */
 import type { ComponentChildren } from 'preact';
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { Answer, ApiProblem } from '../client.ts';
 import { useConsole } from '../context.tsx';
 import { ProblemBox } from './states.tsx';
@@ -18,7 +18,7 @@ let count = 0;
 export function Dialog({ title, onClose, children, test, tone }: DialogProps) {
   const box = useRef<HTMLDialogElement>(null);
   const [id] = useState(() => `dialog-${++count}`);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const dialog = box.current;
     const before = document.activeElement;
     dialog?.showModal();

@@ -12,6 +12,8 @@ export interface Column<T> {
   /** What it is sorted by; absent = it is not. */
   readonly by?: (row: T) => Cell;
   readonly isNumber?: boolean;
+  /** The newest first, when it is sorted by. */
+  readonly isTime?: boolean;
   /** From which width on it is shown: absent = always. */
   readonly from?: 'medium' | 'wide';
   readonly title?: string;
@@ -33,6 +35,10 @@ interface Props<T> {
   readonly marks?: (row: T) => Readonly<Record<string, string | number | boolean>>;
   readonly tone?: (row: T) => string;
   readonly size?: number;
+  /** How many there are, when `rows` are only the first of them. */
+  readonly of?: number;
+  /** Somebody looks for more than the first ones. */
+  readonly onLook?: () => void;
   readonly tools?: ComponentChildren;
 }
 
@@ -48,12 +54,17 @@ export function Table<T>(props: Props<T>) {
   const by = columns.find(({ id }) => id === sorting?.column)?.by;
   const ordered = by === undefined || sorting === null ? found : sorted(found, sorting.isDown, by);
   const shown = paged(ordered, page, size);
+  const isPart = text === '' && (props.of ?? 0) > rows.length;
+  const turn = (to: number): void => {
+    props.onLook?.();
+    setPage(to);
+  };
   const sortBy = (column: Column<T>): void => {
-    setPage(0);
+    turn(0);
     setSorting((before) =>
       before?.column === column.id
         ? { column: column.id, isDown: !before.isDown }
-        : { column: column.id, isDown: column.isNumber === true },
+        : { column: column.id, isDown: column.isNumber === true || column.isTime === true },
     );
   };
   return (
@@ -70,7 +81,7 @@ export function Table<T>(props: Props<T>) {
               value={text}
               onInput={(event) => {
                 setText(event.currentTarget.value);
-                setPage(0);
+                turn(0);
               }}
             />
           )}
@@ -85,53 +96,55 @@ export function Table<T>(props: Props<T>) {
       {found.length === 0 ? (
         <Empty>{rows.length === 0 ? props.empty : `Nothing here has “${text}” in it.`}</Empty>
       ) : (
-        <table aria-label={label}>
-          <thead>
-            <tr>
-              {columns.map((column) => (
-                <th
-                  key={column.id}
-                  scope="col"
-                  class={classOf(column)}
-                  title={column.title}
-                  aria-sort={sorting?.column !== column.id ? undefined : sorting.isDown ? 'descending' : 'ascending'}
-                >
-                  {column.by === undefined ? (
-                    column.head
-                  ) : (
-                    <button class="head" onClick={() => sortBy(column)}>
-                      {column.head}
-                      <span class="arrow" aria-hidden="true">
-                        {sorting?.column === column.id ? (sorting.isDown ? ' ↓' : ' ↑') : ''}
-                      </span>
-                    </button>
-                  )}
-                </th>
-              ))}
-            </tr>
-          </thead>
-          <tbody>
-            {shown.rows.map((row) => (
-              <tr key={keyOf(row)} data-test={props.test} class={props.tone?.(row)} {...dataOf(props.marks?.(row))}>
+        <div class="table-scroll">
+          <table aria-label={label}>
+            <thead>
+              <tr>
                 {columns.map((column) => (
-                  <td key={column.id} class={classOf(column)}>
-                    {column.cell(row)}
-                  </td>
+                  <th
+                    key={column.id}
+                    scope="col"
+                    class={classOf(column)}
+                    title={column.title}
+                    aria-sort={sorting?.column !== column.id ? undefined : sorting.isDown ? 'descending' : 'ascending'}
+                  >
+                    {column.by === undefined ? (
+                      column.head
+                    ) : (
+                      <button class="head" onClick={() => sortBy(column)}>
+                        {column.head}
+                        <span class="arrow" aria-hidden="true">
+                          {sorting?.column === column.id ? (sorting.isDown ? ' ↓' : ' ↑') : ''}
+                        </span>
+                      </button>
+                    )}
+                  </th>
                 ))}
               </tr>
-            ))}
-          </tbody>
-        </table>
+            </thead>
+            <tbody>
+              {shown.rows.map((row) => (
+                <tr key={keyOf(row)} data-test={props.test} class={props.tone?.(row)} {...dataOf(props.marks?.(row))}>
+                  {columns.map((column) => (
+                    <td key={column.id} class={classOf(column)}>
+                      {column.cell(row)}
+                    </td>
+                  ))}
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
       )}
       {shown.pages > 1 && (
         <nav class="pager" aria-label={`Pages of ${label}`}>
-          <button data-page="before" disabled={shown.page === 0} onClick={() => setPage(shown.page - 1)}>
+          <button data-page="before" disabled={shown.page === 0} onClick={() => turn(shown.page - 1)}>
             Before
           </button>
           <span class="muted">
-            {count(shown.from)}–{count(shown.to)} of {count(shown.of)}
+            {count(shown.from)}–{count(shown.to)} of {count(isPart ? (props.of ?? 0) : shown.of)}
           </span>
-          <button data-page="next" disabled={shown.page === shown.pages - 1} onClick={() => setPage(shown.page + 1)}>
+          <button data-page="next" disabled={shown.page === shown.pages - 1} onClick={() => turn(shown.page + 1)}>
             Next
           </button>
         </nav>

@@ -99,7 +99,7 @@ export async function oneTrace(team: RegisteredTeam, tell: Storyteller): Promise
     `${trace.spans.length} spans of ${new Set(trace.spans.map(({ sidecar }) => sidecar)).size} sidecars; protocols: ${protocols.join(', ')}`,
   );
 
-  tell.check('reachctl trace', ran.stdout.split('\n')[0], 'complete', ran.code === 0 && / complete$/m.test(ran.stdout));
+  tell.check('reachctl trace', ran.stdout.split('\n')[0], 'complete', ran.code === 0 && /^(?:.* )?complete$/m.test(ran.stdout));
   tell.equal('gaps', trace.gaps, []);
   tell.equal('what is still under way', trace.under_way, []);
   tell.equal('orphans', trace.orphans, 0);

@@ -10,6 +10,7 @@ import { Exchange } from '../../../sidecar/transports/transport.ts';
 import { eventsIn, openReading, type Reading, type ReadingOptions } from '../reading.ts';
 import { type Answer, type Asking, CALLER, type Rig, TOKEN } from '../rig.ts';
 import { waitUntil } from '../settle.ts';
+import { chainTo, spansOf } from '../span-chain.ts';
 import {
   type Asked,
   type Behaviour,
@@ -31,8 +32,12 @@ export class World {
   readonly seen: Seen;
   readonly fixture: TransportFixture;
 
-  constructor(rig: Rig, seen: Seen, fixture: TransportFixture) {
+  /** The sidecar that hosts the peer; null = it is reached directly. */
+  readonly host: Rig | null;
+
+  constructor(rig: Rig, seen: Seen, fixture: TransportFixture, host: Rig | null = null) {
     this.rig = rig;
+    this.host = host;
     this.seen = seen;
     this.fixture = fixture;
   }
@@ -310,6 +315,11 @@ export const CASES = {
       ok(!asked.headers['traceparent']?.includes('b7ad6b7169203331'), 'with a span of its own');
       equal(asked.headers['tracestate'], 'a=1');
       equal(json.trace_id, TRACE);
+      const isHosted = world.host !== null;
+      await waitUntil('the call has ended', () => world.rig.quiet.inFlight() === 0 && (world.host?.quiet.inFlight() ?? 0) === 0, 3_000);
+      const spans = spansOf(world.host === null ? [world.rig] : [world.rig, world.host], TRACE);
+      const stages = chainTo(spans, asked.headers['traceparent'], 'b7ad6b7169203331');
+      deepStrictEqual(stages, isHosted ? ['attempt', 'inbound', 'attempt', 'outbound'] : ['attempt', 'outbound']);
     },
   },
   hears_path: {

@@ -36,6 +36,8 @@ export interface StartedPeer {
   readonly callers?: Readonly<Record<string, string>>;
   /** Agents inside the process. */
   readonly local?: LocalHub;
+  /** The sidecar that hosts the agent; absent = it is reached directly. */
+  readonly host?: Rig;
   /** After the sidecar has started: peers that dial in. */
   attach?(rig: Rig): Promise<void>;
   /** Calls and connections that the peer still has open; 0 when it is at rest. */

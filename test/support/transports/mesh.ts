@@ -31,6 +31,7 @@ async function start(t: Teardown, seen: Seen, inner: TransportFixture): Promise<
     provider,
     tableRest: sidecars(host.started.meshUrl as string),
     meshToken: TOKEN,
+    host,
     open: () => host.quiet.inFlight(),
     async close() {
       await host.stop();

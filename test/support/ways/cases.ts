@@ -5,6 +5,7 @@
 import { deepStrictEqual, equal, match, ok } from 'node:assert/strict';
 import { Code, codeEntry } from '../../../proto/wire/codes.ts';
 import { waitUntil } from '../settle.ts';
+import { chainTo, spansOf } from '../span-chain.ts';
 import { CUT_AFTER, LINES, REFUSED, type Seen } from '../transports/behaviour.ts';
 import type { Ask, StartedWay, Told } from './way.ts';
 
@@ -197,10 +198,14 @@ export const WAY_CASES = {
   trace: {
     what: "The caller's trace goes on",
     run: async (world) => {
-      const trace = '0af7651916cd43dd8448eb211c80319c';
+      const trace = '0af7651916cd43dd8448eb211c80319d';
       const { traceId } = await world.call({ capability: 'peer.hears.do', traceparent: `00-${trace}-b7ad6b7169203331-01` });
       equal(traceId, trace);
       match(world.seen.asked.at(-1)?.headers['traceparent'] ?? '', new RegExp(`^00-${trace}-(?!b7ad6b7169203331)[0-9a-f]{16}-01$`));
+      await world.rest();
+      const { rig, others } = world.way;
+      const stages = chainTo(spansOf([rig, ...others], trace), world.seen.asked.at(-1)?.headers['traceparent'], 'b7ad6b7169203331');
+      deepStrictEqual(stages, others.length === 0 ? ['attempt', 'outbound'] : ['attempt', 'inbound', 'attempt', 'outbound']);
     },
   },
   deadline_passed: {

@@ -1,6 +1,8 @@
 /** The HTTP API of a replica, over a real nats-server: what it answers, whom it lets in, what it refuses and how. */
 import { request } from 'node:http';
 import t, { type Test } from 'tap';
+import type { Metric } from '../../../base/metric.ts';
+import { CONTROL_METRICS } from '../../../control-plane/api/declared-metrics.ts';
 import { controlPlaneSchema, readControlPlaneConfig } from '../../../control-plane/config.ts';
 import { readExport } from '../../../control-plane/api/state.ts';
 import { type Asked, FakeSidecar, Plane, settingsText, VIEWER } from '../../support/control-plane.ts';
@@ -257,6 +259,21 @@ t.test('it says how it is doing', async (t) => {
   t.match(metrics, /^reach_control_leading 1$/m);
   t.match(metrics, /^reach_control_providers\{status="online"\} 2$/m);
   t.match(metrics, /^reach_control_requests_total\{route="GET \/v1\/providers",status="401"\} 3$/m);
+  const declared: readonly Metric[] = Object.values(CONTROL_METRICS);
+  const types = [...metrics.matchAll(/^# TYPE (\S+) (\S+)$/gm)].map(([, name, type]) => `${name} ${type}`);
+  t.same(
+    types,
+    declared.map(({ name, type }) => `${name} ${type}`),
+    'what is declared, and nothing else',
+  );
+  const labels = new Map(declared.map((metric) => [metric.name, [...metric.labels].sort()] as const));
+  for (const [, name, inside] of metrics.matchAll(/^([a-z_]+)(?:\{(.*)\})? \S+$/gm)) {
+    const shown = [...(inside ?? '').matchAll(/(?:^|,)([a-z_]+)="/g)].map(([, label]) => label as string).sort();
+    t.same(shown, labels.get(name as string), name);
+  }
+  // The leader of a fleet that has something of everything but agents that are gone, pools and alerts that wait.
+  const silent = declared.filter(({ name }) => !new RegExp(`^${name}[ {]`, 'm').test(metrics)).map(({ name }) => name);
+  t.same(silent, ['reach_control_agent_offline', 'reach_control_pool_tasks_waiting', 'reach_control_notices_failing']);
 });
 
 t.test('the OpenAPI document names every route, and only those', async (t) => {

@@ -114,8 +114,13 @@ t.test('an open breaker says who is left; one of which nothing is heard any more
     ),
   );
   t.equal(found(await overview(), 'breaker'), undefined);
-  const at = (to: BreakerMove['to'], atMs: number, host = 'x'): BreakerMove =>
-    ({ ...move, to, atMs, sidecar: host, instance: `${host}-1` }) as BreakerMove;
+  const at = (to: BreakerMove['to'], atMs: number, host = 'x'): BreakerMove => ({
+    ...move,
+    to,
+    atMs,
+    sidecar: host,
+    instance: `${host}-1`,
+  });
   t.match(
     breakerStates([at('open', 0), at('half_open', 5, 'y')], 10),
     [{ state: 'open', sidecars: ['x', 'y'] }],

@@ -1,11 +1,11 @@
 /** Sessions of people who have signed in, how often somebody may be wrong, and the console's files as a browser gets them. */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:http';
+import { createServer, get } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { brotliDecompressSync } from 'node:zlib';
-import t from 'tap';
+import t, { type Test } from 'tap';
 import { VirtualClock } from '../../../base/virtual-clock.ts';
 import { Operators } from '../../../control-plane/api/operators.ts';
 import { Site } from '../../../control-plane/api/site.ts';
@@ -112,6 +112,18 @@ t.test('wrong ones are bounded by address, and time makes them good', async (t) 
   t.pass('and a flood of addresses fills nothing');
 });
 
+/** As a browser gets it, still compressed. */
+function bytesOf(t: Test, url: string): Promise<Buffer> {
+  return new Promise((done, failed) => {
+    const asked = get(url, { headers: { 'accept-encoding': 'gzip, br' }, agent: false }, (response) => {
+      t.equal(response.headers['content-encoding'], 'br');
+      const chunks: Buffer[] = [];
+      response.on('data', (chunk: Buffer) => chunks.push(chunk)).on('end', () => done(Buffer.concat(chunks)));
+    });
+    asked.on('error', failed);
+  });
+}
+
 t.test('the files of the console come from memory, compressed, with what lets a browser keep them', async (t) => {
   const folder = mkdtempSync(join(tmpdir(), 'reach-site-'));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
@@ -138,15 +150,7 @@ t.test('the files of the console come from memory, compressed, with what lets a 
   t.equal(script.headers.get('cache-control'), 'public, max-age=31536000, immutable');
   t.equal(script.headers.get('content-type'), 'text/javascript; charset=utf-8');
   const plain = Buffer.from(await script.arrayBuffer());
-  const small = await new Promise<Buffer>((done) => {
-    void import('node:http').then(({ get }) =>
-      get(`${at}/assets/app-4K7QZ2XA.js`, { headers: { 'accept-encoding': 'gzip, br' }, agent: false }, (response) => {
-        t.equal(response.headers['content-encoding'], 'br');
-        const chunks: Buffer[] = [];
-        response.on('data', (chunk: Buffer) => chunks.push(chunk)).on('end', () => done(Buffer.concat(chunks)));
-      }),
-    );
-  });
+  const small = await bytesOf(t, `${at}/assets/app-4K7QZ2XA.js`);
   t.ok(small.length < plain.length / 10);
   t.strictSame(brotliDecompressSync(small), plain);
   t.equal((await asBrowser(at, '/assets/app-4K7QZ2XA.js', { method: 'HEAD' })).text, '', 'HEAD has no body');

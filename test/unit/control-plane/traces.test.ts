@@ -16,7 +16,14 @@ import { type MemoryBus, MemoryNats } from '../../support/memory-bus.ts';
 import { batchOf, idOf, meshCall, spanOf, TRACE, WALL } from '../../support/spans.ts';
 
 const NOBODY: Surroundings = { openBreakers: () => [] };
-const SETTLED = { cut: 0, isRemainder: false, dropped: new Map<string, number>(), silentMs: 60_000, standing: () => null };
+const SETTLED = {
+  cut: 0,
+  isRemainder: false,
+  dropped: new Map<string, number>(),
+  silentMs: 60_000,
+  standing: () => null,
+  serves: () => false,
+};
 
 const told = (sidecar: string, spans: readonly Span[]): ToldSpan[] => spans.map((span) => ({ ...span, sidecar }));
 const line = (stage: string, reason: string, words: string, code = 0): TraceLine => ({ at_ms: 0, stage, reason, code, words });
@@ -52,6 +59,7 @@ class Rig {
       config: { ...DEFAULT_TRACES, ...config },
       name,
       traffic: { breakerMoves: () => [...moves] },
+      serves: () => false,
     });
     this.sidecar = this.hub.open(`sidecars-of-${name}`);
   }
@@ -111,6 +119,17 @@ t.test('the beginning', async (t) => {
     t.match(shown, { complete: true, orphans: 0, spans: [{ remote_parent: true, depth: 0 }] });
     const two = timeline(told('f', [outside[0] as Span, { ...(outside[0] as Span), span_id: idOf('second') }]));
     t.match(two, { complete: true }, 'two calls of one caller, in its own span');
+  });
+  await t.test('may be work that goes on: what an agent asks is told before what it asks it for', async (t) => {
+    const asks = [1, 2].map((i) => spanOf('outbound', `ask${i}`, 'its work', i, 1, { caller: 'crm.order.a' }));
+    const serves = (agent: string): boolean => agent === 'crm.order.a';
+    t.match(timeline(told('s', asks), { silentMs: 100, serves } as never), {
+      complete: false,
+      gaps: [],
+      under_way: [/^crm\.order\.a is still at the work/],
+    });
+    t.match(timeline(told('s', asks), { silentMs: 100 }), { complete: true }, 'who serves nothing is outside');
+    t.match(timeline(told('s', asks), { silentMs: 90_000, serves } as never), { complete: true }, 'nothing more came');
   });
   await t.test('is missing: the gap says it, and what is there is shown', async (t) => {
     const shown = timeline(told('order-a', order));

@@ -167,6 +167,7 @@ t.test('the image', async (t) => {
       .join(' ')
       .matchAll(/ln -s (\S+) (\S+)/g))
       symlinkSync(join(root, target as string), join(root, link as string));
+    t.ok(existsSync(join(root, workdir, 'dist/bundle-control/console/index.html')), 'the console is in it');
     const bytes = Number(execFileSync('du', ['-sb', root], { encoding: 'utf8' }).split('\t')[0]);
     t.comment(`${(bytes / 1_048_576).toFixed(1)} MiB beside Node`);
     t.ok(bytes < 8 * 1_048_576, `${bytes} bytes`);
@@ -360,6 +361,7 @@ t.test('the units', async (t) => {
       t.ok(lstatSync(join(bin, program)).isSymbolicLink());
       t.match(spawnSync(join(bin, program), ['--version'], { encoding: 'utf8' }), { status: 0 }, program);
     }
+    t.ok(existsSync(join(root, 'opt/agent-reach/dist/bundle-control/console/index.html')), 'the console too');
     const installed = join(root, 'etc/systemd/system');
     t.same(readdirSync(installed).sort(), units.sort());
     if (spawnSync('systemd-analyze', ['--version']).status !== 0) {

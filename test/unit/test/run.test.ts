@@ -7,6 +7,7 @@ import { EXPECTED_CASES } from '../../cases/expected.ts';
 import { REACHED_NOTHING } from '../../attacks/words.ts';
 import { tallyAttacks } from '../../run/attack-tally.ts';
 import { tallyCases } from '../../run/case-tally.ts';
+import { LIMITS } from '../../run/limits.ts';
 import { describeRun } from '../../run/print.ts';
 import { type Point, readReport, type Report } from '../../run/report.ts';
 import { runFiles } from '../../run/run-files.ts';
@@ -136,6 +137,41 @@ t.test('files are run as programs', async (t) => {
   for (const name of names) t.match(tally([name], runs), expected[name] ?? {}, name);
 });
 
+t.test('a file that waits for most of its time runs beside the others, in its order, and is run once', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'reach-run-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const tap = JSON.stringify(pathToFileURL(repoFile('node_modules/tap/dist/esm/index.js')).href);
+  const program = `import t from ${tap}; t.test('works', async (t) => { await new Promise((done) => setTimeout(done, 300)); t.ok(true); });`;
+  for (const name of ['a', 'b', 'c', 'd']) writeFileSync(join(folder, `${name}.mjs`), program);
+  const ended: string[] = [];
+  let atOnce = 0;
+  let most = 0;
+  await runFiles(['a', 'b', 'c', 'd'], {
+    program: (name) => {
+      most = Math.max(most, ++atOnce);
+      return join(folder, `${name}.mjs`);
+    },
+    jobs: 1,
+    patient: ['d', 'c', 'not asked for'],
+    limitMs: 20_000,
+    onEnd: ({ file }) => {
+      atOnce--;
+      ended.push(file);
+    },
+  });
+  t.equal(most, 2);
+  t.strictSame(
+    ended.filter((name) => 'ab'.includes(name)),
+    ['a', 'b'],
+  );
+  t.strictSame(
+    ended.filter((name) => 'cd'.includes(name)),
+    ['d', 'c'],
+  );
+  const files = testFiles();
+  for (const file of LIMITS.patient) t.ok(files.includes(file), file);
+});
+
 function point(name: string, over: Partial<Point> = {}): Point {
   const check: Point = { name: 'check', ok: true, skipped: false, diagnosis: null, children: [], isSubtest: false };
   return { ...check, name, isSubtest: true, children: [check], ...over };
@@ -180,9 +216,9 @@ t.test('cases are counted by their ids', async (t) => {
     t.equal(faults.length, 3);
   });
 
-  t.test('95 different ids are expected', async (t) => {
-    t.equal(EXPECTED_CASES.length, 95);
-    t.equal(new Set(EXPECTED_CASES).size, 95);
+  t.test('98 different ids are expected', async (t) => {
+    t.equal(EXPECTED_CASES.length, 98);
+    t.equal(new Set(EXPECTED_CASES).size, 98);
     t.ok(EXPECTED_CASES.every((id) => /^C\d{3}$/.test(id)));
   });
 });

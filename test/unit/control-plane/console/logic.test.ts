@@ -337,7 +337,7 @@ t.test('what covers more than one name is typed once more', async (t) => {
 });
 
 t.test('where it is in force is counted, and who is missing is named', async (t) => {
-  t.equal(forceWords(200, 200, []), 'in force on all 200');
+  t.equal(forceWords(200, 200, []), 'in force on all 200 sidecars');
   t.equal(forceWords(198, 200, ['a', 'b']), 'in force on 198 of 200, missing: a, b');
   t.equal(forceWords(190, 200, ['a', 'b', 'c', 'd', 'e', 'f'], 2), 'in force on 190 of 200, missing: a, b and 8 more');
 });

@@ -612,7 +612,8 @@ t.test('a server that takes no call is not hammered, and does not fill the memor
   const held = exchangeOf(candidate(shut.address));
   const waits = transport.invoke(held);
   await new Promise((done) => setTimeout(done, 700));
-  t.ok(shut.sessions.length >= 2 && shut.sessions.length <= 20, `${shut.sessions.length} connections in 0.7 s`);
+  t.ok(shut.sessions.length <= 20, `${shut.sessions.length} connections in 0.7 s`);
+  await waitUntil('it tries again', () => shut.sessions.length >= 2);
   clearInterval(tired);
   for (let i = 0; i < 1_000; i++) {
     const exchange = exchangeOf(candidate(shut.address));
