@@ -73,7 +73,8 @@ export function redactionRules(written: unknown): RedactionRules | string {
     json.push(parts.slice(1).map((part) => part.replaceAll('~1', '/').replaceAll('~0', '~')));
   }
   const bodies = given['bodies'] ?? [];
-  if (!Array.isArray(bodies) || bodies.length > MAX_ENTRIES) return `redaction rules: bodies is a list of at most ${MAX_ENTRIES} content types`;
+  if (!Array.isArray(bodies) || bodies.length > MAX_ENTRIES)
+    return `redaction rules: bodies is a list of at most ${MAX_ENTRIES} content types`;
   const types: string[] = [];
   for (const type of bodies as readonly unknown[]) {
     if (typeof type !== 'string' || !CONTENT_TYPE.test(type.toLowerCase()))

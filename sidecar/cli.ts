@@ -95,8 +95,22 @@ const VERBS: Readonly<Record<string, Verb>> = {
       process.stdout.write(`${JSON.stringify(editorSchema(kind), null, 2)}\n`);
     },
   },
+  record: {
+    usage: 'record <settings.yaml> [start|stop|status]',
+    does: 'begin or end the recording of calls in the sidecar of these settings on this machine, or show how it stands',
+    run: async ([file, order = 'status']) => {
+      const config = ownSettings(needed(file, 'record', 'the settings file'));
+      const { ORDERS, orderRecording } = await import('./record/command.ts');
+      const known = ORDERS.find((each) => each === order);
+      if (known === undefined) throw new StartRefused([`record: ${JSON.stringify(order.slice(0, 40))} is none of ${ORDERS.join(', ')}`]);
+      const socket = config.socket === null ? null : resolve(dirname(file as string), config.socket.path);
+      const { isGood, words } = await orderRecording(config, known, socket);
+      process[isGood ? 'stdout' : 'stderr'].write(`${words}\n`);
+      process.exitCode = isGood ? 0 : 1;
+    },
+  },
   replay: {
-    usage: 'replay <file|folder> [--with FILE] [--set NAME=VALUE] [--call N] [--limit N] [--send sandbox|URL] [--json]',
+    usage: 'replay <file|folder> [--with FILE] [--set SETTING] [--call N] [--limit N] [--send WHERE] [--json]',
     does: 'decide recorded calls anew, under other policies or settings, and tell what would differ; exit 1 when something does',
     run: async ([path], { json, with: withFile, set, limit, call, send }) => {
       needed(path, 'replay', 'a recording');

@@ -52,7 +52,12 @@ export function callerPatternProblem(pattern: string): string | null {
 
 export const recordingShape: Shape<RecordingSettings> = mapped(
   object('map', {
-    on: optional(flag, '`true`: from the start on. `false`: it waits until it is said (`reach-sidecar record … start`).', true, 'true'),
+    on: optional(
+      flag,
+      '`true`: from the start on. `false`: it waits until it is said (`reach-sidecar record settings.yaml start`).',
+      true,
+      'true',
+    ),
     keep: required(
       rules,
       'what may be written down of requests and answers: {headers: [names], query: [names], json: [places such as /order/status, * for any name or index], bodies: [content types kept whole]}; each list may be empty, and what is not named is not kept',
@@ -64,7 +69,12 @@ export const recordingShape: Shape<RecordingSettings> = mapped(
       '1%',
     ),
     capability: optional(capabilityPattern, 'Only calls for these: a name, crm.* or *.', '*', '*'),
-    caller: optional(text('an agent', callerPatternProblem), 'Only calls of these: team.role.id, where a part may be `*`.', '', 'every one'),
+    caller: optional(
+      text('an agent', callerPatternProblem),
+      'Only calls of these: team.role.id, where a part may be `*`.',
+      '',
+      'every one',
+    ),
     codes: optional(
       list(count(0, 9_999), 64),
       'Only calls that ended in one of these codes.',
@@ -72,12 +82,7 @@ export const recordingShape: Shape<RecordingSettings> = mapped(
       'any',
     ),
     failed_only: optional(flag, 'Only calls that failed.', false, 'false'),
-    dir: optional<string, null>(
-      text('a directory'),
-      'Where the files lie, relative to this one.',
-      null,
-      '<state_dir>/<name>/recordings',
-    ),
+    dir: optional<string, null>(text('a directory'), 'Where the files lie, relative to this one.', null, '<state_dir>/<name>/recordings'),
     max_bytes: optional(size(1_048_576, 1_099_511_627_776), 'All files together; above it the oldest is removed.', 268_435_456, '256MiB'),
     file_bytes: optional(size(65_536, 1_073_741_824), 'A file that has grown so large is followed by a new one.', 16_777_216, '16MiB'),
     max_age: optional(duration(60_000), 'Files that were begun longer ago are removed.', 604_800_000, '7d'),
@@ -87,7 +92,12 @@ export const recordingShape: Shape<RecordingSettings> = mapped(
       65_536,
       '64KiB',
     ),
-    stream_bytes: optional(size(0, 16_777_216), 'Of a stream so much is kept, from its beginning, where `keep` has its content type.', 4_096, '4KiB'),
+    stream_bytes: optional(
+      size(0, 16_777_216),
+      'Of a stream so much is kept, from its beginning, where `keep` has its content type.',
+      4_096,
+      '4KiB',
+    ),
     cpu: optional(
       ratio(true),
       'Share of one processor that recording may take. A call that comes when it is used up is not recorded, and counted.',

@@ -433,7 +433,13 @@ async function tracingOf(
   return tracing;
 }
 
-function digestsTo({ bus, subjects, instance }: Joined, sidecar: string, observation: Observation, clock: Clock, random: Random): DigestSender {
+function digestsTo(
+  { bus, subjects, instance }: Joined,
+  sidecar: string,
+  observation: Observation,
+  clock: Clock,
+  random: Random,
+): DigestSender {
   return new DigestSender({ counts: observation.digest, clock, random, sidecar, instance, bus, subject: subjects.digest(sidecar) });
 }
 
@@ -455,7 +461,8 @@ function recorderOf(file: string, config: SidecarConfig, clock: Clock, logger: L
   const { recording, stateDir, name } = config;
   if (recording === null) return null;
   const folder = recording.folder ?? (stateDir === null ? null : join(stateDir, name, 'recordings'));
-  if (folder === null) throw new StartRefused(['sidecar.recording: dir is missing: with `state_dir: none` there is no other place for the files']);
+  if (folder === null)
+    throw new StartRefused(['sidecar.recording: dir is missing: with `state_dir: none` there is no other place for the files']);
   return new Recorder(recording, config, resolve(dirname(file), folder), clock, (words) => logger.warn(words));
 }
 

@@ -33,7 +33,7 @@ export interface Look {
 
 /** Looks of one queue that are kept. */
 const MAX_SEEN = 200;
-const LEAST_APART_MS = 10_000;
+const LEAST_APART_MS = 5_000;
 
 interface History {
   readonly seen: Seen[];

@@ -9,7 +9,7 @@ import { span } from './words.ts';
 /** What is told of moves reaches back this far: moves from before the window tell what state it began in. */
 const KEPT_MS = 7_200_000;
 
-export function breakerSubject(provider: string, capability: string): string {
+function breakerSubject(provider: string, capability: string): string {
   return `${provider} ${capability}`;
 }
 

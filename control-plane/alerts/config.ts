@@ -123,7 +123,7 @@ const breakersShape = object('map', {
 const backlogShape = object('map', {
   enabled: optional(flag, SWITCH, true, 'true'),
   floor: optional(count(1, 100_000_000), BACKLOG_FLOOR, 100, '100'),
-  window: optional(duration(MINUTE_MS, HOUR_MS), BACKLOG_WINDOW, 10 * MINUTE_MS, '10m'),
+  window: optional(duration(2 * MINUTE_MS, HOUR_MS), BACKLOG_WINDOW, 10 * MINUTE_MS, '10m'),
   stuck: optional(duration(MINUTE_MS, 24 * HOUR_MS), STUCK, 15 * MINUTE_MS, '15m'),
   kept_floor: optional(
     count(1, 100_000_000),
@@ -173,7 +173,7 @@ const limitsShape: Shape<CapabilityLimits> = mapped(
       object('map', {
         enabled: optional(flag, SWITCH, null),
         floor: optional(count(1, 100_000_000), BACKLOG_FLOOR, null),
-        window: optional(duration(MINUTE_MS, HOUR_MS), BACKLOG_WINDOW, null),
+        window: optional(duration(2 * MINUTE_MS, HOUR_MS), BACKLOG_WINDOW, null),
         stuck: optional(duration(MINUTE_MS, 24 * HOUR_MS), STUCK, null),
       }),
       'Limits of the queues of its tasks.',

@@ -133,7 +133,7 @@ function firstOf(agents: readonly ProviderView[]): number | null {
   return times.length === 0 ? null : Math.min(...times);
 }
 
-export function listed(names: readonly string[]): string {
+function listed(names: readonly string[]): string {
   if (names.length === 0) return 'nothing';
   const more = names.length - NAMED;
   return more > 0 ? `${names.slice(0, NAMED).join(', ')} and ${more} more` : names.join(', ');

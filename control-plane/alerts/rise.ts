@@ -119,7 +119,7 @@ export function baselineOf(minutes: readonly MinuteTimes[], minCalls: number): n
   return p95s[p95s.length >>> 1] ?? null;
 }
 
-export function pooled(minutes: readonly MinuteTimes[]): Sketch {
+function pooled(minutes: readonly MinuteTimes[]): Sketch {
   const sum = new Sketch();
   for (const { times } of minutes) if (times !== null) sum.merge(times);
   return sum;

@@ -71,7 +71,7 @@ class Live {
   #answer: OverviewAnswer | null = null;
   #trouble = '';
   #timer: Timer | null = null;
-  #end: (failure: unknown) => void = () => {};
+  #end: (failure: Error | null) => void = () => {};
 
   constructor(context: Context, terminal: Terminal, pattern: string | null, sort: Sort, everyMs: number) {
     this.#context = context;
@@ -84,7 +84,7 @@ class Live {
   async run(): Promise<void> {
     // The first one before the page is taken: what is wrong then is said where one reads it.
     this.#answer = await look(this.#context, this.#pattern);
-    const ended = new Promise<unknown>((done) => {
+    const ended = new Promise<Error | null>((done) => {
       this.#end = done;
     });
     this.#terminal.write(Screen.enter);
@@ -109,7 +109,8 @@ class Live {
       this.#trouble = '';
     } catch (error) {
       // A replica may be away for a moment; a refusal stays one.
-      if (!(error instanceof Failed) || error.exit !== Exit.unreachable) return this.#end(error);
+      if (!(error instanceof Failed) || error.exit !== Exit.unreachable)
+        return this.#end(error instanceof Error ? error : new Error(String(error)));
       this.#trouble = error.lines[0] ?? 'the control plane cannot be reached';
     }
     this.#draw();

@@ -62,15 +62,14 @@ const COLUMNS: readonly Column[] = [
 const LEAST_NAME = 12;
 const MOST_NAME = 48;
 const MOST_PROBLEMS = 5;
+const PROBLEM_INKS = { critical: 'bad', warning: 'warn', info: 'dim' } as const;
 
 export function topWords(answer: OverviewAnswer, look: TopLook): string {
   const { paint, width, rows, from } = look;
   const lines = [...totals(answer, look), ''];
-  for (const { severity, words } of answer.problems.slice(0, MOST_PROBLEMS))
-    lines.push(
-      paint(severity === 'critical' ? 'bad' : severity === 'warning' ? 'warn' : 'dim', cutTo(`${severity}: ${printable(words)}`, width)),
-    );
-  if (answer.problems_total > MOST_PROBLEMS) lines.push(paint('dim', `and ${answer.problems_total - MOST_PROBLEMS} more`));
+  const problems = answer.problems.slice(0, MOST_PROBLEMS);
+  for (const { severity, words } of problems) lines.push(paint(PROBLEM_INKS[severity], cutTo(`${severity}: ${printable(words)}`, width)));
+  if (answer.problems_total > problems.length) lines.push(paint('dim', `and ${answer.problems_total - problems.length} more`));
   if (answer.problems.length > 0) lines.push('');
   const all = sorted(answer.capabilities, look.sort);
   const columns = COLUMNS.filter((column) => width >= column.from);

@@ -165,10 +165,10 @@ function draw(terminal: NonNullable<Context['io']['terminal']>, text: string, be
 
 async function tail(context: Context, _args: readonly string[], options: Options): Promise<void> {
   const { io } = context;
-  const most = options['count'] === undefined ? Number.POSITIVE_INFINITY : wholeOf(String(options['count']), '--count');
+  const most = typeof options['count'] === 'string' ? wholeOf(options['count'], '--count') : Number.POSITIVE_INFINITY;
   const query = filterOf(options);
   if (typeof options['stage'] === 'string') query['stage'] = options['stage'];
-  if (options['maxPerSec'] !== undefined) query['max_per_sec'] = String(wholeOf(String(options['maxPerSec']), '--max-per-sec'));
+  if (typeof options['maxPerSec'] === 'string') query['max_per_sec'] = String(wholeOf(options['maxPerSec'], '--max-per-sec'));
   let seen = 0;
   let refused = '';
   for (let failures = 0; seen < most; ) {

@@ -11,19 +11,23 @@
  *   failure-row (data-trace; inside: failure-link) · trace-row (data-trace; inside: trace-link) · trace-search
  *   timeline, span-row (data-stage, data-depth, data-code, data-orphan), trace-complete or trace-incomplete, trace-gap, trace-why
  *   red-button (in the bar, on every page), red-panel, red-here-<action> (on a capability's page: block drain reroute degrade)
- *   red-action (a select), red-kind (a select), red-name, red-to, red-reason, red-for, red-words, red-next, red-typed (only for
- *   what covers many), confirm, red-progress (data-in-force, data-of)
+ *   red-action, red-kind, red-for (selects), red-name, red-to, red-reason, red-cut, red-words, red-next; then red-hits, red-typed (only
+ *   for what covers many), confirm; then red-progress (data-in-force, data-of)
  *   override-row (data-id; inside: lift, then confirm)
- *   confirm, cancel: in every dialog that asks a second time · help, theme, search
+ *   topology, topology-node, topology-picture, topology-table, cycles, edge-row · agent-row (data-name, data-status)
+ *   messages-<view>, pool-row, kept-row (data-task), kept-link, task-release, task-reroute, task-drop, redrive
+ *   rule-row, finding, rollout, version-row (data-version), roll-back · quota-row · shift-row, shift-new, shift-form
+ *   sidecar-row (data-name, data-standing) · alert-row (data-id, data-state), silence, silence-row · audit-row
+ *   confirm, cancel, field, reason, typed: in every window that asks a second time · help, theme, search, said, viewer-note
  *   page-problem (an error of the API, with its words), page-fault (one of ours), empty, stale
  */
 import { type ComponentChildren, render } from 'preact';
 import { useEffect, useErrorBoundary, useMemo, useRef, useState } from 'preact/hooks';
 import { type Clock, realClock } from '../../base/clock.ts';
 import { type Address, type PageName, pageAddress, PAGES, readAddress } from './address.ts';
+import { Firing, LiveWord, RedButton } from './bar.tsx';
 import { Client } from './client.ts';
-import { type Console, ConsoleContext, NowContext, type RedPreset, useApi, useConsole } from './context.tsx';
-import { count } from './format.ts';
+import { type Console, ConsoleContext, NowContext, type RedPreset } from './context.tsx';
 import { Help } from './help.tsx';
 import { useKeys } from './keyboard.tsx';
 import { Live, type LiveState } from './live.ts';
@@ -33,19 +37,19 @@ import { AuditPage } from './pages/audit.tsx';
 import { CapabilitiesPage } from './pages/capabilities.tsx';
 import { CapabilityPage } from './pages/capability.tsx';
 import { FleetPage } from './pages/fleet.tsx';
-import { MessagesPage, TaskPage } from './pages/messages.tsx';
+import { MessagesPage } from './pages/messages.tsx';
 import { OverviewPage } from './pages/overview.tsx';
 import { QuotasPage } from './pages/quotas.tsx';
 import { RulesPage } from './pages/rules.tsx';
 import { ShiftsPage } from './pages/shifts.tsx';
+import { TaskPage } from './pages/task.tsx';
 import { TopologyPage } from './pages/topology.tsx';
 import { TracePage } from './pages/trace.tsx';
 import { TracesPage } from './pages/traces.tsx';
 import { RedPanel } from './red.tsx';
-import type { AlertsAnswer, OverridesAnswer, Session } from './shapes.ts';
+import type { Session } from './shapes.ts';
 import { SignIn } from './sign-in.tsx';
 import { nextTheme, useTheme } from './theme.tsx';
-import { TOPICS } from './topics.ts';
 
 const LABELS: Readonly<Record<PageName, string>> = {
   overview: 'Overview',
@@ -228,7 +232,11 @@ function Shell({ client, clock, session, onOut }: ShellProps) {
             </Guarded>
           </main>
         </div>
-        {red !== null && <RedPanel preset={red} onClose={() => setRed(null)} />}
+        {red !== null && (
+          <Guarded>
+            <RedPanel preset={red} onClose={() => setRed(null)} />
+          </Guarded>
+        )}
         {isHelp && <Help onClose={() => setHelp(false)} />}
         <div class="said" role="status" aria-live="polite" data-test="said">
           {said.map(({ id, words }) => (
@@ -258,13 +266,13 @@ function Ticking({ clock, children }: { readonly clock: Clock; readonly children
   return <NowContext.Provider value={now}>{children}</NowContext.Provider>;
 }
 
-/** A fault in one page leaves the others, and the red button, as they are. */
+/** A fault in one part leaves the others, and the red button, as they are. */
 function Guarded({ children }: { readonly children: ComponentChildren }) {
   const [fault, again] = useErrorBoundary();
   if (fault === undefined) return <>{children}</>;
   return (
     <div class="box bad" role="alert" data-test="page-fault">
-      This page has a fault: {fault instanceof Error ? fault.message : String(fault)}. All others, and the red button, work.{' '}
+      This part of the page has a fault: {fault instanceof Error ? fault.message : String(fault)}. All others work.{' '}
       <button onClick={again}>Try again</button>
     </div>
   );
@@ -312,63 +320,6 @@ function List({ page }: { readonly page: PageName }) {
     case 'audit':
       return <AuditPage />;
   }
-}
-
-const LIVE_WORDS: Readonly<Record<LiveState, readonly [string, string]>> = {
-  connecting: ['connecting', 'The stream of changes is being opened.'],
-  live: ['live', 'Changes are shown as they happen.'],
-  polling: ['every 5 s', 'The stream of changes is cut: everything shown is asked for each 5 seconds.'],
-  lost: ['connection lost', 'The control plane cannot be reached: what is shown is old. It is tried again and again.'],
-};
-
-function LiveWord({ state, onAgain }: { readonly state: LiveState; readonly onAgain: () => void }) {
-  const [word, title] = LIVE_WORDS[state];
-  return (
-    <button
-      class={`live ${state}`}
-      data-test="live-state"
-      data-state={state}
-      title={`${title} Click: ask again now.`}
-      onClick={onAgain}
-      aria-live="polite"
-    >
-      <span class="dot" aria-hidden="true" /> {word}
-    </button>
-  );
-}
-
-function RedButton({ onOpen }: { readonly onOpen: () => void }) {
-  const { data } = useApi<OverridesAnswer>('/v1/overrides', TOPICS.overrides, { gapMs: 500 });
-  const inForce = data?.overrides.length ?? 0;
-  return (
-    <button
-      class="red"
-      data-test="red-button"
-      title="The red button (b): block, drain, reroute, degrade; and what is in force"
-      onClick={onOpen}
-    >
-      Red button
-      {inForce > 0 && (
-        <span class="badge on-red">
-          {count(inForce)}
-          <span class="in-force"> in force</span>
-        </span>
-      )}
-    </button>
-  );
-}
-
-function Firing() {
-  const { data } = useApi<AlertsAnswer>('/v1/alerts', TOPICS.alerts);
-  const { address } = useConsole();
-  const firing = data?.alerts.filter(({ state, silenced_until_ms: silenced }) => state === 'firing' && silenced === null).length ?? 0;
-  if (firing === 0) return null;
-  return (
-    <span class={`badge ${address.page === 'alerts' ? 'plain' : 'bad'}`}>
-      {count(firing)}
-      <span class="sr"> firing</span>
-    </span>
-  );
 }
 
 const place = document.getElementById('app');

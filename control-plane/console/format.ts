@@ -20,6 +20,7 @@ export function duration(ms: number | null): string {
 
 /** Of long times, in whole seconds and at most two units: `45 s`, `3 m 20 s`, `2 h`, `5 d 3 h`. */
 export function span(ms: number): string {
+  if (!Number.isFinite(ms)) return NONE;
   const seconds = Math.max(0, Math.round(ms / 1_000));
   if (seconds < 60) return `${seconds} s`;
   const two = (large: number, unit: string, small: number, smallUnit: string): string =>

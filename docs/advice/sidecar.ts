@@ -177,6 +177,24 @@ export const SIDECAR_ADVICE: Advice = {
       service_name: 'Where several sidecars are one service to you, the same name for all; they are told apart by `service.instance.id`.',
     },
   },
+  recording: {
+    on: '`false` for a sidecar whose calls are recorded only while something is looked into: `reach-sidecar record settings.yaml start`.',
+    keep: 'Begin with empty lists: decisions can be tried anew all the same. Name what answers and requests shall be recognised by when they are sent anew (`replay --send`), and nothing that is a secret or about a person.',
+    share:
+      '1% shows what other settings would do to the traffic as it is. 100% while a fault is hunted, with `cpu: 100%`: each recorded call costs about 100 µs.',
+    capability: 'While one capability is looked at; the share is taken before, so raise it too.',
+    caller: 'While one agent is looked at; the share is taken before, so raise it too.',
+    codes:
+      'For a failure that is known by its code. Every call of the share is watched, and those with another code are let go at the end.',
+    failed_only: 'With `share: 100%` it keeps every failure; each call is watched all the same.',
+    dir: 'A disk of its own where recordings must never take room from anything else. Files are readable by the sidecar alone (0600).',
+    max_bytes: 'About 3 KiB a call and twice that with bodies: 256 MiB are some 80,000 calls.',
+    file_bytes: 'Smaller files begin anew more often, and each writes the parts of the table that its calls meet again.',
+    max_age: 'As long as what is in it may be kept by your own rules.',
+    body_bytes: '0 keeps no bodies. Larger ones only matter to `replay --send`.',
+    stream_bytes: 'For looking at how answers begin; decisions need none of it.',
+    cpu: '100% where every call is to be recorded whatever it costs, as in a test. What is left out is counted in `/v1/recording`.',
+  },
   max_deadline: 'Raise it for callers that really wait longer; each call holds its slots for so long. Work of hours belongs in a message.',
   max_hops: 'Lower it where chains are short, to find loops of different agents sooner.',
   retry_budget: {

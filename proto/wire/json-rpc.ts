@@ -9,6 +9,8 @@
  */
 import { itemsOf, type Member, membersOf, type Span, startOf, stringAt } from '../../base/json-members.ts';
 import { isJson } from '../../base/json-scan.ts';
+import { type MessageTrace, traceOfParams } from './json-rpc-trace.ts';
+import { isTraceparent } from './trace-context.ts';
 
 /** The protocol's own `error.code`s; ours are in `codes.ts`. */
 export const RpcError = {
@@ -30,6 +32,8 @@ export interface RpcRequest {
   readonly method: string;
   /** An object or a list, byte for byte; null = there are none. */
   readonly params: Buffer | null;
+  /** The message's own trace context, as it stands there; absent = it has none. See json-rpc-trace.ts. */
+  readonly trace?: MessageTrace;
 }
 
 /** A request that must not be answered. */
@@ -37,6 +41,7 @@ export interface RpcNotification {
   readonly kind: 'notification';
   readonly method: string;
   readonly params: Buffer | null;
+  readonly trace?: MessageTrace;
 }
 
 export interface RpcResult {
@@ -110,7 +115,7 @@ function badAnswer(id: RpcId, problem: string): RpcInvalid {
   return invalid(id, RpcError.invalidRequest, problem, false, true);
 }
 
-const PARTS = ['jsonrpc', 'id', 'method', 'params', 'result', 'error'] as const;
+const PARTS = ['jsonrpc', 'id', 'method', 'params', 'result', 'error', 'traceparent', 'tracestate'] as const;
 
 class Parts {
   jsonrpc: Span | null = null;
@@ -119,6 +124,8 @@ class Parts {
   params: Span | null = null;
   result: Span | null = null;
   error: Span | null = null;
+  traceparent: Span | null = null;
+  tracestate: Span | null = null;
 }
 
 function readMessage(bytes: Buffer, start: number): RpcMessage {
@@ -144,7 +151,17 @@ function readMessage(bytes: Buffer, start: number): RpcMessage {
   if (given !== null && given.depth > MAX_RPC_DEPTH)
     return invalid(known, RpcError.invalidParams, `params are nested more than ${MAX_RPC_DEPTH} levels deep`, id === null);
   const body = given === null ? null : bytes.subarray(given.from, given.to);
-  return id === null ? { kind: 'notification', method, params: body } : { kind: 'request', id, method, params: body };
+  const trace = traceIn(bytes, parts, body);
+  const more = trace === null ? NO_TRACE : { trace };
+  return id === null ? { kind: 'notification', method, params: body, ...more } : { kind: 'request', id, method, params: body, ...more };
+}
+
+const NO_TRACE = Object.freeze({});
+
+function traceIn(bytes: Buffer, { traceparent, tracestate }: Parts, params: Buffer | null): MessageTrace | null {
+  const text = traceparent === null ? null : textAt(bytes, traceparent);
+  if (text === null || !isTraceparent(text)) return params === null ? null : traceOfParams(params);
+  return { traceparent: text, tracestate: (tracestate === null ? null : textAt(bytes, tracestate)) ?? undefined };
 }
 
 function readAnswer(bytes: Buffer, parts: Parts, id: RpcId | null): RpcMessage {

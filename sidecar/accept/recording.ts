@@ -45,7 +45,8 @@ function orderIn(body: Buffer): { readonly isOn: boolean; readonly filter: Parti
   }
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return 'an order is a JSON object such as {"on": true}';
   const order = value as Readonly<Record<string, unknown>>;
-  for (const key of Object.keys(order)) if (!KEYS.has(key)) return `${JSON.stringify(key.slice(0, 40))}: an order has ${[...KEYS].join(', ')}`;
+  for (const key of Object.keys(order))
+    if (!KEYS.has(key)) return `${JSON.stringify(key.slice(0, 40))}: an order has ${[...KEYS].join(', ')}`;
   const { on, share, capability, caller, codes, failed_only: failedOnly } = order;
   if (typeof on !== 'boolean') return 'on must be true or false';
   if (share !== undefined && !(typeof share === 'number' && share > 0 && share <= 1)) return 'share must be above 0 and at most 1';
@@ -57,7 +58,8 @@ function orderIn(body: Buffer): { readonly isOn: boolean; readonly filter: Parti
     const problem = typeof caller === 'string' ? callerPatternProblem(caller) : 'it must be a text';
     if (problem !== null) return `caller: ${problem}`;
   }
-  if (codes !== undefined && !(Array.isArray(codes) && codes.length <= 64 && codes.every(Number.isInteger))) return 'codes must be a list of codes';
+  if (codes !== undefined && !(Array.isArray(codes) && codes.length <= 64 && codes.every(Number.isInteger)))
+    return 'codes must be a list of codes';
   if (failedOnly !== undefined && typeof failedOnly !== 'boolean') return 'failed_only must be true or false';
   return {
     isOn: on,
@@ -71,7 +73,17 @@ function orderIn(body: Buffer): { readonly isOn: boolean; readonly filter: Parti
   };
 }
 
-function viewOf({ isOn, folder, filter, bytes, isFailing, recorded, disk, cpu, rotated }: ReturnType<NonNullable<Front['recorder']>['status']>): object {
+function viewOf({
+  isOn,
+  folder,
+  filter,
+  bytes,
+  isFailing,
+  recorded,
+  disk,
+  cpu,
+  rotated,
+}: ReturnType<NonNullable<Front['recorder']>['status']>): object {
   const { share, capability, caller, codes, failedOnly } = filter;
   return {
     on: isOn,

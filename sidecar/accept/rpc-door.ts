@@ -7,6 +7,7 @@ import { membersOf, startOf, stringAt } from '../../base/json-members.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { Header } from '../../proto/wire/headers.ts';
 import { NO_ID, RpcError, type RpcId, type RpcMessage, type RpcNotification, type RpcRequest } from '../../proto/wire/json-rpc.ts';
+import type { MessageTrace } from '../../proto/wire/json-rpc-trace.ts';
 import { readTraceContext } from '../../proto/wire/trace-context.ts';
 import { Call, type HeaderView } from '../call/call.ts';
 import type { Principal } from '../call/principal.ts';
@@ -44,7 +45,7 @@ export class Door {
 
   /** The call that a message asks for, its time running; null when it asks for none. */
   begin(message: RpcMessage): Call | null {
-    return message.kind === 'request' && !isReserved(message.method) ? this.#call(message.method, message.params ?? NULL) : null;
+    return message.kind === 'request' && !isReserved(message.method) ? this.#call(message.method, message.params ?? NULL, message.trace) : null;
   }
 
   /** Never rejects; null = nothing is to be answered. */
@@ -62,19 +63,19 @@ export class Door {
   }
 
   /** A cast. */
-  async #notified({ method, params }: RpcNotification): Promise<null> {
+  async #notified({ method, params, trace }: RpcNotification): Promise<null> {
     if (isReserved(method)) {
-      if (method === 'reach.cast' && params !== null) await this.#submit((principal) => messageFrom(principal, params, this.#above));
+      if (method === 'reach.cast' && params !== null) await this.#submit((principal) => messageFrom(principal, params, this.#above(trace)));
       return null;
     }
     const payload = params ?? NULL;
-    await this.#submit((principal) => submissionFrom(principal, method, this.#above, payload, JSON_TYPE));
+    await this.#submit((principal) => submissionFrom(principal, method, this.#above(trace), payload, JSON_TYPE));
     return null;
   }
 
   /** Standalone nothing can be durable, and who asks for no answer asks for no promise either. */
-  get #above(): HeaderView {
-    const { headers } = this.request;
+  #above(trace: MessageTrace | undefined): HeaderView {
+    const headers = headersOf(this.request, trace);
     if (this.front.registry !== null || headers[Header.bestEffort] !== undefined) return headers;
     return { ...headers, [Header.bestEffort]: '1' };
   }
@@ -87,11 +88,11 @@ export class Door {
     this.refusal = came;
   }
 
-  async #cast(id: RpcId, params: Buffer | null): Promise<JsonBytes> {
+  async #cast({ id, params, trace }: RpcRequest): Promise<JsonBytes> {
     if (params === null) return rpcRefusal(id, RpcError.invalidParams, 'reach.cast needs params: a message as POST /v1/messages takes it');
     const principal = this.front.engine.identities.caller(this.request.headers.authorization);
     if (principal === null) return rpcFailure(id, Code.unauthenticated, NO_CREDENTIAL);
-    return rpcSubmitted(id, await submitted(this.front, messageFrom(principal, params, this.request.headers)));
+    return rpcSubmitted(id, await submitted(this.front, messageFrom(principal, params, headersOf(this.request, trace))));
   }
 
   async #answerHere(message: RpcMessage): Promise<JsonBytes | null> {
@@ -109,7 +110,7 @@ export class Door {
 
   async #request(message: RpcRequest): Promise<JsonBytes> {
     const { id, method, params } = message;
-    if (method === 'reach.cast') return await this.#cast(id, params);
+    if (method === 'reach.cast') return await this.#cast(message);
     if (method !== 'reach.task' && method !== 'reach.cancel_task') return this.#own(id, message);
     const principal = this.front.engine.identities.caller(this.request.headers.authorization);
     if (principal === null) return rpcFailure(id, Code.unauthenticated, NO_CREDENTIAL);
@@ -136,13 +137,19 @@ export class Door {
     return rpcValue(id, explanation);
   }
 
-  #call(asked: string, payload: Buffer): Call {
+  #call(asked: string, payload: Buffer, trace?: MessageTrace): Call {
     const { clock, random } = this.front.engine;
     const { headers } = this.request;
     const call = new Call('json_rpc', asked, headers, payload, payload.length === 0 ? '' : JSON_TYPE, false, clock);
-    readTraceContext(call, headers['traceparent'], headers['tracestate'], random);
+    if (trace === undefined) readTraceContext(call, headers['traceparent'], headers['tracestate'], random);
+    else readTraceContext(call, trace.traceparent, trace.tracestate, random);
     return call;
   }
+}
+
+/** What stands above a message: headers of its request, but for the message's own trace. */
+function headersOf({ headers }: IncomingMessage, trace: MessageTrace | undefined): HeaderView {
+  return trace === undefined ? headers : { ...headers, [Header.traceparent]: trace.traceparent, [Header.tracestate]: trace.tracestate };
 }
 
 /** `rpc.` belongs to the protocol, and `reach.` with one word after it to us; a capability always has three. */

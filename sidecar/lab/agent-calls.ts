@@ -17,7 +17,14 @@ import type { Exchange } from '../transports/transport.ts';
 import { tokenOf } from './tokens.ts';
 
 /** What is handed on as it is. */
-const HANDED_ON: readonly string[] = [Header.budget, Header.path, Header.traceparent, Header.tracestate, Header.affinity, Header.sequenceId];
+const HANDED_ON: readonly string[] = [
+  Header.budget,
+  Header.path,
+  Header.traceparent,
+  Header.tracestate,
+  Header.affinity,
+  Header.sequenceId,
+];
 
 export class AgentCalls {
   readonly #engine: Engine;

@@ -80,8 +80,7 @@ export class Draft {
     }
     this.#sections[name] = raw.map((each: unknown, i) => ({ raw: each, place: place.at(i) }));
     if (name === 'providers') for (const each of raw) this.#note(each);
-    if (name === 'contracts')
-      for (const each of raw) if (isPlainMap(each)) this.capabilities.add(String((each as RawMap)['name']));
+    if (name === 'contracts') for (const each of raw) if (isPlainMap(each)) this.capabilities.add(String((each as RawMap)['name']));
   }
 
   /** A table file, named relative to the scenario. It may be a whole sidecar file. */

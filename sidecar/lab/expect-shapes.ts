@@ -79,8 +79,11 @@ export const provider: Shape<string | null> = mapped(
   (value) => (value === NOBODY ? null : value),
 );
 
-export const counts = (kind: string, check: (key: string) => string | null, inner: Shape<Comparison>): Shape<ReadonlyMap<string, Comparison>> =>
-  mapped(dictionary(kind, check, inner, 10_000), (read) => new Map(Object.entries(read)));
+export const counts = (
+  kind: string,
+  check: (key: string) => string | null,
+  inner: Shape<Comparison>,
+): Shape<ReadonlyMap<string, Comparison>> => mapped(dictionary(kind, check, inner, 10_000), (read) => new Map(Object.entries(read)));
 
 export const any = (): string | null => null;
 const words: Shape<readonly string[]> = list(text('the name of a reason, such as breaker_open or retry.elsewhere'), 50);
@@ -250,7 +253,10 @@ export const stateExpectFields = {
   open_for: bare(counts('"agent capability"', cellProblem, lasting), 'How long breakers have been open in all.'),
   latency: bare(latencies, 'Percentiles by the label of a step or by capability: p50, p90, p95, p99, mean, most.'),
   agent_calls: bare(counted, 'Calls that agents made of one another.'),
-  messages: bare(fates<Fate | 'sent'>(['sent', ...FATES]), 'Messages by what became of them; sent is all of them. What is not named is not looked at.'),
+  messages: bare(
+    fates<Fate | 'sent'>(['sent', ...FATES]),
+    'Messages by what became of them; sent is all of them. What is not named is not looked at.',
+  ),
   executions_per_key: bare(counted, 'How often work was begun under each idempotency key: must hold for every one.'),
   lint: bare(findings, 'What the linter says of rules: shadowed, overlapping, unreachable, circular; clean = nothing.'),
 };
@@ -277,7 +283,11 @@ export const stateExpectation: Shape<StateExpectation> = mapped(object('expect',
 }));
 
 /** Every agent that an expectation names must exist in the scenario, or it could hold for a misspelt name. */
-export function refuseUnknownAgents(expect: CallExpectation | SendExpectation | StateExpectation, place: Place, known: ReadonlySet<string>): void {
+export function refuseUnknownAgents(
+  expect: CallExpectation | SendExpectation | StateExpectation,
+  place: Place,
+  known: ReadonlySet<string>,
+): void {
   const look = (agent: string | null, at: Place): void => {
     if (agent === null || agent === NOBODY || known.has(agent)) return;
     const near = nearest(agent, known);

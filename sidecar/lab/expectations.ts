@@ -143,7 +143,8 @@ export function checkStep(
   const wrong: string[] = [];
   quantiles(wrong, expect.latency, tally.times, '');
   compare(wrong, 'sessions that met more than one provider', expect.brokenSessions, sessions.broken, sessions.count);
-  if (expect.perSecond !== null) compare(wrong, 'calls in a second', expect.perSecond, Math.round((tally.calls / Math.max(1, lastedMs)) * 1_000));
+  if (expect.perSecond !== null)
+    compare(wrong, 'calls in a second', expect.perSecond, Math.round((tally.calls / Math.max(1, lastedMs)) * 1_000));
   compare(wrong, 'succeeded', expect.succeeded, tally.succeeded, tally.calls);
   distribution(wrong, expect.codes, tally.byCode, tally.calls, (code) => `calls ending with ${codeWords(code)}`);
   distribution(wrong, expect.byProvider, tally.byProvider, tally.calls, (agent) => `calls served by ${agent}`);
@@ -172,7 +173,8 @@ export function checkMessage(expect: SendExpectation, record: MessageRecord): st
     const why = record.code === 0 ? '' : ` (${codeWords(record.code)}${record.detail === '' ? '' : `: ${record.detail}`})`;
     wrong.push(`it is ${record.fate}, expected ${expect.state}${why}`);
   }
-  if (expect.code !== null && record.code !== expect.code) wrong.push(`code is ${codeWords(record.code)}, expected ${codeWords(expect.code)}`);
+  if (expect.code !== null && record.code !== expect.code)
+    wrong.push(`code is ${codeWords(record.code)}, expected ${codeWords(expect.code)}`);
   if (expect.providers !== null && !expect.providers.includes(record.by))
     wrong.push(`${record.by ?? 'none'} had it last, expected ${expect.providers.map((each) => each ?? 'none').join(' or ')}`);
   unequal('version', record.version, expect.version);
@@ -182,7 +184,8 @@ export function checkMessage(expect: SendExpectation, record: MessageRecord): st
   compare(wrong, 'hand-overs', expect.attempts, record.attempts);
   compare(wrong, 'elapsed', expect.elapsed, record.elapsedMs);
   for (const words of expect.detail)
-    if (!record.detail.includes(words)) wrong.push(`detail is ${JSON.stringify(record.detail)}, expected to contain ${JSON.stringify(words)}`);
+    if (!record.detail.includes(words))
+      wrong.push(`detail is ${JSON.stringify(record.detail)}, expected to contain ${JSON.stringify(words)}`);
   return wrong;
 }
 
@@ -265,14 +268,21 @@ export function checkState(expect: StateExpectation, state: State): string[] {
     const is = state.breakerPath(cell);
     if (is.join() !== must.join()) wrong.push(`the breaker of ${cell} went ${is.join(' → ')}, expected ${must.join(' → ')}`);
   }
-  for (const [cell, comparison] of expect.openFor ?? []) compare(wrong, `time that the breaker of ${cell} was open`, comparison, state.openMs(cell));
+  for (const [cell, comparison] of expect.openFor ?? [])
+    compare(wrong, `time that the breaker of ${cell} was open`, comparison, state.openMs(cell));
   for (const [name, bounds] of expect.latency ?? []) quantiles(wrong, bounds, state.times(name), ` of ${name}`);
   compare(wrong, 'calls of agents', expect.agentCalls, state.agentCalls);
   if (expect.messages !== null) {
     let sent = 0;
     for (const n of state.messages.values()) sent += n;
     for (const [fate, comparison] of expect.messages)
-      compare(wrong, fate === 'sent' ? 'messages sent' : `messages that are ${fate}`, comparison, fate === 'sent' ? sent : (state.messages.get(fate) ?? 0), sent);
+      compare(
+        wrong,
+        fate === 'sent' ? 'messages sent' : `messages that are ${fate}`,
+        comparison,
+        fate === 'sent' ? sent : (state.messages.get(fate) ?? 0),
+        sent,
+      );
   }
   if (expect.executionsPerKey !== null) perKey(wrong, expect.executionsPerKey, state.byKey);
   for (const [rule, must] of expect.lint ?? []) {
@@ -290,5 +300,6 @@ function perKey(wrong: string[], comparison: Comparison, byKey: ReadonlyMap<stri
     if (holds(comparison, n)) continue;
     if (broken++ === 0) first = `${JSON.stringify(key)} was executed ${n} times`;
   }
-  if (broken > 0) wrong.push(`executions under a key: ${first}${broken > 1 ? ` (and ${broken - 1} more keys)` : ''}, expected ${comparison.text}`);
+  if (broken > 0)
+    wrong.push(`executions under a key: ${first}${broken > 1 ? ` (and ${broken - 1} more keys)` : ''}, expected ${comparison.text}`);
 }

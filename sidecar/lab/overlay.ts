@@ -40,14 +40,18 @@ export function overlaid(name: SectionName, entries: readonly Entry[], overlay: 
     const place = overlay.place.at(name, i);
     const at = isPlainMap(raw) ? after.findIndex((entry) => isSame(name, entry.raw, raw as RawMap)) : -1;
     const old = after[at];
-    if (old !== undefined) after[at] = { raw: { ...(old.raw as RawMap), ...(raw as RawMap) }, place: patched(old.place, raw as RawMap, place) };
+    if (old !== undefined)
+      after[at] = { raw: { ...(old.raw as RawMap), ...(raw as RawMap) }, place: patched(old.place, raw as RawMap, place) };
     else if (overlay.isOwn || isAbout(name, raw, contracts)) after.push({ raw, place });
   }
   return after;
 }
 
 function isSame(name: SectionName, entry: unknown, patch: RawMap): boolean {
-  return isPlainMap(entry) && KEYS[name].every((key) => !(key in patch && (entry as RawMap)[key] !== patch[key]) && KEYS[name].some((one) => one in patch));
+  return (
+    isPlainMap(entry) &&
+    KEYS[name].every((key) => !(key in patch && (entry as RawMap)[key] !== patch[key]) && KEYS[name].some((one) => one in patch))
+  );
 }
 
 /** Something that is new to a scenario: operators' words about what it has. Of contracts and providers it has its own. */
@@ -70,7 +74,8 @@ export function readOverlay(content: string, file: string): { readonly overlay: 
   const { source, value } = openSource(content, file);
   const place = new Place(source);
   const isMap = isPlainMap(value);
-  if (source.problems.length === 0 && !isMap) place.bad('the policies to try are a map with policies, overrides, rules, contracts, providers, sidecar');
+  if (source.problems.length === 0 && !isMap)
+    place.bad('the policies to try are a map with policies, overrides, rules, contracts, providers, sidecar');
   const map = isMap ? (value as RawMap) : {};
   refuseUnknown(map, overlayFields, place);
   if ('sidecars' in map) place.at('sidecars').badKey('the lab has one sidecar, which stands for all of them: leave sidecars out');

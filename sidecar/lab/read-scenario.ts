@@ -218,7 +218,10 @@ function whole(
   }
   const settings = given?.map['sidecar'];
   const config = isPlainMap(settings)
-    ? readSidecarSection({ ...read.sidecar, ...(settings as RawMap) }, patched(root.at('sidecar'), settings as RawMap, (given as Overlay).place.at('sidecar')))
+    ? readSidecarSection(
+        { ...read.sidecar, ...(settings as RawMap) },
+        patched(root.at('sidecar'), settings as RawMap, (given as Overlay).place.at('sidecar')),
+      )
     : readSidecarSection(read.sidecar, root.at('sidecar'));
   if (config !== BAD && sends(read.steps)) draft.host = config.name;
   const document = draft.document();
@@ -250,7 +253,12 @@ function whole(
 }
 
 function sends(steps: unknown): boolean {
-  return Array.isArray(steps) && steps.some((step: unknown) => isPlainMap(step) && ('send' in (step as RawMap) || 'role' in (step as RawMap) || 'agent' in (step as RawMap)));
+  return (
+    Array.isArray(steps) &&
+    steps.some(
+      (step: unknown) => isPlainMap(step) && ('send' in (step as RawMap) || 'role' in (step as RawMap) || 'agent' in (step as RawMap)),
+    )
+  );
 }
 
 /** Times are known by the label of a step and by capability. */
@@ -260,7 +268,9 @@ function checkLatency(names: Iterable<string>, steps: readonly Step[], draft: Dr
   for (const name of names) {
     if (known.has(name)) continue;
     const near = nearest(name, known);
-    place.at(name).badKey(`no step has the label ${quote(name)}, and there is no such capability${near === null ? '' : `; did you mean ${near}?`}`);
+    place
+      .at(name)
+      .badKey(`no step has the label ${quote(name)}, and there is no such capability${near === null ? '' : `; did you mean ${near}?`}`);
   }
 }
 
@@ -291,8 +301,7 @@ function budgetText(budget: Readonly<Record<string, number>> | null): string {
 function stepsOf(read: Head, root: Place, draft: Draft, tasks: ReadonlyMap<string, TaskSetting>): readonly Step[] | Bad {
   const place = root.at('steps');
   if (read.steps === undefined) return BAD;
-  if (!Array.isArray(read.steps))
-    return place.bad(`steps must be a list (lines that begin with "- "), not ${describe(read.steps)}`);
+  if (!Array.isArray(read.steps)) return place.bad(`steps must be a list (lines that begin with "- "), not ${describe(read.steps)}`);
   if (read.steps.length === 0) return place.bad('steps needs at least one entry');
   const reader = new StepReader(draft, tasks, read.as, dirname(root.source.file));
   const steps = read.steps.map((raw: unknown, i) => {

@@ -109,7 +109,8 @@ export class StepReader {
       case 'check':
         return made(checkStep.read(raw, place), (read) => ({ ...this.#base(read, place, number), kind: 'check', expect: read.expect }));
       case null:
-        if ('role' in (raw as RawMap) || 'agent' in (raw as RawMap)) return made(sendStep.read(raw, place), (read) => this.#send(read, place, number));
+        if ('role' in (raw as RawMap) || 'agent' in (raw as RawMap))
+          return made(sendStep.read(raw, place), (read) => this.#send(read, place, number));
         return place.bad(
           `a step needs one of the keys ${STEP_KINDS.join(', ')}, expect; this one has ${Object.keys(raw as object).join(', ') || 'none'}${this.#guess(raw as RawMap)}`,
         );

@@ -48,12 +48,18 @@ function failuresOf({ failures, scenario }: RunReport): string[] {
   return failures.flatMap((failure, i) => {
     // One decision is told once, after everything that is wrong with its call.
     const next = failures[i + 1];
-    return failureLines(failure, scenario.file, next === undefined || next.step !== failure.step || next.call !== failure.call || next.callOf !== failure.callOf);
+    return failureLines(
+      failure,
+      scenario.file,
+      next === undefined || next.step !== failure.step || next.call !== failure.call || next.callOf !== failure.callOf,
+    );
   });
 }
 
 function endLine({ ok, failures }: RunReport): string {
-  return ok ? '  PASS: every expectation holds' : `  FAIL: ${failures.length} expectation${failures.length === 1 ? ' does' : 's do'} not hold`;
+  return ok
+    ? '  PASS: every expectation holds'
+    : `  FAIL: ${failures.length} expectation${failures.length === 1 ? ' does' : 's do'} not hold`;
 }
 
 function moveLine(move: Move): string {

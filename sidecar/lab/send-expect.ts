@@ -2,7 +2,20 @@
 import { exactVersionProblem } from '../../proto/language/range.ts';
 import { mapped, object, optional, type Shape } from '../../proto/language/reader.ts';
 import { flag, list, oneOf, text } from '../../proto/language/shapes.ts';
-import { any, code, counted, counts, FATES, fates, lasting, phrases, provider, quantileFields, quantilesOf, shared } from './expect-shapes.ts';
+import {
+  any,
+  code,
+  counted,
+  counts,
+  FATES,
+  fates,
+  lasting,
+  phrases,
+  provider,
+  quantileFields,
+  quantilesOf,
+  shared,
+} from './expect-shapes.ts';
 import type { Fate, SendExpectation } from './scenario.ts';
 
 const NONE: readonly string[] = Object.freeze([]);
@@ -12,7 +25,11 @@ const fields = {
   code: optional(code, 'Code or name of the refusal, or of the end.', null),
   provider: optional(provider, 'Who had it last; none = nobody.', undefined),
   provider_in: optional(list(provider, 1_000, 1), 'Everybody who may have had it.', null),
-  version: optional(text('a version', (value) => exactVersionProblem(value)), 'The version that served.', null),
+  version: optional(
+    text('a version', (value) => exactVersionProblem(value)),
+    'The version that served.',
+    null,
+  ),
   rule: optional(text('the name of a rule'), 'The rule that decided; none = none did.', null),
   lane: optional(oneOf(['high', 'normal', 'low']), 'The lane in which it waited.', null),
   replay: optional(flag, 'true: the result had been made before, under the same key.', null),
@@ -26,7 +43,8 @@ const fields = {
 };
 
 export const sendExpectation: Shape<SendExpectation> = mapped(object('expect', fields), (read, place) => {
-  if (read.provider !== undefined && read.provider_in !== null) return place.at('provider_in').badKey('write either provider or provider_in');
+  if (read.provider !== undefined && read.provider_in !== null)
+    return place.at('provider_in').badKey('write either provider or provider_in');
   return {
     state: read.state,
     code: read.code,

@@ -154,7 +154,11 @@ const traffic = {
   rate: optional(rate, 'Generated load: calls in a second, a ramp {from, to}, or a list of phases [{for, rate}].', null),
   arrivals: optional(oneOf(['poisson', 'even']), 'With rate: by chance, as independent callers do, or evenly.', null, 'poisson'),
   bursts: optional(bursts, 'With rate: so many more at once, each time that this has passed.', null),
-  sessions: optional(sessions, 'Conversations with a key of their own (`Reach-Affinity`, of messages the sequence id); `$session` in texts.', null),
+  sessions: optional(
+    sessions,
+    'Conversations with a key of their own (`Reach-Affinity`, of messages the sequence id); `$session` in texts.',
+    null,
+  ),
 };
 export type TrafficRead = {
   readonly [K in keyof typeof traffic]: (typeof traffic)[K] extends { readonly absent: infer T } ? T : never;
@@ -176,7 +180,7 @@ export const callStep = object('call step', {
   stream: optional(flag, 'true: the body is taken chunk by chunk.', false),
   cancel_after: optional(duration(0, LONGEST_MS), 'The caller leaves after this long.', null),
   deadline: optional(duration(0, LONGEST_MS), "What is left of the caller's time (`Reach-Deadline-Ms`).", null),
-  budget: optional(text('a budget such as intent=1500, order=2500'), "Time planned for each step of the work (`Reach-Budget`).", null),
+  budget: optional(text('a budget such as intent=1500, order=2500'), 'Time planned for each step of the work (`Reach-Budget`).', null),
   task: optional(text('the name of a task'), "Which of the scenario's tasks it belongs to: its time is handed on as what is left.", null),
   step: optional(text("the name of a step of the task's budget"), 'The step of that task.', null),
   expect: optional(callExpectation, 'What every call must come to, and the step as a whole.', null),
@@ -185,7 +189,11 @@ export type CallStepRead = Exclude<TypeOf<typeof callStep>, symbol>;
 
 export const sendStep = object('send step', {
   ...timing,
-  send: optional(text('a capability with or without a range'), 'The capability that the message is for. Absent: role or agent says who.', null),
+  send: optional(
+    text('a capability with or without a range'),
+    'The capability that the message is for. Absent: role or agent says who.',
+    null,
+  ),
   ...traffic,
   role: optional(text('a role'), 'Whoever has this role, or a tag of that name.', null),
   agent: optional(agentId, 'This agent.', null),
@@ -194,7 +202,12 @@ export const sendStep = object('send step', {
   key: optional(text('a key'), 'The idempotency key; words as in payload.', null),
   copies: optional(count(1, 1_000), 'So many of each, at once, with the same key and payload.', 1, '1'),
   tags: optional(
-    dictionary('tag', (key) => (/^[A-Za-z0-9_.-]{1,64}$/.test(key) ? null : `${JSON.stringify(key)} is not the name of a tag`), text('a tag'), 50),
+    dictionary(
+      'tag',
+      (key) => (/^[A-Za-z0-9_.-]{1,64}$/.test(key) ? null : `${JSON.stringify(key)} is not the name of a tag`),
+      text('a tag'),
+      50,
+    ),
     'Tags, which rules and targets go by.',
     NO_HEADERS,
   ),
@@ -213,8 +226,7 @@ export function loadOf(read: TrafficRead, place: Place): Load | null | Bad {
     if (read.bursts !== null) return place.at('bursts').badKey('bursts come on top of generated load: say its rate');
     return null;
   }
-  for (const key of ['times', 'every'] as const)
-    if (read[key] !== null) return place.at(key).badKey(`write either rate or ${key}`);
+  for (const key of ['times', 'every'] as const) if (read[key] !== null) return place.at(key).badKey(`write either rate or ${key}`);
   if (read.parallel !== 1) return place.at('parallel').badKey('with rate, calls begin when they come: write bursts');
   const { slopes, isWhole } = read.rate;
   if (isWhole === (read.for !== null))
@@ -245,10 +257,7 @@ const anyMap: Shape<Readonly<Record<string, unknown>>> = {
 export const mockStep = object('mock step', {
   ...timing,
   mock: required(agents, 'whose behaviour changes from now on'),
-  set: required(
-    anyMap,
-    `the keys that change: ${MOCK_KEYS.join(', ')}`,
-  ),
+  set: required(anyMap, `the keys that change: ${MOCK_KEYS.join(', ')}`),
 });
 
 export const policiesStep = object('policies step', {

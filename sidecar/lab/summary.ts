@@ -39,7 +39,7 @@ export function figuresOf(endings: readonly Ending[]): Record<string, unknown> {
     for (const { scenario, figures: mine } of ending.reports) {
       for (const [name, ms] of mine) {
         if (scenario.variant === null) figures[name] = ms;
-        else figures[name] = { ...(typeof figures[name] === 'object' ? (figures[name] as object) : {}), [scenario.variant]: ms };
+        else figures[name] = { ...(typeof figures[name] === 'object' ? figures[name] : {}), [scenario.variant]: ms };
       }
     }
   }

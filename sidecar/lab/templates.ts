@@ -46,7 +46,10 @@ function wordOf(name: string, { n, caller, session, random }: Words): string {
   if (name === 'caller') return caller;
   if (name === 'session') return session;
   let id = '';
-  for (let i = 0; i < 4; i++) id += Math.floor(random.next() * 65_536).toString(16).padStart(4, '0');
+  for (let i = 0; i < 4; i++)
+    id += Math.floor(random.next() * 65_536)
+      .toString(16)
+      .padStart(4, '0');
   return id;
 }
 

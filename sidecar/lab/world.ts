@@ -210,11 +210,10 @@ export class World {
   }
 }
 
-export { tokenOf } from './tokens.ts';
-
 /** Agents may call too. */
 function callersOf(scenario: Scenario): { agent: string; token: string }[] {
   const agents = new Set<string>(scenario.agents);
-  for (const step of scenario.steps) if (step.kind === 'call' || step.kind === 'send') for (const caller of step.callers) agents.add(caller);
+  for (const step of scenario.steps)
+    if (step.kind === 'call' || step.kind === 'send') for (const caller of step.callers) agents.add(caller);
   return [...agents].map((agent) => ({ agent, token: tokenOf(agent) }));
 }

@@ -5,7 +5,7 @@ import type { Attempt } from '../call/attempt-record.ts';
 import type { Call } from '../call/call.ts';
 import { PACKED_WIDTH, type PackedLine } from '../call/trace.ts';
 import { type Arg, type Reason, Verdict, wordsOf } from '../call/verdict.ts';
-import { keptWords } from './kept.ts';
+import { askedName, keptWords } from './kept.ts';
 import type { AttemptRecord, Decision } from './shapes.ts';
 
 /** Lines of a trace that are kept. */
@@ -16,8 +16,7 @@ const cells: PackedLine[] = [];
 export function verdictsOf(call: Call): Verdict[] {
   const count = call.trace.pack(cells, MAX_LINES);
   const verdicts: Verdict[] = [];
-  for (let i = 0, at = 0; i < count; i++, at += PACKED_WIDTH)
-    verdicts.push(verdictAt(at, cells[at + 1] as Reason));
+  for (let i = 0, at = 0; i < count; i++, at += PACKED_WIDTH) verdicts.push(verdictAt(at, cells[at + 1] as Reason));
   return verdicts;
 }
 
@@ -54,6 +53,7 @@ function attemptOf(attempt: Attempt, scrubs: boolean): AttemptRecord {
 }
 
 function traceOf(call: Call, scrubs: boolean): TraceLine[] {
+  const isNameKept = !scrubs || askedName(call.asked, call.capability !== null) !== null;
   const count = call.trace.pack(cells, MAX_LINES);
   const lines: TraceLine[] = [];
   for (let i = 0, at = 0; i < count; i++, at += PACKED_WIDTH) {
@@ -63,7 +63,9 @@ function traceOf(call: Call, scrubs: boolean): TraceLine[] {
       stage: reason.stage,
       reason: reason.name,
       code: reason.code,
-      words: scrubs ? keptWords(verdictAt(at, reason)) : wordsOf(reason, cells[at + 2] as Arg, cells[at + 3] as Arg, cells[at + 4] as Arg),
+      words: scrubs
+        ? keptWords(verdictAt(at, reason), isNameKept)
+        : wordsOf(reason, cells[at + 2] as Arg, cells[at + 3] as Arg, cells[at + 4] as Arg),
     });
   }
   return lines;

@@ -24,6 +24,7 @@ interface Waiting {
   readonly data: Buffer;
   /** A new file begins with it. */
   readonly begins: string | null;
+  readonly isCall: boolean;
 }
 
 export class RecordingFiles {
@@ -44,8 +45,8 @@ export class RecordingFiles {
   #isClosed = false;
   /** Bytes on disk in all files, as far as known. */
   bytes = 0;
-  writtenBytes = 0;
-  failures = 0;
+  /** Calls that were put and will not be written. */
+  onLost: (calls: number) => void = () => undefined;
 
   constructor(folder: string, limits: FileLimits, clock: Clock, warn: (words: string) => void) {
     this.#folder = folder;
@@ -75,7 +76,7 @@ export class RecordingFiles {
     const at = new Date(this.#clock.wallMs()).toISOString().replaceAll(/[-:.]/g, '').slice(0, 18);
     const name = `${at}-${String(this.#files++).padStart(4, '0')}-${this.#salt.toString('hex').slice(0, 6)}${EXTENSION}`;
     const head = fileHead(this.#salt);
-    this.#waiting.push({ data: head, begins: name });
+    this.#waiting.push({ data: head, begins: name, isCall: false });
     this.#waitingBytes += head.length;
     this.#fileBytes = head.length;
     this.#write();
@@ -83,10 +84,10 @@ export class RecordingFiles {
   }
 
   /** False = there is no room, and it is dropped. */
-  put(json: string): boolean {
+  put(json: string, isCall = false): boolean {
     if (this.#isFailing || this.#isClosed || this.#waitingBytes + json.length > QUEUE_BYTES) return false;
     const data = frame(this.#salt, json);
-    this.#waiting.push({ data, begins: null });
+    this.#waiting.push({ data, begins: null, isCall });
     this.#waitingBytes += data.length;
     this.#fileBytes += data.length;
     this.#write();
@@ -124,7 +125,7 @@ export class RecordingFiles {
       try {
         await this.#writeAll(batch);
       } catch (error) {
-        this.#failed(error);
+        this.#failed(error, batch);
         return;
       }
     }
@@ -146,13 +147,14 @@ export class RecordingFiles {
       if (this.#handle !== null) await this.#handle.writeFile(data);
       this.#waitingBytes -= data.length;
       this.bytes += data.length;
-      this.writtenBytes += data.length;
       i = end;
     }
   }
 
-  #failed(error: unknown): void {
-    this.failures++;
+  #failed(error: unknown, batch: readonly Waiting[]): void {
+    // What of the batch has been written already counts as lost too: nobody can tell.
+    const lost = [...batch, ...this.#waiting].filter(({ isCall }) => isCall).length;
+    if (lost > 0) this.onLost(lost);
     this.#isFailing = true;
     this.#waiting = [];
     this.#waitingBytes = 0;

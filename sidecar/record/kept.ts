@@ -1,5 +1,6 @@
 /** What may be kept of a request and an answer: by the redaction rules alone, and of our own headers what decides something. */
 import { NOT_SHOWN, redactedBody, redactedHeaders, redactedUrl, type RedactionRules, scrubbed } from '../../base/redact.ts';
+import { isCapabilityName } from '../../proto/language/names.ts';
 import { Header } from '../../proto/wire/headers.ts';
 import type { HeaderView } from '../call/call.ts';
 import type { Arg, Verdict } from '../call/verdict.ts';
@@ -34,8 +35,10 @@ export function ownHeaders(headers: HeaderView, of: 'request' | 'answer'): Recor
 }
 
 /** A capability with or without a range, as it was asked for; null = it is something else, and is not kept. */
-export function askedName(asked: string): string | null {
-  return asked.length <= 256 && /^[A-Za-z0-9_.@^~<>=* |-]*$/.test(asked) ? asked : null;
+export function askedName(asked: string, isKnown: boolean): string | null {
+  if (asked.length > 256 || !/^[A-Za-z0-9_.@^~<>=* |-]*$/.test(asked)) return null;
+  // What nobody has put into a table may be anything that got into the wrong place.
+  return isKnown || isCapabilityName(asked.split('@', 1)[0] as string) ? asked : null;
 }
 
 export function keptHeaders(headers: HeaderView, rules: RedactionRules): Record<string, string> {
@@ -72,6 +75,11 @@ export function keptArg(arg: Arg, passes: boolean): Arg {
   return typeof arg === 'string' ? scrubbed(arg) : arg.map(scrubbed);
 }
 
+/** Of a name that is not kept, its refusal says no more than that. */
+function isAboutName({ reason }: Verdict, isNameKept: boolean): boolean {
+  return !isNameKept && reason.stage === 'name';
+}
+
 export function keptVerdict({ reason, a, b, c }: Verdict): VerdictRecord {
   const args = [a, b, c].map((arg) => keptArg(arg, reason.passes));
   const [first = null, second = null, third = null] = args;
@@ -79,7 +87,9 @@ export function keptVerdict({ reason, a, b, c }: Verdict): VerdictRecord {
   return { stage, reason: name, words, passes, code, args: [first, second, third] };
 }
 
-export function keptWords({ reason, a, b, c }: Verdict): string {
+export function keptWords(verdict: Verdict, isNameKept: boolean): string {
+  const { reason, a, b, c } = verdict;
+  if (isAboutName(verdict, isNameKept)) return NOT_SHOWN;
   if (reason.passes) return wordsOf(reason, a, b, c);
   return wordsOf(reason, keptArg(a, false), keptArg(b, false), keptArg(c, false));
 }

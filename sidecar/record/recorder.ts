@@ -75,6 +75,11 @@ export class Recorder {
     this.#config = decisive(config);
     this.#clock = clock;
     this.#files = new RecordingFiles(folder, settings, clock, warn);
+    this.#files.onLost = (calls) => {
+      this.counts.recorded -= calls;
+      this.counts.disk += calls;
+      this.#isBroken = true;
+    };
     this.parts = new TableParts((record) => this.#put(record));
     this.#allowance = BURST_MS * settings.cpu;
     this.#filledAt = clock.now();
@@ -166,7 +171,7 @@ export class Recorder {
     }
     this.timed(() => {
       const record = watch.record();
-      if (record === null || this.#isBroken || !this.#files.put(JSON.stringify(record))) this.counts.disk++;
+      if (record === null || this.#isBroken || !this.#files.put(JSON.stringify(record), true)) this.counts.disk++;
       else this.counts.recorded++;
     });
   }

@@ -87,7 +87,10 @@ export class TableParts {
       policies: part.policies,
       base: last?.id ?? null,
       providers: changed.map(({ record, mesh }): RecordedProvider => ({ record: this.#bare(record), mesh: mesh !== '' })),
-      gone: last === undefined ? [] : last.part.providers.filter(({ record }) => !there.has(record.agentId)).map(({ record }) => record.agentId),
+      gone:
+        last === undefined
+          ? []
+          : last.part.providers.filter(({ record }) => !there.has(record.agentId)).map(({ record }) => record.agentId),
     });
     return id;
   }

@@ -109,7 +109,11 @@ export class Watch implements Decider {
     };
     const { underway } = engine;
     this.underway = {
-      join: (one) => underway.join(one),
+      join: (one) => {
+        // It has a name by now: it may be led elsewhere before anything else is asked.
+        if (one.capability !== null) this.#met.add(one.capability);
+        underway.join(one);
+      },
       add: (work) => underway.add(work),
       remove: (work) => underway.remove(work),
       leave: (one) => underway.leave(one),
@@ -210,7 +214,8 @@ export class Watch implements Decider {
             turns: version.settings.load === 'round_robin' ? (state?.turns.dump() ?? null) : null,
           };
         }),
-        bound: key === null ? null : chooser.holdersOf(key).map((agent) => [agent.agentId, isSame(call, agent), offers(agent, call)] as const),
+        bound:
+          key === null ? null : chooser.holdersOf(key).map((agent) => [agent.agentId, isSame(call, agent), offers(agent, call)] as const),
       });
     });
     return chooser.choose(call, now, this.random);
@@ -269,7 +274,7 @@ export class Watch implements Decider {
     const call = this.#call;
     const { rules, parts, bodyBytes } = this.#recorder;
     if (this.#isLost || call.table === null) return null;
-    const asked = askedName(call.asked);
+    const asked = askedName(call.asked, call.capability !== null);
     const own = ownHeaders(call.headers, 'request');
     const verdicts = verdictsOf(call);
     if (call.capability !== null) this.#met.add(call.capability);
@@ -339,7 +344,11 @@ export class Watch implements Decider {
     if (asked === null) return 'what it asked for is no name, and is not kept';
     if (own === null) return 'one of its headers holds what does not belong there, and is not kept';
     if (this.clock.isOver) return 'it read the clock too often';
-    if (verdicts.some(({ reason }) => reason.stage === 'contract' && (reason.name === 'bounds' || reason.name === 'key' || reason.name === 'execution')))
+    if (
+      verdicts.some(
+        ({ reason }) => reason.stage === 'contract' && (reason.name === 'bounds' || reason.name === 'key' || reason.name === 'execution'),
+      )
+    )
       return 'its payload or its key was refused by its form, which is not kept';
     if (verdicts.some(({ reason }) => reason.name === 'internal')) return 'it met a fault of ours';
     return '';
@@ -348,7 +357,18 @@ export class Watch implements Decider {
   #sendOf({ reply, stream }: Send, attempt: Attempt | undefined): SendRecord {
     const { rules, bodyBytes } = this.#recorder;
     if (reply === null)
-      return { code: 0, started: 'started', status: 0, detail: '', reused: false, retry_after_ms: 0, own: {}, headers: {}, body: null, stream: null };
+      return {
+        code: 0,
+        started: 'started',
+        status: 0,
+        detail: '',
+        reused: false,
+        retry_after_ms: 0,
+        own: {},
+        headers: {},
+        body: null,
+        stream: null,
+      };
     const type = reply.headers['content-type'];
     return {
       code: reply.code,

@@ -39,7 +39,10 @@ export function isChange(changes: Changes): boolean {
  * @param withText a file with policies, overrides or both; the rest of a table may stand in it, and counts for nothing here
  * @param sets `breaker.failure_ratio=30%`, any setting of a policy; `sidecar.max_hops=4`, those of the sidecar that decide something
  */
-export function readChanges(withText: { readonly text: string; readonly file: string } | null, sets: readonly string[]): Changes | readonly string[] {
+export function readChanges(
+  withText: { readonly text: string; readonly file: string } | null,
+  sets: readonly string[],
+): Changes | readonly string[] {
   const wrong: string[] = [];
   let policies: readonly Policy[] | null = null;
   let overrides: readonly Override[] | null = null;
@@ -76,7 +79,9 @@ export function readChanges(withText: { readonly text: string; readonly file: st
 function readFile(
   text: string,
   file: string,
-): { readonly policies: readonly Policy[] | null; readonly overrides: readonly Override[] | null } | { readonly problems: readonly Problem[] } {
+):
+  | { readonly policies: readonly Policy[] | null; readonly overrides: readonly Override[] | null }
+  | { readonly problems: readonly Problem[] } {
   const { source, value } = openSource(text, file);
   const place = new Place(source);
   if (source.problems.length === 0) {

@@ -61,7 +61,8 @@ export async function runReplay(path: string, command: ReplayCommand): Promise<n
   }
   const report = await replay(recording, { changes, limit });
   const one = call === null ? null : (report.calls[call - 1] ?? null);
-  if (call !== null && one === null) return told(write, [`--call ${call}: there are ${report.calls.length} calls that can be decided anew`]);
+  if (call !== null && one === null)
+    return told(write, [`--call ${call}: there are ${report.calls.length} calls that can be decided anew`]);
   if (one !== null) for (const line of sideBySide(one, command.columns)) write(line);
   else if (command.json) write(JSON.stringify(jsonOf(report)));
   else for (const line of linesOf(report)) write(line);

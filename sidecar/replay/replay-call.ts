@@ -107,7 +107,7 @@ export class CallReplay implements Decider {
   readonly #sent: number[] = [];
   /** Attempts whose answers have been given. */
   readonly #used = new Set<number>();
-  #fault: unknown = null;
+  #fault: Error | null = null;
 
   constructor(record: CallRecord, tables: ReplayTables) {
     this.#record = record;
@@ -151,7 +151,7 @@ export class CallReplay implements Decider {
       },
       callEnded: () => undefined,
       bug: (_call, error) => {
-        this.#fault = error;
+        this.#fault = error instanceof Error ? error : new Error('no Error was thrown');
       },
     };
     this.#call = this.#callOf(record);
@@ -171,8 +171,7 @@ export class CallReplay implements Decider {
       if (isDone && !call.bodyOpen) break;
       if (this.#miss === null && (step > MAX_STEPS || !this.#step())) this.#missed('an end', 'nothing that was recorded ends it', '');
     }
-    if (this.#fault !== null && this.#record.unfit === '')
-      this.#missed('a fault of ours', this.#fault instanceof Error ? (this.#fault.stack ?? this.#fault.message) : String(this.#fault), '');
+    if (this.#fault !== null) this.#missed('a fault of ours', this.#fault.stack ?? this.#fault.message, '');
     const soFar = decisionOf(call, false);
     return { decision: this.#miss === null ? soFar : null, miss: this.#miss, soFar, moved: this.#moved };
   }
@@ -276,7 +275,8 @@ export class CallReplay implements Decider {
     const pending = this.#pending;
     const timer = clock.earliest();
     const { left } = this.#record;
-    const answerAt = pending === null ? Number.POSITIVE_INFINITY : pending.isAborted ? clock.last : pending.startedAt + pending.attempt.elapsed_ms;
+    const answerAt =
+      pending === null ? Number.POSITIVE_INFINITY : pending.isAborted ? clock.last : pending.startedAt + pending.attempt.elapsed_ms;
     const leavesAt = left !== null && !this.#call.cancelled ? Math.max(left.at, clock.last) : Number.POSITIVE_INFINITY;
     const dueAt = timer?.dueAt ?? Number.POSITIVE_INFINITY;
     if (leavesAt < answerAt && leavesAt < dueAt && (pending !== null || timer !== null)) {
@@ -356,7 +356,8 @@ export class CallReplay implements Decider {
         this.#missed(
           'the answer',
           `${provider.agentId} for ${version.capability.name}@${version.text}, attempt ${n + 1}`,
-          this.#record.decision.attempts.map((each) => `${each.provider} for ${each.capability}@${each.version}`).join(', ') || 'nobody was asked',
+          this.#record.decision.attempts.map((each) => `${each.provider} for ${each.capability}@${each.version}`).join(', ') ||
+            'nobody was asked',
         );
         return;
       }
@@ -564,9 +565,11 @@ export class CallReplay implements Decider {
     call.lateMs = record.late_ms;
     call.keyDraws = conversation;
     if (http !== null) call.http = new HttpAsk(http.method, http.target);
-    if (identify?.reason === 'known' || way === 'message') call.principal = caller === null ? null : new Principal(caller.agent, caller.via);
+    if (identify?.reason === 'known' || way === 'message')
+      call.principal = caller === null ? null : new Principal(caller.agent, caller.via);
     if (body.whole && body.json !== undefined) call.json = body.json;
-    else if (body.base64 === undefined && body.bytes > 0 && !Object.values(record.fits).some((fit) => fit?.reason === 'not_json')) call.json = {};
+    else if (body.base64 === undefined && body.bytes > 0 && !Object.values(record.fits).some((fit) => fit?.reason === 'not_json'))
+      call.json = {};
     return call;
   }
 

@@ -71,7 +71,8 @@ async function replayFile(
       continue;
     }
     const same = await decided(record, base, asItWas);
-    const broken = same.miss === null ? firstDifference(record.decision, same.soFar) : `${same.miss.what}: ${same.miss.asked} (${same.miss.recorded})`;
+    const broken =
+      same.miss === null ? firstDifference(record.decision, same.soFar) : `${same.miss.what}: ${same.miss.asked} (${same.miss.recorded})`;
     const other = changed === null || broken !== null ? null : await decided(record, changed, underChanges);
     calls.push({
       number: calls.length + 1,

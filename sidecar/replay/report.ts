@@ -51,13 +51,19 @@ export function linesOf(report: ReplayReport): string[] {
       '  What a changed setting would do cannot be told for these; nothing about them is counted below.',
       '',
     );
-  lines.push(`${sums.calls} calls: ${sums.identical} are decided as they were recorded, bit by bit${sums.unfit > 0 ? `; ${sums.unfit} cannot be decided anew` : ''}`);
+  lines.push(
+    `${sums.calls} calls: ${sums.identical} are decided as they were recorded, bit by bit${sums.unfit > 0 ? `; ${sums.unfit} cannot be decided anew` : ''}`,
+  );
   for (const [why, count] of report.unfit) lines.push(`  ${count}: ${why}`);
   for (const remark of report.remarks) lines.push(`  ${remark}`);
   if (report.changes.words.length === 0) return lines;
   lines.push('', `With ${report.changes.words.join(' ')} (${BREAKERS}):`);
   lines.push(`  ${sums.same} the same, ${sums.different} different, ${sums.undecided} undecided (${REPLAY_MISS})`);
-  for (const kind of DIFFERENCES) if (sums.by[kind] > 0) lines.push(`  ${String(sums.by[kind]).padStart(7)} with other ${kind === 'code' ? 'codes' : kind === 'provider' ? 'providers' : kind === 'version' ? 'capabilities or versions' : kind}`);
+  for (const kind of DIFFERENCES)
+    if (sums.by[kind] > 0)
+      lines.push(
+        `  ${String(sums.by[kind]).padStart(7)} with other ${kind === 'code' ? 'codes' : kind === 'provider' ? 'providers' : kind === 'version' ? 'capabilities or versions' : kind}`,
+      );
   const listed = report.calls.filter((one) => one.differences.length > 0 || one.miss !== null);
   for (const one of listed.slice(0, LISTED)) lines.push(wordsOf(one));
   if (listed.length > LISTED) lines.push(`  and ${listed.length - LISTED} more (--json lists all, --call N shows one)`);
@@ -73,7 +79,10 @@ function wordsOf({ number, record, changed, differences, miss, moved }: CallOutc
 
 function briefly({ code, provider, attempts }: Decision): string {
   const tried = attempts.map((each) => each.provider).join(', ');
-  if (code === 0) return provider === null ? 'a fallback text' : `${provider}${attempts.length > 1 ? ` after ${attempts.length} attempts (${tried})` : ''}`;
+  if (code === 0)
+    return provider === null
+      ? 'a fallback text'
+      : `${provider}${attempts.length > 1 ? ` after ${attempts.length} attempts (${tried})` : ''}`;
   return `code ${code}${tried === '' ? '' : ` after ${tried}`}`;
 }
 
@@ -149,7 +158,12 @@ export function sendLines({ target, sent, notSent, left, remarks }: SendReport):
   if (partly.length > 0) {
     const places = new Map<string, number>();
     for (const { notCompared } of partly) for (const place of notCompared) places.set(place, (places.get(place) ?? 0) + 1);
-    lines.push(`  ${partly.length} were compared in part only, since these are not kept: ${[...places].slice(0, 10).map(([place, count]) => `${place} (${count})`).join(', ')}`);
+    lines.push(
+      `  ${partly.length} were compared in part only, since these are not kept: ${[...places]
+        .slice(0, 10)
+        .map(([place, count]) => `${place} (${count})`)
+        .join(', ')}`,
+    );
   }
   for (const remark of remarks) lines.push(`  ${remark}`);
   for (const { number, record, miss, diff } of [...misses, ...different].slice(0, LISTED))

@@ -66,7 +66,10 @@ function isSandbox(body: Buffer): boolean {
 async function sendOne(base: string, token: string | null, number: number, record: CallRecord): Promise<Sent | null> {
   const made = requestOf(record);
   if (made === null || record.stream || record.http !== null) return null;
-  const headers: Record<string, string> = { ...made.headers, 'content-type': record.body.type === '' ? 'application/json' : record.body.type };
+  const headers: Record<string, string> = {
+    ...made.headers,
+    'content-type': record.body.type === '' ? 'application/json' : record.body.type,
+  };
   headers[Header.mode] = 'raw';
   if (token !== null) headers['authorization'] = `Bearer ${token}`;
   const answer = await asked(`${base}/v1/invoke/${encodeURIComponent(record.asked)}`, 'POST', headers, made.body);
@@ -90,18 +93,22 @@ function codeIn({ status, body }: Answer): number {
 /** Words = there is no answer. Redirects are not followed. */
 function asked(url: string, method: string, headers: Readonly<Record<string, string>>, body: Buffer | null): Promise<Answer | string> {
   return new Promise((done) => {
-    const going = request(url, { method, headers: { ...headers, 'content-length': String(body?.length ?? 0) }, agent: false, timeout: ANSWER_MS }, (response) => {
-      const chunks: Buffer[] = [];
-      let bytes = 0;
-      response.on('data', (chunk: Buffer) => {
-        bytes += chunk.length;
-        if (bytes <= MAX_ANSWER_BYTES) chunks.push(chunk);
-        else response.destroy();
-      });
-      response.on('error', () => done('the answer broke off'));
-      response.on('close', () => done('the answer broke off'));
-      response.on('end', () => done({ status: response.statusCode ?? 0, body: Buffer.concat(chunks) }));
-    });
+    const going = request(
+      url,
+      { method, headers: { ...headers, 'content-length': String(body?.length ?? 0) }, agent: false, timeout: ANSWER_MS },
+      (response) => {
+        const chunks: Buffer[] = [];
+        let bytes = 0;
+        response.on('data', (chunk: Buffer) => {
+          bytes += chunk.length;
+          if (bytes <= MAX_ANSWER_BYTES) chunks.push(chunk);
+          else response.destroy();
+        });
+        response.on('error', () => done('the answer broke off'));
+        response.on('close', () => done('the answer broke off'));
+        response.on('end', () => done({ status: response.statusCode ?? 0, body: Buffer.concat(chunks) }));
+      },
+    );
     going.on('timeout', () => going.destroy(Object.assign(new Error(), { code: `no answer within ${ANSWER_MS / 1_000} s` })));
     going.on('error', (error: NodeJS.ErrnoException) => done(error.code ?? error.message));
     going.end(body ?? undefined);

@@ -233,7 +233,8 @@ function replyOf(attempt: AttemptRecord, send: SendRecord, record: CallRecord): 
   const { code, started, status, detail, reused, retry_after_ms: retryAfterMs, own } = send;
   if (code === Code.cancelled && attempt.code !== 0) return null;
   if (code !== 0) return new Reply(code as Code, started, status, own, NO_BODY, null, detail, reused, retryAfterMs);
-  if (attempt.code !== 0 && status < 300) return new Reply(attempt.code as Code, started, status, own, NO_BODY, null, attempt.detail, reused, retryAfterMs);
+  if (attempt.code !== 0 && status < 300)
+    return new Reply(attempt.code as Code, started, status, own, NO_BODY, null, attempt.detail, reused, retryAfterMs);
   const isDefinite = attempt.code === 0 && record.definitely && record.decision.provider === attempt.provider;
   const headers = isDefinite ? { ...own, [Header.definitelySuccess]: 'true' } : own;
   const body = send.body === null ? NO_BODY : bodyOf(send.body);
@@ -264,7 +265,8 @@ export function answerDiff(
     const held = heldAgainst(last.json, parsed(body));
     return { diff: held.diff.map((words) => `answer: ${words}`), notCompared: held.notCompared.map((place) => `answer ${place}`) };
   }
-  if (last.base64 !== undefined) return { diff: body.equals(Buffer.from(last.base64, 'base64')) ? [] : ['answer: other bytes'], notCompared: [] };
+  if (last.base64 !== undefined)
+    return { diff: body.equals(Buffer.from(last.base64, 'base64')) ? [] : ['answer: other bytes'], notCompared: [] };
   if (last.bytes !== body.length) return { diff: [`answer: now ${body.length} bytes, recorded ${last.bytes}`], notCompared: [] };
   return { diff, notCompared: last.bytes === 0 ? [] : [`the answer, of which only the size is recorded (${last.bytes} bytes)`] };
 }

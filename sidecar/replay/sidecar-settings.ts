@@ -9,7 +9,8 @@ const MEANT: ReadonlySet<string> = new Set(['max_deadline', 'max_hops', 'retry_b
 /** @param written as under `sidecar` of the settings. Words when they cannot be used. */
 export function readSidecarSection(written: Readonly<Record<string, unknown>>): ((config: RecordedConfig) => RecordedConfig) | string {
   for (const key of Object.keys(written))
-    if (!MEANT.has(key)) return `--set sidecar.${key}: what counts in a replay is ${[...MEANT].map((name) => `sidecar.${name}`).join(', ')}`;
+    if (!MEANT.has(key))
+      return `--set sidecar.${key}: what counts in a replay is ${[...MEANT].map((name) => `sidecar.${name}`).join(', ')}`;
   const { source, value } = openSource(JSON.stringify({ name: 'replay', ...written }), '--set');
   const read = sidecarShape.read(value, new Place(source));
   if (read === BAD) return `--set: ${source.problems.map(({ message }) => message).join('; ')}`;
@@ -25,5 +26,8 @@ export function readSidecarSection(written: Readonly<Record<string, unknown>>): 
 
 function given(written: unknown, read: RecordedConfig['retryBudget']): Partial<RecordedConfig['retryBudget']> {
   const keys = typeof written === 'object' && written !== null ? Object.keys(written) : [];
-  return { ...(keys.includes('ratio') ? { ratio: read.ratio } : {}), ...(keys.includes('min_per_sec') ? { minPerSec: read.minPerSec } : {}) };
+  return {
+    ...(keys.includes('ratio') ? { ratio: read.ratio } : {}),
+    ...(keys.includes('min_per_sec') ? { minPerSec: read.minPerSec } : {}),
+  };
 }

@@ -15,6 +15,7 @@ import { dictionary, oneOf, text } from '../../proto/language/shapes.ts';
 import type { Endpoint } from '../../proto/language/types.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { Header } from '../../proto/wire/headers.ts';
+import { paramsWithTrace } from '../../proto/wire/json-rpc-trace.ts';
 import { failed, type Reply } from '../call/reply.ts';
 import type { Candidate } from '../table/snapshot.ts';
 import { run } from './http.ts';
@@ -186,7 +187,14 @@ function requestBody(target: RpcTarget, exchange: Exchange, id: number): Buffer 
   // Whoever splices bytes has to know that they are one whole value.
   if (exchange.json === undefined && !isJson(payload)) return null;
   const isAsItIs = payload[0] === LIST || (payload[0] === OBJECT && target.isByName);
-  return Buffer.concat([Buffer.from(`${head},"params":${isAsItIs ? '' : '['}`, 'utf8'), payload, isAsItIs ? END : LIST_END]);
+  const params = payload[0] === OBJECT ? paramsWithTrace(payload, ownTrace(exchange)) : payload;
+  return Buffer.concat([Buffer.from(`${head},"params":${isAsItIs ? '' : '['}`, 'utf8'), params, isAsItIs ? END : LIST_END]);
+}
+
+/** The span that the agent works in. */
+function ownTrace({ own }: Exchange): string {
+  for (let i = 0; i < own.length; i += 2) if (own[i] === Header.traceparent) return own[i + 1] as string;
+  return '';
 }
 
 /** Without white space around it and without a byte order mark. */

@@ -43,4 +43,3 @@ export interface SubEnding {
   /** Why the agent fails with them; null = it goes on. */
   readonly failed: string | null;
 }
-

@@ -157,7 +157,8 @@ class Reader {
     if (map === null) return null;
     this.#known(map, ['at', 'every', 'on_call', 'back_after'], '/crash');
     const { at, every, on_call: onCall, back_after: backAfter } = map;
-    if ((at === undefined) === (onCall === undefined)) this.#problem('/crash', 'needs either `at` (a time) or `on_call` (a number of a call)');
+    if ((at === undefined) === (onCall === undefined))
+      this.#problem('/crash', 'needs either `at` (a time) or `on_call` (a number of a call)');
     if (every !== undefined && at === undefined) this.#problem('/crash/every', 'needs `at`: when it crashes for the first time');
     const atCall = this.#whole(onCall, '/crash/on_call', 1, 1_000_000_000, 'the number of a call, from 1');
     const everyMs = every === undefined ? Number.POSITIVE_INFINITY : this.#span(every, '/crash/every');
@@ -213,8 +214,10 @@ class Reader {
     const map = typeof value === 'string' ? { call: value } : (this.#map(value, path) ?? {});
     this.#known(map, ['call', 'step', 'payload', 'headers', 'deadline', 'tries', 'on_error'], path);
     const { call, step, payload, on_error: onError = 'fail' } = map as Record<string, unknown>;
-    if (typeof call !== 'string' || call === '') this.#problem(`${path}/call`, `is the capability that is asked for, not ${describe(call)}`);
-    if (step !== undefined && typeof step !== 'string') this.#problem(`${path}/step`, `is the name of a step of the budget, not ${describe(step)}`);
+    if (typeof call !== 'string' || call === '')
+      this.#problem(`${path}/call`, `is the capability that is asked for, not ${describe(call)}`);
+    if (step !== undefined && typeof step !== 'string')
+      this.#problem(`${path}/step`, `is the name of a step of the budget, not ${describe(step)}`);
     if (onError !== 'fail' && onError !== 'go_on') this.#problem(`${path}/on_error`, `is fail or go_on, not ${describe(onError)}`);
     const { deadline, tries } = map as Record<string, unknown>;
     return {

@@ -127,8 +127,8 @@ export class MockTransport implements Transport {
   /** The process of an agent is gone, with everything that it was at. */
   crashed(agent: MockAgent): void {
     agent.crash(this.#context.clock.now() - this.#startedAt);
-    for (const live of [...this.#live]) if (live.agent === agent) live.die();
-    for (const body of [...this.#bodies]) if (body.agent === agent) body.die();
+    for (const live of this.#live) if (live.agent === agent) live.die();
+    for (const body of this.#bodies) if (body.agent === agent) body.die();
   }
 
   #target(candidate: Candidate): MockTarget | string {

@@ -140,7 +140,8 @@ function hold({ http, body }: RecordedRequest<unknown>, ask: Ask, json: unknown)
   const held: Held = { diff: [], notCompared: [] };
   holdTarget(http, ask.http, held);
   if (body.base64 !== undefined) {
-    if (!Buffer.from(body.base64, 'base64').equals(ask.body)) held.diff.push(`body: ${ask.body.length} bytes that are not the ${body.bytes} recorded ones`);
+    if (!Buffer.from(body.base64, 'base64').equals(ask.body))
+      held.diff.push(`body: ${ask.body.length} bytes that are not the ${body.bytes} recorded ones`);
   } else if (body.json !== undefined) {
     if (json === undefined) held.diff.push('body: asked with something that is not JSON, recorded with JSON');
     else compare('', body.json, json, held);
@@ -182,7 +183,10 @@ function pairsOf(query: string): [string, string][] {
 }
 
 /** How a value differs from what was recorded of it, and which places could not be compared. */
-export function heldAgainst(recorded: unknown, value: unknown): { readonly diff: readonly string[]; readonly notCompared: readonly string[] } {
+export function heldAgainst(
+  recorded: unknown,
+  value: unknown,
+): { readonly diff: readonly string[]; readonly notCompared: readonly string[] } {
   const held: Held = { diff: [], notCompared: [] };
   compare('', recorded, value, held);
   return held;
@@ -213,7 +217,9 @@ function compare(place: string, recorded: unknown, asked: unknown, held: Held): 
   }
   if (Object.is(recorded, asked) || (recorded === 0 && asked === 0)) return;
   const isPlain = typeof asked !== 'object' || asked === null;
-  held.diff.push(`${at}: asked ${isPlain && typeof recorded !== 'object' ? shown(asked) : kindOf(asked)}, recorded ${typeof recorded === 'object' ? kindOf(recorded) : shown(recorded)}`);
+  held.diff.push(
+    `${at}: asked ${isPlain && typeof recorded !== 'object' ? shown(asked) : kindOf(asked)}, recorded ${typeof recorded === 'object' ? kindOf(recorded) : shown(recorded)}`,
+  );
 }
 
 function isMap(value: unknown): value is Record<string, unknown> {

@@ -127,6 +127,8 @@ t.test('a stolen cookie is worth nothing after its owner has signed out, on no r
   t.match(out.json, { ended: true, on_all_replicas: true });
   await refused(t, 'at the same replica', Code.unauthenticated, { headers });
   const before = inForce();
+  const status = async (): Promise<number> => (await asBrowser(second.url, '/v1/session', { headers: { cookie: victim.cookie } })).status;
+  await waitUntil('the other one has heard of it', async () => (await status()) === 401, 5_000);
   const there = await asBrowser(second.url, '/v1/overrides', { json: PRESS, headers: sessionHeaders(second.url, victim) });
   t.equal(there.status, 401, 'at the other replica');
   t.equal(inForce(), before, `${REACHED_NOTHING}: at the other replica, no order is in force`);

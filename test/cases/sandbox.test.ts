@@ -31,7 +31,9 @@ const PROVIDERS: Readonly<Record<string, { readonly capability: string; readonly
 
 /** @param url of real agents; null = mocks */
 function tableOf(url: string | null): string {
-  const contracts = Object.values(PROVIDERS).map(({ capability, contract }) => `  - {name: ${capability}, version: 1.0.0, deadline: 5s, ${contract}}`);
+  const contracts = Object.values(PROVIDERS).map(
+    ({ capability, contract }) => `  - {name: ${capability}, version: 1.0.0, deadline: 5s, ${contract}}`,
+  );
   const providers = Object.entries(PROVIDERS).map(([name, { capability, mock }]) => {
     const endpoint = url === null ? `{type: mock, ${mock}}` : `{type: http, address: "${url}/${name}"}`;
     return `  - {agent_id: crm.${name}.1, offers: [${capability}@1.0.0], endpoint: ${endpoint}}`;
@@ -132,12 +134,17 @@ t.test('C138 a mock is subject to deadlines, breakers, limits, lists and metrics
     });
     const broken = (fromMock.outcomes as { broken: { code: number }[] }).broken.map(({ code }) => code);
     t.strictSame(broken, [...Array<number>(10).fill(6001), ...Array<number>(10).fill(3001)], 'ten failures, and then the breaker');
-    t.ok(fromMock.elapsedMs < 2_000 && fromMock.elapsedMs >= 200, `10 s of delay, and an answer after ${Math.round(fromMock.elapsedMs)} ms`);
+    t.ok(
+      fromMock.elapsedMs < 2_000 && fromMock.elapsedMs >= 200,
+      `10 s of delay, and an answer after ${Math.round(fromMock.elapsedMs)} ms`,
+    );
     const counters = await counted(mock);
     t.strictSame(counters, await counted(real), 'the same counters');
     t.ok(counters.length >= 8, counters.join('\n'));
     t.ok(
-      fromMock.answers.every(({ json }) => (json as { sandbox?: boolean; attempts: unknown[] }).attempts.length === 0 || json.sandbox === true),
+      fromMock.answers.every(
+        ({ json }) => (json as { sandbox?: boolean; attempts: unknown[] }).attempts.length === 0 || json.sandbox === true,
+      ),
       'what a mock answered is marked',
     );
     t.notOk(

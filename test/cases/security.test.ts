@@ -933,7 +933,7 @@ policies:
     t.strictSame([...new Set(bad)].slice(0, 10), []);
     for (const line of accessLines(rig)) {
       t.match(String(line['trace_id']), /^[0-9a-f]{32}$/);
-      if (typeof line['agent'] === 'string' && !/^[A-Za-z0-9_.-]{1,128}$/.test(line['agent'])) t.fail(`agent ${line['agent']}`);
+      if (typeof line['caller'] === 'string' && !/^[A-Za-z0-9_.-]{1,128}$/.test(line['caller'])) t.fail(`caller ${line['caller']}`);
       if (String(line['detail'] ?? '').length > 2_100) t.fail('a detail that is not cut');
     }
     t.end();

@@ -12,6 +12,7 @@ import t, { type Test } from 'tap';
 import { realClock } from '../../base/clock.ts';
 import { runReachctl } from '../../control-plane/cli/program.ts';
 import { CONFIG_STREAM, INBOX_STREAM, TASK_STREAM } from '../../proto/wire/subjects.ts';
+import { asBrowser, sessionHeaders, signIn } from '../support/browser-session.ts';
 import { MARK } from '../support/credential-mark.ts';
 import { TestAgent } from '../support/agent.ts';
 import { ENV, OPERATOR, settingsText } from '../support/control-plane.ts';
@@ -225,6 +226,22 @@ t.test('with no more than its own permissions a sidecar sends, works, claims, te
     };
     await waitUntil('both have the quota', isEverywhere, 10_000);
     t.equal((await ask('POST', `/v1/invoke/${NAMES.idempotent}`, { payload: {} })).status, 200);
+  });
+
+  await t.test('who signs out of the console at one replica is out at the other', async (t) => {
+    const [here, there] = [`http://127.0.0.1:${firstPort}`, `http://127.0.0.1:${secondPort}`];
+    const session = await signIn(here, OPERATOR);
+    const headers = sessionHeaders(here, session);
+    const statusThere = async (): Promise<number> =>
+      (await asBrowser(there, '/v1/session', { headers: { cookie: session.cookie } })).status;
+    t.equal(await statusThere(), 200);
+    t.match((await asBrowser(here, '/v1/session', { method: 'DELETE', headers })).json, { ended: true, on_all_replicas: true });
+    await waitUntil('it is told', async () => (await statusThere()) === 401, 5_000);
+    t.match(
+      (await operator('GET', '/v1/overview')).body['totals'],
+      { messages: { dead: Number, review: Number } },
+      'and what is kept is counted',
+    );
   });
 
   await t.test('a person with a key of NATS presses the red button without the control plane', async (t) => {

@@ -489,7 +489,11 @@ t.test('the command', async (t) => {
     'bad.yaml': withSteps('  - {cal: order}'),
     'with.yaml': 'policies: [{capability: crm.order.query, providers: {crm.order.1: {drain: true}}}]\n',
     'without.yaml': 'polices: []\n',
-    some: { 'b.yaml': withSteps('  - {call: order, times: 3, expect: {code: ok}}'), 'a.yaml': withSteps('  - {call: order, expect: {code: ok}}'), 'notes.txt': 'no scenario' },
+    some: {
+      'b.yaml': withSteps('  - {call: order, times: 3, expect: {code: ok}}'),
+      'a.yaml': withSteps('  - {call: order, expect: {code: ok}}'),
+      'notes.txt': 'no scenario',
+    },
     none: { 'notes.txt': 'no scenario' },
   });
   const sandbox = async (
@@ -517,7 +521,10 @@ t.test('the command', async (t) => {
   t.test('names a bad file with line and column, runs the others all the same, and ends with one line for programs', async (t) => {
     const { lines } = await sandbox(['bad.yaml', 'good.yaml', 'nowhere.yaml']);
     t.ok(lines.some((line) => /bad\.yaml:\d+:\d+ \/steps\/0: a step needs one of the keys/.test(line)));
-    t.ok(lines.some((line) => /^ok +small/.test(line)), lines.join('\n'));
+    t.ok(
+      lines.some((line) => /^ok +small/.test(line)),
+      lines.join('\n'),
+    );
     t.ok(lines.some((line) => /nowhere\.yaml cannot be read \(ENOENT\)/.test(line)));
     t.match(lines.at(-2), /1 of 3 scenarios pass, 2 cannot be used/);
     t.match(lastOf(lines), { sandbox: 'invalid', ok: false, scenarios: 3, passed: 1, failed: 0, invalid: 2 });
@@ -532,19 +539,25 @@ t.test('the command', async (t) => {
     const both = await sandbox(['good.yaml', 'failing.yaml']);
     t.notOk(both.lines.some((line) => / 1 {2}call order/.test(line)));
     t.ok(both.lines.some((line) => /✗ step 1 .*code is 0 ok, expected 5003 cancelled/.test(line)));
-    t.equal((await sandbox(['good.yaml', 'failing.yaml'], { isDetailed: true })).lines.filter((line) => / 1 {2}call order/.test(line)).length, 2);
+    t.equal(
+      (await sandbox(['good.yaml', 'failing.yaml'], { isDetailed: true })).lines.filter((line) => / 1 {2}call order/.test(line)).length,
+      2,
+    );
   });
   t.test('--only picks by words of the name or the file, and says when there is none', async (t) => {
     t.match(lastOf((await sandbox(['good.yaml', 'failing.yaml'], { only: ['NEVER'] })).lines), { scenarios: 1, failed: 1 });
     t.match(await sandbox(['good.yaml'], { only: ['nothing'] }), { code: 2, lines: [/no scenario is called "nothing"/] });
   });
-  t.test('--seed takes the place of the scenarios\' own', async (t) => {
+  t.test("--seed takes the place of the scenarios' own", async (t) => {
     t.match(lastOf((await sandbox(['good.yaml'], { json: true, seed: 77 })).lines), { scenarios: [{ seed: 77 }] });
   });
   t.test('--with lays policies over every scenario, and refuses what it does not know', async (t) => {
     const { lines } = await sandbox(['some/b.yaml'], { json: true, withFile: join(folder, 'with.yaml') });
     t.strictSame(lastOf(lines).scenarios[0].steps[0].providers, { 'crm.order.2': 3 });
-    t.match(await sandbox(['good.yaml'], { withFile: join(folder, 'without.yaml') }), { code: 2, lines: [/without\.yaml:1:1 \/polices: unknown key "polices": did you mean policies\?/] });
+    t.match(await sandbox(['good.yaml'], { withFile: join(folder, 'without.yaml') }), {
+      code: 2,
+      lines: [/without\.yaml:1:1 \/polices: unknown key "polices": did you mean policies\?/],
+    });
     t.equal((await sandbox(['good.yaml'], { withFile: join(folder, 'nowhere.yaml') })).code, 2);
   });
   t.test('--junit writes what a CI reads', async (t) => {
@@ -632,18 +645,14 @@ t.test('generated load', async (t) => {
     const calls = report.steps.map((step) => step.tally?.calls ?? 0);
     t.strictSame([calls[0], calls[2], calls[3], calls[4]], [200, 100, 600, 210]);
     t.ok(Math.abs((calls[1] as number) - 2_000) < 150, `${calls[1]} by chance`);
-    t.strictSame(
-      report.steps.map((step) => step.beganAtMs).slice(0, 2),
-      [0, 9_960],
-      'the next step begins when the last call has ended',
-    );
+    t.strictSame(report.steps.map((step) => step.beganAtMs).slice(0, 2), [0, 9_960], 'the next step begins when the last call has ended');
   });
   t.test('comes from a pool of callers and in sessions, with words that are filled in', async (t) => {
     const report = await run(
       withSteps(`
   - {call: order, times: 300, callers: {prefix: web.desk, count: 5}, payload: {who: $caller, n: $n, dice: "$int(1,6)", one: "$pick(a, b)", id: $id}, label: pool}
   - {call: [order, crm.order.query], times: 400, every: 5ms, sessions: {count: 10, calls: {from: 3, to: 8}}, payload: {s: $session}, expect: {code: ok, broken_sessions: 0}}
-`).replace("payload: {who", "expect: {data: {payload: {who: web.desk.1}}}, payload: {who"),
+`).replace('payload: {who', 'expect: {data: {payload: {who: web.desk.1}}}, payload: {who'),
     );
     const wrong = wrongIn(report);
     t.ok(
@@ -727,7 +736,10 @@ expect: {lint: {reports-too: shadowed, urgent: clean}}
   });
   t.test('of one conversation go to one agent, in order', async (t) => {
     const report = await run(
-      `${WORK.replace('steps:', 'rules:\n  - {name: together, when: {capability: crm.report.write}, action: {dispatch: sticky, sticky_by: sequence_id}}\nsteps:').replace(
+      `${WORK.replace(
+        'steps:',
+        'rules:\n  - {name: together, when: {capability: crm.report.write}, action: {dispatch: sticky, sticky_by: sequence_id}}\nsteps:',
+      ).replace(
         'policies:',
         '  - {agent_id: crm.back.2, offers: [crm.report.write@1.0.0], endpoint: {type: mock, latency: 50ms}}\npolicies:',
       )}
@@ -801,7 +813,8 @@ expect: {agent_calls: 6}
     t.ok(report.ok, wrongIn(report).join('\n'));
   });
   t.test('a loop through them is refused and named; a careless one goes on for nobody', async (t) => {
-    const loop = await run(`${CHAIN.replace('team.writer.1: {latency: 200ms', 'team.writer.1: {latency: 200ms, calls: [team.plan.make]')}steps:
+    const loop =
+      await run(`${CHAIN.replace('team.writer.1: {latency: 200ms', 'team.writer.1: {latency: 200ms, calls: [team.plan.make]')}steps:
   - {call: team.plan.make, expect: {code: provider_error}}
 expect: {executions: {team.planner.1: 1, team.writer.1: 1}, agent_calls: 2}
 `);
@@ -842,8 +855,16 @@ variants:
     ],
   );
   const slips: readonly (readonly [from: string, to: string, says: RegExp])[] = [
-    ['mocks: {crm.order.1: {latency: 1s}', 'mocks: {crm.order.1: {latncy: 1s}', /^\d+ \/variants\/slow\/mocks\/crm\.order\.1.*latncy is not known to a mock/],
-    ['drain: true', 'drian: true', /\/variants\/drained\/policies\/0\/providers\/crm\.order\.1\/drian unknown key "drian": did you mean drain\?/],
+    [
+      'mocks: {crm.order.1: {latency: 1s}',
+      'mocks: {crm.order.1: {latncy: 1s}',
+      /^\d+ \/variants\/slow\/mocks\/crm\.order\.1.*latncy is not known to a mock/,
+    ],
+    [
+      'drain: true',
+      'drian: true',
+      /\/variants\/drained\/policies\/0\/providers\/crm\.order\.1\/drian unknown key "drian": did you mean drain\?/,
+    ],
     ['note: as it is', 'notes: as it is', /\/variants\/quick\/notes unknown key "notes": did you mean note\?/],
     ['p95 of all', 'p95 of al', /no step has the label "al".*did you mean all\?/],
     ['p95 of all', 'p93 of all', /a figure is written as "p95 of/],
@@ -903,7 +924,11 @@ t.test('slips in what is new are named at their place', async (t) => {
     ['a state that is none', withSteps('  - {send: order, expect: {states: {don: 1}}}'), /"don" is none of .*; did you mean done\?/],
     ['copies without a key', withSteps('  - {send: order, copies: 3}'), /copies have one key: write key/],
     ['an unknown key of a message', withSteps('  - {send: order, lan: high}'), /unknown key "lan": did you mean lane\?/],
-    ['a percentile of nobody', `${withSteps('  - {call: order, label: one}')}\nexpect: {latency: {on: {p95: 1s}}}\n`, /no step has the label "on".*did you mean one\?/],
+    [
+      'a percentile of nobody',
+      `${withSteps('  - {call: order, label: one}')}\nexpect: {latency: {on: {p95: 1s}}}\n`,
+      /no step has the label "on".*did you mean one\?/,
+    ],
   ];
   for (const [what, text, says] of cases) {
     const problems = problemsIn(text);
@@ -916,9 +941,17 @@ t.test('slips in what is new are named at their place', async (t) => {
 
 t.test('docs/sandbox.md: every snippet of it works as it says', async (t) => {
   const page = readFileSync(repoFile('docs/sandbox.md'), 'utf8');
-  const snippets = [...page.matchAll(/^```(\w+)( fails)?\n([\s\S]*?)^```$/gm)].map(([, kind, fails, text]) => ({ kind, fails: fails !== undefined, text: text as string }));
+  const snippets = [...page.matchAll(/^```(\w+)( fails)?\n([\s\S]*?)^```$/gm)].map(([, kind, fails, text]) => ({
+    kind,
+    fails: fails !== undefined,
+    text: text as string,
+  }));
   const named = (name: string): string => snippets.find(({ text }) => text.startsWith(`# ${name}\n`))?.text ?? '';
-  const folder = t.testdir({ 'scenario.yaml': named('scenario.yaml'), 'policies.yaml': named('policies.yaml'), scenarios: { 'one.yaml': named('scenario.yaml') } });
+  const folder = t.testdir({
+    'scenario.yaml': named('scenario.yaml'),
+    'policies.yaml': named('policies.yaml'),
+    scenarios: { 'one.yaml': named('scenario.yaml') },
+  });
   const scenarios = snippets.filter(({ kind, text }) => kind === 'yaml' && /^scenario: /m.test(text));
   t.equal(scenarios.length, 4);
   for (const { text } of scenarios) {

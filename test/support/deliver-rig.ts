@@ -13,6 +13,7 @@ import {
 } from '../../proto/wire/messages.ts';
 import { poolId } from '../../proto/wire/pool.ts';
 import { Subjects } from '../../proto/wire/subjects.ts';
+import type { StageSpans } from '../../sidecar/call/stage-spans.ts';
 import { Deliver } from '../../sidecar/deliver/deliver.ts';
 import { DELIVER_DEFAULTS, type DeliverSettings } from '../../sidecar/deliver/settings.ts';
 import { inbound } from '../../sidecar/pipeline.ts';
@@ -86,6 +87,7 @@ export class DeliverRig {
     settings: Partial<DeliverSettings> = {},
     sticky: readonly WorkPool[] = [],
     maxPayload = 1_048_576,
+    stages: StageSpans | null = null,
   ) {
     this.#maxPayload = maxPayload;
     this.rig = new VirtualRig(table);
@@ -138,6 +140,7 @@ export class DeliverRig {
       log: log.logger,
       settings: { ...DELIVER_DEFAULTS, ...settings },
       failpoint: null,
+      stages,
       longWork: null,
     });
     this.deliver.start();

@@ -7,7 +7,8 @@ import { readTraceContext } from '../../proto/wire/trace-context.ts';
 import { Call, type HeaderView } from '../../sidecar/call/call.ts';
 import type { BodySource } from '../../sidecar/call/reply.ts';
 import { readScenario } from '../../sidecar/lab/read-scenario.ts';
-import { tokenOf, World } from '../../sidecar/lab/world.ts';
+import { tokenOf } from '../../sidecar/lab/tokens.ts';
+import { World } from '../../sidecar/lab/world.ts';
 import { outbound } from '../../sidecar/pipeline.ts';
 import { Recorder } from '../../sidecar/record/recorder.ts';
 import type { RecordingSettings } from '../../sidecar/recording-config.ts';
@@ -63,7 +64,26 @@ export class RecordedWorld {
     this.#outbound = this.recorder.outbound(outbound);
   }
 
-  async call({ caller = 'crm.web.1', name, body, bytes, type = 'application/json', headers = {}, stream = false, leaveAfterMs }: Asked): Promise<Call> {
+  async call(asked: Asked): Promise<Call> {
+    return (await this.calls([asked]))[0] as Call;
+  }
+
+  /** All of them at once. */
+  async calls(asked: readonly Asked[]): Promise<Call[]> {
+    const { clock } = this.world;
+    const begun = asked.map((one) => this.#begin(one));
+    await clock.advance(0);
+    while (!begun.every(({ call }) => call.settled)) {
+      const next = clock.nextAt();
+      if (next === null) break;
+      await clock.advanceTo(next);
+    }
+    await Promise.all(begun.map(({ running }) => running));
+    return begun.map(({ call }) => call);
+  }
+
+  #begin(asked: Asked): { readonly call: Call; readonly running: Promise<void> } {
+    const { caller = 'crm.web.1', name, body, bytes, type = 'application/json', headers = {}, stream = false, leaveAfterMs } = asked;
     const { clock, engine, ids } = this.world;
     const shown = { authorization: `Bearer ${tokenOf(caller)}`, 'content-type': type, ...headers };
     const sent = bytes ?? Buffer.from(body === undefined ? '{}' : JSON.stringify(body));
@@ -74,19 +94,7 @@ export class RecordedWorld {
       const source: BodySource | null = call.bodyOpen ? (call.reply?.stream ?? null) : null;
       source?.pipe({ chunk: () => true, end: () => undefined, cut: () => undefined });
     });
-    await this.#until(() => call.settled, running);
-    return call;
-  }
-
-  async #until(isOver: () => boolean, running: Promise<void>): Promise<void> {
-    const { clock } = this.world;
-    await clock.advance(0);
-    while (!isOver()) {
-      const next = clock.nextAt();
-      if (next === null) break;
-      await clock.advanceTo(next);
-    }
-    await running;
+    return { call, running };
   }
 
   /** Where it lies now; nothing more is recorded. */
@@ -95,7 +103,8 @@ export class RecordedWorld {
     return this.folder;
   }
 
-  remove(): void {
+  async remove(): Promise<void> {
+    await this.recorder.close();
     rmSync(this.folder, { recursive: true, force: true });
   }
 }

@@ -10,7 +10,8 @@ import { type Result, resultOf } from '../../sidecar/call/result.ts';
 import type { HealthCell } from '../../sidecar/health/cell.ts';
 import { brokenInvariants } from '../../sidecar/lab/invariants.ts';
 import { readScenario } from '../../sidecar/lab/read-scenario.ts';
-import { tokenOf, World } from '../../sidecar/lab/world.ts';
+import { tokenOf } from '../../sidecar/lab/tokens.ts';
+import { World } from '../../sidecar/lab/world.ts';
 import { outbound } from '../../sidecar/pipeline.ts';
 
 export interface Wish {

@@ -22,7 +22,12 @@ export function OverviewPage() {
     <Shown asked={asked} what="overview">
       {(overview) => (
         <>
-          <Problems problems={overview.problems} total={overview.problems_total} />
+          <Problems
+            problems={overview.problems}
+            total={overview.problems_total}
+            agents={overview.totals.agents}
+            isSure={overview.unknown.length === 0}
+          />
           <Totals totals={overview.totals} />
           {overview.unknown.map((each) => (
             <p key={each} class="muted small">
@@ -42,14 +47,25 @@ export function OverviewPage() {
 /** Beyond it, one asks for them: the capabilities below are worst first too. */
 const SHOWN_PROBLEMS = 12;
 
-function Problems({ problems, total }: { readonly problems: readonly ProblemShown[]; readonly total: number }) {
+interface ProblemsProps {
+  readonly problems: readonly ProblemShown[];
+  readonly total: number;
+  readonly agents: number;
+  readonly isSure: boolean;
+}
+
+function Problems({ problems, total, agents, isSure }: ProblemsProps) {
   const [isAll, setAll] = useState(false);
   const shown = isAll ? problems : problems.slice(0, SHOWN_PROBLEMS);
   return (
     <section aria-labelledby="problems-head">
       <h1 id="problems-head">{total === 0 ? 'Nothing is wrong' : many(total, 'thing is wrong', 'things are wrong')}</h1>
       {problems.length === 0 ? (
-        <p class="box good">All agents answer, no breaker is open, no alert fires and no message waits for a person.</p>
+        <p class="box good">
+          {agents === 0
+            ? 'No agent has registered yet.'
+            : `${isSure ? 'All' : 'As far as this replica knows, all'} agents answer, no breaker is open, no alert fires and no message waits for a person.`}
+        </p>
       ) : (
         <ul class="problems">
           {shown.map((problem, i) => (

@@ -198,28 +198,30 @@ function Details({ line }: { readonly line: Line }) {
       {span.detail !== undefined && <p class="bad-text">{span.detail}</p>}
       <Facts facts={factsOf(span, line)} />
       {span.decision !== undefined && span.decision.length > 0 && (
-        <table aria-label="What was decided">
-          <thead>
-            <tr>
-              <th scope="col" class="number">
-                At
-              </th>
-              <th scope="col">Stage</th>
-              <th scope="col">What was decided, and why</th>
-            </tr>
-          </thead>
-          <tbody>
-            {span.decision.map((each, i) => (
-              <tr key={i} class={each.code === 0 ? '' : 'tone-bad'}>
-                <td class="number">{duration(each.at_ms)}</td>
-                <td class="nowrap">{each.stage}</td>
-                <td>
-                  {each.words} {each.code !== 0 && <CodeWord code={each.code} />}
-                </td>
+        <div class="table-scroll">
+          <table aria-label="What was decided">
+            <thead>
+              <tr>
+                <th scope="col" class="number">
+                  At
+                </th>
+                <th scope="col">Stage</th>
+                <th scope="col">What was decided, and why</th>
               </tr>
-            ))}
-          </tbody>
-        </table>
+            </thead>
+            <tbody>
+              {span.decision.map((each, i) => (
+                <tr key={i} class={each.code === 0 ? '' : 'tone-bad'}>
+                  <td class="number">{duration(each.at_ms)}</td>
+                  <td class="nowrap">{each.stage}</td>
+                  <td>
+                    {each.words} {each.code !== 0 && <CodeWord code={each.code} />}
+                  </td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
       )}
     </div>
   );

@@ -28,6 +28,7 @@ export function TracesPage() {
     <>
       <h1>Traces</h1>
       <ById />
+      <Filter key={`${capability} ${agent} ${minMs}`} query={address.query} />
       <nav class="tabs" aria-label="Which traces">
         <a href={pageAddress('traces', others)} aria-current={is('recent')}>
           Recent
@@ -78,6 +79,38 @@ function ById() {
         Open
       </button>
       {isWrong && <span class="muted small">A trace id has 32 hex digits.</span>}
+    </form>
+  );
+}
+
+const FILTERS = [
+  ['capability', 'Capability, or crm.*'],
+  ['agent', 'Agent, or crm.order.*'],
+  ['code', 'Code, such as 1003'],
+  ['min_ms', 'Took at least, in ms'],
+] as const;
+
+function Filter({ query }: { readonly query: Readonly<Record<string, string>> }) {
+  const [given, setGiven] = useState(query);
+  return (
+    <form
+      class="tools"
+      onSubmit={(event) => {
+        event.preventDefault();
+        location.hash = pageAddress('traces', given);
+      }}
+    >
+      {FILTERS.map(([name, hint]) => (
+        <input
+          key={name}
+          data-test={`traces-${name}`}
+          aria-label={hint}
+          placeholder={hint}
+          value={given[name] ?? ''}
+          onInput={(event) => setGiven({ ...given, [name]: event.currentTarget.value.trim() })}
+        />
+      ))}
+      <button type="submit">Filter</button>
     </form>
   );
 }

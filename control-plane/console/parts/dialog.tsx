@@ -22,6 +22,10 @@ export function Dialog({ title, onClose, children, test, tone }: DialogProps) {
     const dialog = box.current;
     const before = document.activeElement;
     dialog?.showModal();
+    // Not the cross in the corner: the first field, or the way back.
+    const first =
+      dialog?.querySelector<HTMLElement>('[data-first=true]') ?? dialog?.querySelector<HTMLElement>('form input, form select, form button');
+    first?.focus();
     return () => {
       dialog?.close();
       if (before instanceof HTMLElement && before.isConnected) before.focus();

@@ -39,34 +39,32 @@ export function Loading({ what }: { readonly what: string }) {
 /** How old an answer may be before it is said. */
 const OLD_MS = 45_000;
 
-/** The answer once it is there; before, or when it is old, that in words. */
-export function Shown<T>({
-  asked,
-  what,
-  children,
-}: {
+interface ShownProps<T> {
   readonly asked: Asked<T>;
   readonly what: string;
   readonly children: (data: T) => ComponentChildren;
-}) {
-  const now = useNow();
-  const { data, problem, atMs } = asked;
+}
+
+/** The answer once it is there; before, or when it is old, that in words. */
+export function Shown<T>({ asked, what, children }: ShownProps<T>) {
+  const { data, problem } = asked;
   if (data === null) return problem === null ? <Loading what={what} /> : <ProblemBox problem={problem} />;
-  const age = now - atMs;
   return (
     <>
-      {problem !== null && (
-        <div class="box warn" role="status" data-test="stale">
-          These are the {what} of {span(age)} ago: {problem.detail}. <button onClick={asked.again}>Ask again</button>
-        </div>
-      )}
-      {problem === null && age > OLD_MS && (
-        <div class="box warn" role="status" data-test="stale">
-          These are the {what} of {span(age)} ago. <button onClick={asked.again}>Ask again</button>
-        </div>
-      )}
+      <Age asked={asked} />
       {children(data)}
     </>
+  );
+}
+
+/** By itself, so that not everything is made anew with each second that passes. */
+function Age({ asked: { problem, atMs, again } }: Pick<ShownProps<unknown>, 'asked'>) {
+  const age = useNow() - atMs;
+  if (problem === null && age <= OLD_MS) return null;
+  return (
+    <div class="box warn" role="status" data-test="stale">
+      What is shown here is {span(age)} old{problem === null ? '' : `: ${problem.detail}`}. <button onClick={again}>Ask again</button>
+    </div>
   );
 }
 

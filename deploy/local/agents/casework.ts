@@ -17,6 +17,8 @@ interface Inbox {
 }
 
 const FINAL: ReadonlySet<string> = new Set(['done', 'failed', 'dead_lettered', 'in_doubt', 'expired', 'cancelled']);
+/** Questions at once. */
+const WIDTH = 4;
 const RESULTS_MS = 10_000;
 const SIDECAR = process.env['SIDECAR_URL'] ?? '';
 
@@ -24,14 +26,16 @@ serve(
   {
     'crm.case.settle': async ({ payload, ask, handedOn }) => {
       const questions = payload['questions'] as readonly Question[];
-      const answers = await Promise.all(
-        questions.map(async ({ way, target, payload: question, headers }) => {
-          if (way === 'invoke') return Number((await ask(target, question, headers))['code'] ?? -1);
-          return way === 'stream'
-            ? streamed(target, question, { ...handedOn, ...headers })
-            : byRpc(target, question, { ...handedOn, ...headers });
-        }),
-      );
+      const answered = async ({ way, target, payload: question, headers }: Question): Promise<number> => {
+        if (way === 'invoke') return Number((await ask(target, question, headers))['code'] ?? -1);
+        return (way === 'stream' ? streamed : byRpc)(target, question, { ...handedOn, ...headers });
+      };
+      const answers: number[] = [];
+      const some = async (): Promise<void> => {
+        for (let i = next++; i < questions.length; i = next++) answers[i] = await answered(questions[i] as Question);
+      };
+      let next = 0;
+      await Promise.all(Array.from({ length: WIDTH }, some));
       const messages = payload['messages'] as readonly object[];
       const tasks = await Promise.all(messages.map((message) => sent(message, handedOn)));
       const ends = await results(tasks, handedOn);

@@ -11,6 +11,8 @@ import { callFrom, type Counts, linesOf, outcome } from './scene.ts';
 
 const SETTLE = 'crm.case.settle';
 const TOLD_MS = 10_000;
+/** Of the picture. */
+const SHOWN_LINES = 30;
 const TEXTS = { text: 'Where is my order 1042?', question: 'When does it ship?' };
 /** What each capability is asked; those that are given as messages stand in MESSAGES. */
 const PAYLOADS: Readonly<Record<string, unknown>> = {
@@ -88,18 +90,19 @@ export async function oneTrace(team: RegisteredTeam, tell: Storyteller): Promise
   );
 
   const trace = await told(team, id);
-  const ran = await team.registry.reachctl('trace', id);
-  tell.say(`$ reachctl trace ${id}`);
-  linesOf(tell, ran.stdout);
-  const why = await team.registry.reachctl('trace', id, '--why');
-  tell.say(`$ reachctl trace ${id} --why     (where the time went)`);
-  linesOf(tell, why.stdout.replace(/^(?!- (where the time went|[\d.]+ m?s of )).*\n/gm, ''));
+  const ran = await team.registry.reachctl('trace', id, '--why');
+  const [picture = '', reasons = ''] = ran.stdout.split(/^why$/m);
+  const lines = picture.trimEnd().split('\n');
+  tell.say(`$ reachctl trace ${id} --why`);
+  linesOf(tell, lines.slice(0, SHOWN_LINES).join('\n'));
+  if (lines.length > SHOWN_LINES) tell.say(`  … and ${lines.length - SHOWN_LINES} more lines`);
+  linesOf(tell, reasons.slice(Math.max(0, reasons.indexOf('- where the time went'))));
   const protocols = protocolsOf(trace);
   tell.say(
     `${trace.spans.length} spans of ${new Set(trace.spans.map(({ sidecar }) => sidecar)).size} sidecars; protocols: ${protocols.join(', ')}`,
   );
 
-  tell.check('reachctl trace', ran.stdout.split('\n')[0], 'complete', ran.code === 0 && /^(?:.* )?complete$/m.test(ran.stdout));
+  tell.check('reachctl trace', ran.stdout.split('\n')[0], 'complete', ran.code === 0 && /^(?:.* )?complete$/m.test(picture));
   tell.equal('gaps', trace.gaps, []);
   tell.equal('what is still under way', trace.under_way, []);
   tell.equal('orphans', trace.orphans, 0);

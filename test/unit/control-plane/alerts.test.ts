@@ -1,4 +1,9 @@
+import { createHmac } from 'node:crypto';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import t from 'tap';
+import { realClock } from '../../../base/clock.ts';
+import { createLog } from '../../../base/log.ts';
 import { SeededRandom } from '../../../base/random.ts';
 import { Sketch } from '../../../base/sketch.ts';
 import { fits, type Observation, type Patience } from '../../../control-plane/alerts/alert.ts';
@@ -11,6 +16,9 @@ import { baselineOf, judgeRise, type MinuteTimes, minutesNeeded } from '../../..
 import { readStored } from '../../../control-plane/alerts/stored.ts';
 import { alertRoutes, type AlertsAnswer, alertsOf, type SilenceAnswer } from '../../../control-plane/api/alerts.ts';
 import type { Plane } from '../../../control-plane/api/plane.ts';
+import { Notices } from '../../../control-plane/messages/notices.ts';
+import type { MessageParts } from '../../../control-plane/messages/parts.ts';
+import { Mirror } from '../../../control-plane/push/mirror.ts';
 import { isRefused, type Reply } from '../../../control-plane/api/route.ts';
 import { readControlPlaneConfig } from '../../../control-plane/config.ts';
 import { Tail } from '../../../proto/wire/subjects.ts';
@@ -609,4 +617,42 @@ t.test('in a reign: what fires is stored, the next leader goes on with it, and o
   await fleet.pass(20_000);
   t.match(two.leading.alerts.book.alerts, [{ id: 'a1', state: 'firing' }], 'an import ends nothing and begins nothing');
   t.equal(two.leading.alerts.book.alerts.length, 1);
+});
+
+t.test('operators are told by the webhook of notices, signed as every notice is', async (t) => {
+  const got: { body: string; signature: string }[] = [];
+  let status = 500;
+  const hook = createServer((request, response) => {
+    let body = '';
+    request.on('data', (chunk: Buffer) => (body += chunk.toString('utf8')));
+    request.on('end', () => {
+      if (status === 200) got.push({ body, signature: String(request.headers['reach-signature']) });
+      response.writeHead(status).end();
+    });
+  });
+  await new Promise<void>((done) => hook.listen(0, '127.0.0.1', done));
+  t.teardown(() => hook.close());
+  const parts = {
+    bus: { connected: false },
+    clock: realClock,
+    random: new SeededRandom(1),
+    mirror: new Mirror(),
+    logger: createLog({ level: 'silent', to: 'stderr', service: 'test' }).logger,
+  } as unknown as MessageParts;
+  const webhook = `http://127.0.0.1:${(hook.address() as AddressInfo).port}/hook`;
+  const notices = new Notices(parts, { webhook, secret: { literal: 'shared' } });
+  t.teardown(() => notices.close());
+  const world = new AlertWorld();
+  world.providers = [provider('crm.a.a', { status: 'offline', why: 'lease' })];
+  await world.minutes(2);
+  t.equal(world.received.length, 1);
+  t.equal(await notices.deliver(world.received), 'it answered 500', 'whoever tells is told that it was not taken');
+  status = 200;
+  t.equal(await notices.deliver(world.received), null);
+  const [first] = got;
+  t.strictSame(JSON.parse(first?.body ?? ''), { notices: JSON.parse(JSON.stringify(world.received)) as unknown });
+  const [, seconds, signed] = /^t=(\d+),v1=([0-9a-f]{64})$/.exec(first?.signature ?? '') ?? [];
+  t.equal(signed, createHmac('sha256', 'shared').update(`${seconds}.${first?.body}`).digest('hex'));
+  notices.close();
+  t.match(await notices.deliver(world.received), /leads no longer/);
 });

@@ -269,7 +269,7 @@ t.test('it says how it is doing', async (t) => {
   const labels = new Map(declared.map((metric) => [metric.name, [...metric.labels].sort()] as const));
   for (const [, name, inside] of metrics.matchAll(/^([a-z_]+)(?:\{(.*)\})? \S+$/gm)) {
     const shown = [...(inside ?? '').matchAll(/(?:^|,)([a-z_]+)="/g)].map(([, label]) => label as string).sort();
-    t.same(shown, labels.get(name as string), name);
+    t.same(shown, labels.get(name as string), name as string);
   }
   // The leader of a fleet that has something of everything but agents that are gone, pools and alerts that wait.
   const silent = declared.filter(({ name }) => !new RegExp(`^${name}[ {]`, 'm').test(metrics)).map(({ name }) => name);

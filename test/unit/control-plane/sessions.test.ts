@@ -14,6 +14,7 @@ import { networkOf, Tries } from '../../../control-plane/sessions/tries.ts';
 import { asBrowser, pageHeaders, sessionHeaders, signIn } from '../../support/browser-session.ts';
 import { OPERATOR, Plane } from '../../support/control-plane.ts';
 import { NatsServer } from '../../support/nats.ts';
+import { waitUntil } from '../../support/settle.ts';
 
 const HOUR_MS = 3_600_000;
 const ADA = { name: 'ada', role: 'operator', token: 'one-of-ada' } as const;
@@ -193,7 +194,8 @@ t.test('signing in and out over HTTP: the cookie, who it is, what a follower doe
   const out = await asBrowser(url, '/v1/session', { method: 'DELETE', headers });
   t.match(out.json, { ended: true, on_all_replicas: true, why: null });
   t.match(String(out.headers['set-cookie']), /Max-Age=0/);
-  t.equal((await asBrowser(plane.url, '/v1/session', { headers: { cookie: ada.cookie } })).status, 401);
+  const there = async (): Promise<number> => (await asBrowser(plane.url, '/v1/session', { headers: { cookie: ada.cookie } })).status;
+  await waitUntil('the other replica has heard of it', async () => (await there()) === 401, 5_000);
   const off = await Plane.start(t, nats, 'cp-3', '  console: {enabled: false}\n');
   t.equal(
     (await asBrowser(off.url, '/v1/session', { json: { token: OPERATOR }, headers: pageHeaders(off.url) })).status,

@@ -72,6 +72,8 @@ t.test('every default of the sidecar is stated here', async (t) => {
       memoryMs: 86_400_000,
     },
     shutdown: { graceMs: 10_000, quietMs: 1_500, ownCalls: 'finishing' },
+    traces: { isOn: true, ratio: 1, maxPerSec: 200, slowMs: 0, holdMs: 5_000, heldSpans: 8_192, otlp: null },
+    recording: null,
     maxDeadlineMs: 600_000,
     maxHops: 16,
     retryBudget: { ratio: 0.2, minPerSec: 10 },

@@ -106,7 +106,7 @@ t.test('no source of the page puts text of strangers in as markup', async (t) =>
     'parts/states.tsx',
     'pages/overview.tsx',
     'pages/trace.tsx',
-    'pages/messages.tsx',
+    'pages/task.tsx',
   ];
   for (const name of names) {
     const text = readFileSync(repoFile(`control-plane/console/${name}`), 'utf8');

@@ -11,11 +11,13 @@ import type { InboxEntry, InboxFollowing, InboxPage, InboxReader } from '../../.
 import { Ended } from '../../../../sidecar/inbox/ended.ts';
 import { Inbox } from '../../../../sidecar/inbox/inbox.ts';
 import type { InboxSettings } from '../../../../sidecar/messages-config.ts';
+import { StageWitness } from '../../../support/stage-witness.ts';
 
 const silentLog = createLog({ level: 'silent', to: 'stderr', service: 'test' }).logger;
 const SUBJECTS = new Subjects('test');
 const AGENT = 'crm.front.1';
 const OTHER = 'crm.front.2';
+const TRACEPARENT = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
 /** May not write to anybody here. */
 const STRANGER = 'evil.caller.1';
 
@@ -44,6 +46,7 @@ class World {
   #state: ((state: { connected: boolean }) => void) | null = null;
   readonly noted: [TaskEvent, string | null, string][] = [];
   readonly arrived: [string, string, boolean][] = [];
+  readonly stages = new StageWitness();
   readonly inbox: Inbox;
 
   constructor(settings: Partial<InboxSettings> = {}) {
@@ -57,6 +60,7 @@ class World {
       noted: (event, body, agent) => void this.noted.push([event, body?.toString() ?? null, agent]),
       isLetIn: ({ source }) => source !== STRANGER,
       arrived: ({ task_id: taskId }, agent, isLetIn) => void this.arrived.push([taskId, agent, isLetIn]),
+      stages: this.stages,
     });
   }
 
@@ -117,7 +121,7 @@ class World {
   /** Stored, and not delivered. */
   store(agent = AGENT, body = '{}', step = 1): number {
     this.last += step;
-    const head = JSON.stringify({ wire: 1, kind: 'state', task_id: `task${this.last}`, content_type: 'application/json', state: 'done' });
+    const head = JSON.stringify({ wire: 1, kind: 'state', task_id: `task${this.last}`, content_type: 'application/json', state: 'done', traceparent: TRACEPARENT, at_ms: 5, capability: 'crm.order.query', by: 'crm.order.1' });
     this.kept.push({ seq: this.last, agent, data: Buffer.from(`${head}\n${body}`) });
     return this.last;
   }
@@ -125,7 +129,7 @@ class World {
   /** What another agent sends. */
   storeMail(source: string, agent = AGENT): number {
     this.last++;
-    const head = JSON.stringify({ wire: 1, kind: 'message', task_id: `task${this.last}`, content_type: 'text/plain', source });
+    const head = JSON.stringify({ wire: 1, kind: 'message', task_id: `task${this.last}`, content_type: 'text/plain', source, traceparent: TRACEPARENT });
     this.kept.push({ seq: this.last, agent, data: Buffer.from(`${head}\nhello`) });
     return this.last;
   }
@@ -207,6 +211,44 @@ t.test('what comes is told and held, and read without asking anybody', async (t)
   ]);
   t.strictSame(seqsOf(await world.inbox.read(AGENT, null, 1, 0)), [a], 'no more than was asked for');
   t.match(await world.inbox.read(AGENT, b + 1, 10, 0), { ok: true, entries: [], next: b + 1 });
+});
+
+t.test('the time of an entry until its agent has it is a span, once, however it is given', async (t) => {
+  const world = await new World().start();
+  const a = world.bring();
+  await world.clock.advance(100);
+  t.equal(world.stages.told.length, 0, 'it waits');
+  await world.inbox.read(AGENT, null, 10, 0);
+  await world.inbox.read(AGENT, a, 10, 0);
+  t.match(world.stages.told, [
+    {
+      trace_id: '0af7651916cd43dd8448eb211c80319c',
+      parent_span_id: 'b7ad6b7169203331',
+      stage: 'inbox',
+      start_ms: 1_001,
+      provider: AGENT,
+      caller: 'crm.order.1',
+      capability: 'crm.order.query',
+      task_id: 'task1',
+      detail: 'done',
+    },
+  ]);
+  const reader = new Reader();
+  await followed(world, a + 1, reader);
+  world.bring();
+  const mail = world.storeMail('crm.other.1');
+  world.deliver(mail);
+  await world.clock.advance(10);
+  t.match(world.stages.told.slice(1), [{ task_id: 'task2' }, { task_id: 'task3', caller: 'crm.other.1', detail: 'message' }]);
+  const later = await new World().start();
+  later.first = 1;
+  later.store();
+  later.delivered = { consumerSeq: 1, streamSeq: 1 };
+  const after = await later.start();
+  await after.inbox.read(AGENT, null, 10, 0);
+  t.match(after.stages.told, [{ start_ms: 5 }], 'out of the stream, after a restart, from when it was written');
+  await after.inbox.read(AGENT, 1, 10, 0);
+  t.equal(after.stages.told.length, 1);
 });
 
 t.test('messages of others lie among the rest; one that may not be there is never shown, not even out of the stream', async (t) => {

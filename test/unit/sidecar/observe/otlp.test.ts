@@ -102,7 +102,9 @@ t.test('spans as OpenTelemetry has them', async (t) => {
   await t.test('every stage has its kind and name, ids, times and attributes', async (t) => {
     const kinds = { outbound: 2, attempt: 3, inbound: 2, send: 4, outbox: 1, queue: 1, deliver: 5, result: 4, inbox: 5 } as const;
     for (const name of SPAN_STAGES) {
-      const { spans, resource, scope } = await exported(stage({ stage: name, task_id: 'task-1', pool: 'p1', lane: 'high', rule: 'r1', tries: 2 }));
+      const { spans, resource, scope } = await exported(
+        stage({ stage: name, task_id: 'task-1', pool: 'p1', lane: 'high', rule: 'r1', tries: 2 }),
+      );
       const [span] = spans;
       t.match(span, { traceId: TRACE, spanId: SPAN, parentSpanId: PARENT, kind: kinds[name], statusCode: 0 });
       t.equal(span?.startNanos, 1_796_052_864_459_018_000n);
@@ -129,13 +131,18 @@ t.test('spans as OpenTelemetry has them', async (t) => {
   });
 
   await t.test('an attempt names its server, and never what stands behind its host', async (t) => {
-    const of = async (record: SpanRecord): Promise<Readonly<Record<string, unknown>>> => (await exported(record)).spans[0]?.attributes ?? {};
+    const of = async (record: SpanRecord): Promise<Readonly<Record<string, unknown>>> =>
+      (await exported(record)).spans[0]?.attributes ?? {};
     t.match(await of(attemptOf('https://crm.internal/secret/path?key=1')), {
       'server.address': 'crm.internal',
       'server.port': 443,
       'http.response.status_code': 200,
     });
-    t.match(await of(attemptOf('crm.internal:9000', 'grpc', 0)), { 'server.address': 'crm.internal', 'server.port': 9_000, 'rpc.system': 'grpc' });
+    t.match(await of(attemptOf('crm.internal:9000', 'grpc', 0)), {
+      'server.address': 'crm.internal',
+      'server.port': 9_000,
+      'rpc.system': 'grpc',
+    });
     t.equal((await of(attemptOf('crm.internal:9000', 'grpc', 200)))['http.response.status_code'], undefined);
     t.match(await of(attemptOf('http://a.b/rpc', 'json_rpc')), { 'rpc.system': 'jsonrpc' });
     t.notOk('server.address' in (await of(attemptOf('', 'channel'))));

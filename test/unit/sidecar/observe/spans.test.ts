@@ -93,7 +93,10 @@ function end({ clock, spans }: World, call: Call, code: Code = 0, elapsedMs = 2)
 t.test('a call is told as a hop with its attempts below it', async (t) => {
   const at = world();
   await at.clock.advance(5);
-  const call = end(at, begun(at, (each) => (each.parentSpanId = PARENT)));
+  const call = end(
+    at,
+    begun(at, (each) => (each.parentSpanId = PARENT)),
+  );
   t.equal(at.told.spans.length, 0, 'nothing is done on the path of the call');
   await at.clock.advance(300);
   const hop = at.told.spans.find(({ stage }) => stage === 'outbound');
@@ -236,7 +239,10 @@ t.test('which traces are told', async (t) => {
     await at.clock.advance(1_000);
     t.equal(at.told.spans.length, 0);
     const all = world();
-    end(all, begun(all, (call) => (call.traceFlags = 0)));
+    end(
+      all,
+      begun(all, (call) => (call.traceFlags = 0)),
+    );
     await all.clock.advance(1_000);
     t.equal(all.told.spans.length, 0);
   });
@@ -352,7 +358,11 @@ t.test('what another one should have told is told later, and only along with the
 t.test('a clock that is set moves the spans that end afterwards', async (t) => {
   let ahead = 0;
   const clock = new VirtualClock();
-  const set = Object.assign(Object.create(clock) as VirtualClock, { wallMs: () => clock.wallMs() + ahead, now: () => clock.now(), after: (ms: number, fire: () => void) => clock.after(ms, fire) });
+  const set = Object.assign(Object.create(clock) as VirtualClock, {
+    wallMs: () => clock.wallMs() + ahead,
+    now: () => clock.now(),
+    after: (ms: number, fire: () => void) => clock.after(ms, fire),
+  });
   const spans = new Spans(set, new SeededRandom(1), TRACE_DEFAULTS);
   t.equal(spans.wallAt(1_000), 1_700_000_001_000);
   ahead = 3_600_000;
@@ -456,7 +466,8 @@ t.test('batches to the control plane', async (t) => {
     const hear = (subject: string, data: string): void => {
       for (const handler of at.bus.handlers) handler({ subject, data: Buffer.from(data), reply: '', header: () => null });
     };
-    for (const text of ['', '{', 'null', '{"wire":1,"traces":"x"}', '{"wire":9,"traces":[]}', '{"wire":1,"traces":[1,"zz"]}']) hear('ar.test.keep.two', text);
+    for (const text of ['', '{', 'null', '{"wire":1,"traces":"x"}', '{"wire":9,"traces":[]}', '{"wire":1,"traces":[1,"zz"]}'])
+      hear('ar.test.keep.two', text);
     hear('ar.test.keep.one', JSON.stringify({ wire: SPANS_WIRE, traces: [held.traceId] }));
     await at.clock.advance(1_500);
     t.equal(at.told.of(held.traceId).length, 0, 'its own words say nothing new');

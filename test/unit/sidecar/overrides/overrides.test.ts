@@ -6,7 +6,7 @@ import { Call } from '../../../../sidecar/call/call.ts';
 import { Principal } from '../../../../sidecar/call/principal.ts';
 import { detailOf } from '../../../../sidecar/call/result.ts';
 import { explain } from '../../../../sidecar/explain.ts';
-import { tokenOf } from '../../../../sidecar/lab/world.ts';
+import { tokenOf } from '../../../../sidecar/lab/tokens.ts';
 import { Cutter } from '../../../../sidecar/overrides/cut.ts';
 import { heldBy } from '../../../../sidecar/deliver/seats.ts';
 import { outcomeOf } from '../../../../sidecar/deliver/outcome.ts';

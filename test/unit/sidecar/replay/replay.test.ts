@@ -57,17 +57,14 @@ function changed(withText: string | null, ...sets: string[]): Changes {
 }
 
 async function recorded(world: RecordedWorld, times: number, name = 'crm.order.query', atOnce = 8): Promise<void> {
-  let running: Promise<unknown>[] = [];
-  for (let n = 0; n < times; n++) {
-    running.push(world.call({ name, body: { n, session: `s${n % 9}` } }));
-    if (running.length < atOnce) continue;
-    await Promise.all(running);
-    running = [];
+  for (let n = 0; n < times; n += atOnce) {
+    const asked = Array.from({ length: Math.min(atOnce, times - n) }, (_, i) => ({ name, body: { n: n + i, session: `s${(n + i) % 9}` } }));
+    await world.calls(asked);
   }
-  await Promise.all(running);
 }
 
-const identical = (report: ReplayReport): readonly (string | null)[] => report.calls.filter(({ broken }) => broken !== null).map(({ broken }) => broken);
+const identical = (report: ReplayReport): readonly (string | null)[] =>
+  report.calls.filter(({ broken }) => broken !== null).map(({ broken }) => broken);
 
 t.test('ten thousand recorded calls are decided anew as they were, bit by bit, in less than two seconds', async (t) => {
   const world = new RecordedWorld(TABLE);
@@ -91,7 +88,10 @@ t.test('ten thousand recorded calls are decided anew as they were, bit by bit, i
   t.equal(sums.broken, 0);
   t.ok(sums.different + sums.undecided > 100, JSON.stringify(sums));
   const lines = linesOf(stricter).join('\n');
-  t.match(lines, /With --set breaker\.failure_ratio=15% --set breaker\.min_calls=5 \(breakers are judged from the recorded contents of their windows\)/);
+  t.match(
+    lines,
+    /With --set breaker\.failure_ratio=15% --set breaker\.min_calls=5 \(breakers are judged from the recorded contents of their windows\)/,
+  );
   t.match(lines, /call \d+ crm\.order\.query by crm\.web\.1/);
   const one = stricter.calls.find(({ differences, miss }) => differences.length > 0 || miss !== null);
   t.ok(one !== undefined && sideBySide(one, 120).some((line) => line.includes('≠')));
@@ -121,6 +121,49 @@ t.test('conversations, canaries, streams, keys, fallbacks, refusals and callers 
   const codes = new Set(report.calls.map(({ record }) => record.decision.code));
   for (const code of [0, 1004, 2001, 4001, 4003, 5003]) t.ok(codes.has(code), `${code} is among ${[...codes].join()}`);
   t.ok(report.calls.length >= 75);
+});
+
+t.test('breakers, ramps, full providers, turns, overrides that come and quotas are decided as they were', async (t) => {
+  const text = TABLE.replace(
+    'policies:\n',
+    'policies:\n  - {capability: crm.order.query, load: round_robin, breaker: {min_calls: 4, failure_ratio: 50%, open: 2s, ramp: [1, 2], ramp_step: 1s}, limits: {per_provider: 2, per_caller: 5}}\n',
+  ).replace('error_rate: 30%', 'error_rate: 80%');
+  const world = new RecordedWorld(text);
+  t.teardown(() => world.remove());
+  const { clock, engine, table } = world.world;
+  const states = new Set<string>();
+  for (let round = 0; round < 12; round++) {
+    await recorded(world, 12, 'crm.order.query', 7);
+    for (const cell of world.world.health.cells()) states.add(cell.stateName);
+    await clock.advance(700);
+  }
+  t.strictSame(
+    [...states].sort().filter((state) => state !== 'half_open'),
+    ['closed', 'open', 'ramping'],
+  );
+  const rule = { provider: null, caller: null, to: null, data: undefined, cut: false, reason: 'a test', author: 'ops', expiresAtMs: null };
+  table.installOverrides([{ ...rule, name: 'no-one', action: 'block', capability: 'crm.order.query', provider: 'crm.order.3' }]);
+  await recorded(world, 10);
+  // While they are under way, and between two attempts.
+  const late = recorded(world, 8, 'crm.order.query', 8);
+  table.installOverrides([{ ...rule, name: 'all', action: 'block', capability: 'crm.order.query' }]);
+  await late;
+  await recorded(world, 2);
+  table.installOverrides([{ ...rule, name: 'moved', action: 'reroute', capability: 'crm.order.query', to: 'crm.order.cached' }]);
+  await recorded(world, 2);
+  table.installOverrides([{ ...rule, name: 'poor', action: 'degrade', capability: 'crm.order.query', data: { order: 'later' } }]);
+  await recorded(world, 2);
+  table.installOverrides([]);
+  engine.quotas.replace([
+    { kind: 'agent', target: 'crm.web.1', calls: { perSec: 1, burst: 3 }, messages: null, inFlight: null, expiresAtMs: null } as never,
+    { kind: 'provider', target: 'crm.order.2', calls: { perSec: 1, burst: 1 }, messages: null, inFlight: null, expiresAtMs: null } as never,
+  ]);
+  await recorded(world, 8);
+  const report = await replay(read(await world.written()), { changes: NO_CHANGES, limit: 1_000 });
+  t.strictSame(identical(report), []);
+  t.ok(report.calls.length > 150);
+  const codes = new Set(report.calls.map(({ record }) => record.decision.code));
+  for (const code of [0, 2006, 3002, 3004]) t.ok(codes.has(code), `${code} is among ${[...codes].join()}`);
 });
 
 t.test('other policies are tried on what was recorded, and who was not asked then is a miss', async (t) => {

@@ -4,10 +4,11 @@ import { decide } from '../../../../control-plane/rules/trial.ts';
 import type { Rule } from '../../../../proto/language/rule.ts';
 import { compileRules } from '../../../../proto/language/rule-tree.ts';
 import { Code } from '../../../../proto/wire/codes.ts';
-import { decodeEnvelope } from '../../../../proto/wire/envelope.ts';
+import { decodeEnvelope, encodeEnvelope } from '../../../../proto/wire/envelope.ts';
 import { partitionOf, poolId } from '../../../../proto/wire/pool.ts';
 import { Principal } from '../../../../sidecar/call/principal.ts';
 import type { Submitted } from '../../../../sidecar/send/door.ts';
+import { tellOutbox } from '../../../../sidecar/send/send-span.ts';
 import { contractOf, policyOf, providerOf } from '../../../support/route-table.ts';
 import { ASKER, rulesOf, ScriptedOutbox, SendWorld, submission } from './world.ts';
 
@@ -560,4 +561,62 @@ t.test('what a message cannot say is refused with the place', (t) => {
   t.match(bad({ 'reach-reply-to': 'elsewhere' }), /inbox or none/);
   t.equal(ASKER.role, 'planner');
   t.end();
+});
+
+t.test('the span of a submission', async (t) => {
+  const TRACE = '0af7651916cd43dd8448eb211c80319c';
+  const from = { traceparent: `00-${TRACE}-b7ad6b7169203331-01` };
+
+  await t.test('is the one that the envelope names, below that of the sender', async (t) => {
+    const world = new SendWorld([worker('a')]);
+    await world.submit(NAME, from);
+    const envelope = world.envelope();
+    const [span] = world.stages.told;
+    t.equal(envelope.traceparent, `00-${TRACE}-${span?.span_id}-01`);
+    t.equal(envelope.sent_in, 'b7ad6b7169203331');
+    t.match(span, {
+      trace_id: TRACE,
+      parent_span_id: 'b7ad6b7169203331',
+      stage: 'send',
+      code: 0,
+      capability: NAME,
+      version: '2.1.0',
+      task_id: envelope.task_id,
+      pool: envelope.pool,
+    });
+    await world.submit(NAME, {});
+    t.equal(world.envelope().sent_in, undefined, 'where the trace begins nothing stands above it');
+    t.equal(world.stages.told[1]?.parent_span_id, '');
+  });
+
+  await t.test('says where there is nobody, and why one was refused', async (t) => {
+    const world = new SendWorld([worker('a')]);
+    await world.submit('crm.no.body', from);
+    t.match(world.stages.told[0], { trace_id: TRACE, parent_span_id: 'b7ad6b7169203331', stage: 'send', capability: 'crm.no.body' });
+    t.not(world.stages.told[0]?.code, 0);
+    await world.submit('crm.no.body', {});
+    t.match(world.stages.told[1], { trace_id: /^[0-9a-f]{32}$/, parent_span_id: '' });
+  });
+
+  await t.test('a trace that there is no room for is not picked further on either', async (t) => {
+    const world = new SendWorld([worker('a')]);
+    world.stages.picksAll = false;
+    await world.submit(NAME, from);
+    t.match(world.envelope().traceparent, /-00$/);
+    t.same(world.stages.picked, [false]);
+  });
+
+  await t.test('its time on the disk is one of its own', async (t) => {
+    const world = new SendWorld([worker('a')]);
+    await world.submit(NAME, from);
+    const envelope = world.envelope();
+    const data = encodeEnvelope(envelope, Buffer.from('{}'));
+    tellOutbox(world.stages, data, envelope.accepted_at_ms + 5_000, '');
+    tellOutbox(world.stages, data, envelope.accepted_at_ms + 5_000, 'the server takes less');
+    tellOutbox(world.stages, Buffer.from('nonsense'), 1, '');
+    const [well, never] = world.stages.of('outbox');
+    t.match(well, { parent_span_id: world.stages.of('send')[0]?.span_id, elapsed_ms: 5_000, code: 0, task_id: envelope.task_id });
+    t.match(never, { code: Code.payload_too_large, detail: 'the server takes less' });
+    t.equal(world.stages.of('outbox').length, 2);
+  });
 });

@@ -22,6 +22,7 @@ import { Rates } from '../../../../sidecar/send/rate.ts';
 import { Sender } from '../../../../sidecar/send/sender.ts';
 import { compile } from '../../../../sidecar/table/compile.ts';
 import type { Snapshot } from '../../../../sidecar/table/snapshot.ts';
+import { StageWitness } from '../../../support/stage-witness.ts';
 import { documentOf } from '../../../support/route-table.ts';
 
 export const ASKER = new Principal('support.planner.1');
@@ -122,6 +123,7 @@ export class SendWorld {
   readonly cancels: Cancels;
   readonly sender: Sender;
   readonly decided: { readonly subject: RuleSubject; readonly rule: string | null }[] = [];
+  readonly stages = new StageWitness();
   outbox: Outbox = NO_OUTBOX;
   rules: RuleSet = NO_RULES;
   table: Snapshot;
@@ -153,6 +155,7 @@ export class SendWorld {
       cancels: this.cancels,
       onDecided: (subject, rule) => this.decided.push({ subject, rule }),
       statements: null,
+      stages: this.stages,
       instance: 'abcdefgh01',
     });
   }

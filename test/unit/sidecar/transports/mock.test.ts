@@ -5,6 +5,7 @@ import { Code } from '../../../../proto/wire/codes.ts';
 import type { Reply } from '../../../../sidecar/call/reply.ts';
 import { MockTransport } from '../../../../sidecar/transports/mock.ts';
 import { readScript } from '../../../../sidecar/transports/mock-reading.ts';
+import { actOf } from '../../../../sidecar/transports/mock-script.ts';
 import { candidateOf, Collector, contextOf, exchangeOf, type ExchangeParts } from './exchanges.ts';
 
 /** A mock under a virtual clock; `call` gives the reply and the virtual time it took, or null while it has not come. */
@@ -290,4 +291,206 @@ t.test('a script that is not understood is refused whole, with every problem and
   const { mock, candidate } = mocked({ nope: 1 });
   t.match(await mock.invoke(exchangeOf(candidate)), { code: Code.internal, started: 'not_started', detail: /nope/ });
   t.equal(mock.executions('shop.order.1'), 0);
+});
+
+/** The times of so many calls at once. */
+async function timesOf(latency: unknown, calls = 2_000): Promise<number[]> {
+  const { clock, start } = mocked({ latency }, 7);
+  const all = Array.from({ length: calls }, () => start());
+  await clock.advance(600_000);
+  return all.map((call) => call.atMs);
+}
+
+const share = (times: readonly number[], below: number): number => times.filter((ms) => ms <= below).length / times.length;
+
+t.test('latency has the distribution that was asked for', async (t) => {
+  const normal = await timesOf({ mean: '200ms', deviation: '50ms' });
+  t.ok(Math.abs(share(normal, 200) - 0.5) < 0.04, 'half below the mean');
+  t.ok(Math.abs(share(normal, 250) - 0.841) < 0.03, 'one deviation above');
+  const tail = await timesOf({ median: '100ms', p95: '1s', most: '5s' });
+  t.ok(Math.abs(share(tail, 100) - 0.5) < 0.04, 'lognormal: half below the median');
+  t.ok(Math.abs(share(tail, 1_000) - 0.95) < 0.02, 'and 95 % below its P95');
+  t.ok(Math.max(...tail) <= 5_000, 'cut at the most');
+  const measured = await timesOf({ p50: '200ms', p95: '1s', p99: '4s', most: '6s' });
+  for (const [ms, part] of [
+    [200, 0.5],
+    [1_000, 0.95],
+    [4_000, 0.99],
+  ] as const)
+    t.ok(Math.abs(share(measured, ms) - part) < 0.04, `${part} of the measured ones within ${ms} ms: ${share(measured, ms)}`);
+  t.ok(Math.max(...measured) <= 6_000 && Math.min(...measured) >= 100);
+  t.same(await timesOf(['10ms', '20ms', '3s'], 5), [10, 20, 3_000, 10, 20], 'a list is gone through in order, again and again');
+  t.same(await timesOf({ list: ['5ms'] }, 2), [5, 5]);
+});
+
+t.test('errors by status, answers in order, retry-after, hangs of a share', async (t) => {
+  const { clock, start } = mocked({ errors: { 503: '20%', 429: '10%' }, retry_after: '1500ms' }, 3);
+  const all = Array.from({ length: 1_000 }, () => start());
+  await clock.advance(0);
+  const count = (status: number): number => all.filter((call) => call.reply?.status === status).length;
+  t.ok(Math.abs(count(503) - 200) < 45 && Math.abs(count(429) - 100) < 35, `${count(503)} and ${count(429)}`);
+  t.ok(
+    all.filter((call) => (call.reply?.status ?? 0) >= 400).every((call) => call.reply?.headers['retry-after'] === '2'),
+    'whole seconds, never sooner',
+  );
+  t.ok(all.filter((call) => call.reply?.status === 200).every((call) => call.reply?.headers['retry-after'] === undefined));
+
+  const listed = mocked({ body: 'base', answers: [{ status: 503 }, { body: 'second', latency: '5ms' }, {}] });
+  const seen: unknown[] = [];
+  for (let i = 0; i < 4; i++) {
+    const call = listed.start();
+    await listed.clock.advance(10);
+    seen.push(call.reply?.status === 200 ? call.reply.body.toString() : call.reply?.status);
+  }
+  t.same(seen, [503, '"second"', '"base"', '"base"']);
+
+  const hanging = mocked({ latency: '5ms', hang: true, hang_rate: '25%' });
+  const some = Array.from({ length: 400 }, () => hanging.start());
+  await hanging.clock.advance(1_000);
+  const open = some.filter((call) => call.reply === null).length;
+  t.ok(Math.abs(open - 100) < 30, `${open} of 400 hang`);
+  t.equal(hanging.mock.open, open);
+  for (const call of some) call.exchange.abort?.();
+});
+
+t.test('streams are cut, or stop, after so many chunks, and so are whole answers', async (t) => {
+  const options = { body: 'abcdefgh', slow_body: { chunks: 5, every: '10ms' } };
+  const cut = mocked({ ...options, reset: { after_chunks: 3 } });
+  const stream = cut.start({}, 'invokeStream');
+  await cut.clock.advance(0);
+  const body = new Collector(stream.reply?.stream ?? null);
+  await cut.clock.advance(100);
+  t.match(body, { code: Code.stream_interrupted, endings: 1, chunks: { length: 3 } });
+  const whole = cut.start();
+  await cut.clock.advance(100);
+  t.match(whole.reply, { code: Code.bad_response, detail: /cut/ });
+  const stalled = mocked({ ...options, hang: { after_chunks: 2 } });
+  const call = stalled.start();
+  await stalled.clock.advance(10_000);
+  t.equal(call.reply, null);
+  call.exchange.abort?.();
+  t.equal(stalled.mock.open, 0);
+});
+
+t.test('an agent that flaps is there and away by its schedule, and cuts what it is at', async (t) => {
+  const { clock, start, mock } = mocked({ latency: '3s', flap: { up: '10s', down: '5s' } });
+  const early = start();
+  await clock.advanceTo(8_000);
+  t.match(early, { reply: { code: 0 }, atMs: 3_000 });
+  const across = start();
+  await clock.advanceTo(12_000);
+  t.match(across, { reply: { code: Code.connection_lost, started: 'started' }, atMs: 10_000 });
+  const away = start();
+  await clock.advance(0);
+  t.match(away.reply, { code: Code.connect_timeout, started: 'not_started' });
+  await clock.advanceTo(15_000);
+  const back = start();
+  await clock.advance(3_000);
+  t.match(back.reply, { code: 0 });
+  t.equal(mock.open, 0);
+  t.equal(clock.nextAt(), null);
+  const down = mocked({ flap: { up: '10s', down: '5s', first: 'down' } });
+  const first = down.start();
+  await down.clock.advance(0);
+  t.match(first.reply, { code: Code.connect_timeout });
+});
+
+t.test('a crash takes everything that the agent was at, and is over when it is back, slow at first', async (t) => {
+  const { clock, start, mock } = mocked({ latency: '100ms', crash: { on_call: 3, back_after: '10s' }, warm_up: { for: '10s', slower: 3 } });
+  const [one, two, three] = [start(), start(), start()];
+  const stream = start({}, 'invokeStream');
+  await clock.advance(300);
+  t.match(one.reply, { code: 0 }, 'answered in the same instant, before it');
+  t.match(two.reply, { code: 0 });
+  t.match(three.reply, { code: Code.connection_lost, started: 'started' });
+  t.match(stream.reply, { code: Code.connection_lost });
+  const away = start();
+  await clock.advance(0);
+  t.match(away.reply, { code: Code.connect_timeout });
+  await clock.advanceTo(10_300);
+  const back = start();
+  await clock.advance(10_000);
+  t.ok(back.atMs - 10_300 >= 290 && back.atMs - 10_300 <= 300, `cold: ${back.atMs - 10_300} ms`);
+  await clock.advance(10_000);
+  const warm = start();
+  const beganAt = clock.now();
+  await clock.advance(1_000);
+  t.equal(warm.atMs - beganAt, 100, 'warm, and it does not crash a second time');
+  t.equal(mock.open, 0);
+
+  const timed = mocked({ latency: '1s', crash: { at: '5s', every: '20s', back_after: '2s' } });
+  const codes: (number | undefined)[] = [];
+  for (const at of [4_500, 6_000, 8_000, 24_500, 28_000]) {
+    await timed.clock.advanceTo(at);
+    const call = timed.start();
+    await timed.clock.advance(1_000);
+    codes.push(call.reply?.code);
+  }
+  t.same(codes, [Code.connection_lost, Code.connect_timeout, 0, Code.connection_lost, 0]);
+});
+
+t.test('above its capacity an agent says that it is busy; streams count until their end', async (t) => {
+  const { clock, start } = mocked({
+    latency: '100ms',
+    body: 'abcd',
+    slow_body: { chunks: 4, every: '100ms' },
+    capacity: { concurrent: 2, status: 429, retry_after: '3s' },
+  });
+  const calls = [start(), start({}, 'invokeStream'), start()];
+  await clock.advance(0);
+  t.match(calls[2]?.reply, { status: 429, headers: { 'retry-after': '3' } });
+  await clock.advance(400);
+  t.match(calls[0]?.reply, { status: 200 });
+  const body = new Collector(calls[1]?.reply?.stream ?? null);
+  const [third, fourth] = [start(), start()];
+  await clock.advance(0);
+  t.match([third.reply, fourth.reply], [null, { status: 429 }], 'the stream takes a place still');
+  await clock.advance(1_000);
+  t.match(body, { endings: 1, code: 0 });
+});
+
+t.test('answers may come from elsewhere than a script: what was recorded', async (t) => {
+  const clock = new VirtualClock();
+  const recorded = [actOf({ latencyMs: 20, body: 'first' }), actOf({ status: 404 })];
+  const mock = new MockTransport(contextOf({ clock }), (_agent, _capability, n) => recorded[n - 1] ?? null);
+  const candidate = candidateOf({ endpoint: { type: 'mock', options: { body: 'script' } } });
+  const replies: (Reply | null)[] = [];
+  for (let i = 0; i < 3; i++) {
+    void mock.invoke(exchangeOf(candidate)).then((reply) => replies.push(reply));
+    await clock.advance(20);
+  }
+  t.match(replies, [{ status: 200 }, { status: 404 }, { status: 200 }]);
+  t.equal(replies[0]?.body.toString(), '"first"');
+  t.equal(replies[2]?.body.toString(), '"script"', 'where nothing is recorded, the script says');
+});
+
+t.test('slips in the newer words are named too', async (t) => {
+  const table: [Record<string, unknown>, RegExp][] = [
+    [{ latency: { mean: '1s' } }, /^\/latency\/deviation: /],
+    [{ latency: { median: '1s', p95: '500ms' } }, /^\/latency: `p95` is not below `median`/],
+    [{ latency: { p50: '1s', p95: '500ms' } }, /^\/latency: must rise/],
+    [{ latency: { p0: '1s' } }, /^\/latency\/p0: is no percentile/],
+    [{ latency: [] }, /^\/latency: is a list of durations/],
+    [{ errors: { 200: '5%' } }, /^\/errors\/200: /],
+    [{ errors: { 500: '60%', 503: '60%' } }, /^\/errors: adds up to more than 100%/],
+    [{ error_rate: '5%', errors: { 500: '5%' } }, /^\/error_rate: write either/],
+    [{ hang_rate: '5%' }, /^\/hang_rate: needs hang/],
+    [{ reset: { after_chunk: 3 } }, /^\/reset\/after_chunk: .*did you mean "after_chunks"/],
+    [{ flap: { up: '1s' } }, /^\/flap\/down: /],
+    [{ flap: { up: '1s', down: '1s', first: 'left' } }, /^\/flap\/first: /],
+    [{ crash: {} }, /^\/crash: needs either/],
+    [{ crash: { at: '1s', every: '5s', back_after: '5s' } }, /^\/crash\/back_after: must be less/],
+    [{ capacity: { status: 503 } }, /^\/capacity\/concurrent: is needed/],
+    [{ warm_up: { for: '1s' } }, /^\/warm_up\/slower: /],
+    [{ answers: {} }, /^\/answers: is a list of answers/],
+    [{ answers: [{ flap: {} }] }, /^\/answers\/0\/flap: /],
+    [{ calls: [] }, /^\/calls: is a list of 1 to 64 calls/],
+    [{ calls: [{ on_error: 'stop' }] }, /^\/calls\/0\/call: /],
+    [{ calls: { steps: ['a.b.c'], paralel: true } }, /^\/calls\/paralel: .*did you mean "parallel"/],
+    [{ capabilities: { 'a.b.c': { crash: { at: '1s' } } } }, /^\/capabilities\/a\.b\.c\/crash: /],
+  ];
+  for (const [options, words] of table) {
+    const problems = readScript(options);
+    t.match(Array.isArray(problems) ? problems[0] : 'no problem', words, JSON.stringify(options));
+  }
 });

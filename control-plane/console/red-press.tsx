@@ -1,0 +1,150 @@
+/** The second step of the red button: what it would do and hit, the press itself, and how far it is in force. */
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
+import type { ApiProblem, Client } from './client.ts';
+import { useConsole } from './context.tsx';
+import { count, listed, many, span } from './format.ts';
+import { effectWords, isWide, type OverrideDraft, targetWords, typedWord } from './override-words.ts';
+import { wordsOf } from './parts/overrides.tsx';
+import { ProblemBox } from './parts/states.tsx';
+import { Badge } from './parts/words.tsx';
+import type { InForce, OverrideOrdered, OverrideShown, OverrideTried } from './shapes.ts';
+
+const WATCH_MS = 500;
+const WATCHED_FOR_MS = 15_000;
+
+export interface Order extends OverrideDraft {
+  readonly reason: string;
+  readonly lasting: string;
+}
+
+export function Effects({ draft }: { readonly draft: OverrideDraft }) {
+  return (
+    <ul class="effects" data-test="red-words">
+      {effectWords(draft).map((sentence) => (
+        <li key={sentence}>{sentence}</li>
+      ))}
+    </ul>
+  );
+}
+
+interface PressProps {
+  readonly tried: OverrideTried;
+  readonly order: Order;
+  readonly isBusy: boolean;
+  readonly problem: ApiProblem | null;
+  readonly onBack: () => void;
+  readonly onPress: (isMeant: boolean) => void;
+}
+
+export function Press({ tried, order, isBusy, problem, onBack, onPress }: PressProps) {
+  const [typed, setTyped] = useState('');
+  const form = useRef<HTMLFormElement>(null);
+  // To what has to be typed, or to the way back: two quick Enter must not press the button.
+  useLayoutEffect(() => form.current?.querySelector<HTMLElement>('input, button')?.focus(), []);
+  const hit = tried.would_hit;
+  // A name that nobody has is confirmed by typing it, like what covers many.
+  const isUnknown = tried.problem !== null || tried.warnings.length > 0;
+  const word = isWide(order.target) || isUnknown ? typedWord(order.target) : null;
+  const isReady = !isBusy && (word === null || typed.trim() === word);
+  return (
+    <form
+      ref={form}
+      class="red-form"
+      onSubmit={(event) => {
+        event.preventDefault();
+        if (isReady) onPress(isUnknown);
+      }}
+    >
+      <p>
+        <Badge tone="bad">{order.action}</Badge> <strong>{targetWords(order.target)}</strong>{' '}
+        {order.lasting === 'forever' ? 'until it is lifted' : `for ${order.lasting}`}: “{order.reason}”
+      </p>
+      <Effects draft={order} />
+      <p data-test="red-hits">
+        It hits {many(hit.capabilities.length, 'capability', 'capabilities')} ({listed(hit.capabilities, 4)}),{' '}
+        {many(hit.providers.length, 'provider')} ({listed(hit.providers, 4)}) and {many(hit.callers.length, 'caller')}, on{' '}
+        {many(hit.sidecars, 'sidecar')}; {many(hit.in_flight, 'call is', 'calls are')} under way there now.
+      </p>
+      {[...tried.warnings, ...(tried.problem === null ? [] : [tried.problem])]
+        .filter((each, i, all) => all.indexOf(each) === i)
+        .map((each) => (
+          <p key={each} class="box warn">
+            {each}
+          </p>
+        ))}
+      {word !== null && (
+        <label>
+          <span>
+            Type <strong class="mono">{word}</strong> to confirm
+          </span>
+          <input
+            data-test="red-typed"
+            value={typed}
+            autocomplete="off"
+            spellcheck={false}
+            onInput={(event) => setTyped(event.currentTarget.value)}
+          />
+        </label>
+      )}
+      {problem !== null && <ProblemBox problem={problem} />}
+      <footer>
+        <button type="button" data-test="cancel" onClick={onBack}>
+          Back
+        </button>
+        <button type="submit" class="red" data-test="confirm" disabled={!isReady} aria-busy={isBusy}>
+          {isBusy ? 'Pressing …' : `${order.action[0]?.toUpperCase()}${order.action.slice(1)} now`}
+        </button>
+      </footer>
+    </form>
+  );
+}
+
+/** Until it is in force everywhere, or for a while: who lacks it is cut off, and takes it over when it is back. */
+export function Progress({ client, ordered }: { readonly client: Client; readonly ordered: OverrideOrdered }) {
+  const { clock } = useConsole();
+  const [now, setNow] = useState<InForce>(ordered);
+  useEffect(() => {
+    let isOver = false;
+    const until = clock.now() + WATCHED_FOR_MS;
+    setNow(ordered);
+    const look = async (): Promise<void> => {
+      const answer = await client.get<OverrideShown>(`/v1/overrides/${encodeURIComponent(ordered.id)}`);
+      if (isOver || !('ok' in answer)) return;
+      setNow(answer.ok);
+      if (answer.ok.in_force < answer.ok.of && clock.now() < until) clock.after(WATCH_MS, () => void look());
+    };
+    if (ordered.in_force < ordered.of) void look();
+    return () => {
+      isOver = true;
+    };
+  }, [ordered, client, clock]);
+  const box = useRef<HTMLDivElement>(null);
+  useLayoutEffect(() => box.current?.focus(), [ordered]);
+  const isAll = now.in_force >= now.of;
+  return (
+    <div
+      class={`box ${isAll ? 'good' : 'warn'}`}
+      role="status"
+      ref={box}
+      tabIndex={-1}
+      data-test="red-progress"
+      data-in-force={now.in_force}
+      data-of={now.of}
+    >
+      <strong>{wordsOf(now)}</strong>
+      <progress max={now.of} value={now.in_force} aria-label={`In force on ${now.in_force} of ${count(now.of)}`} />
+      {!isAll && (
+        <ul class="plain small">
+          {now.missing.slice(0, 5).map(({ sidecar, why }) => (
+            <li key={sidecar}>
+              {sidecar}: {why}
+            </li>
+          ))}
+        </ul>
+      )}
+      {ordered.warnings.map((each) => (
+        <p key={each}>{each}</p>
+      ))}
+    </div>
+  );
+}

@@ -1,0 +1,244 @@
+import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import t from 'tap';
+import { outbound } from '../../../../sidecar/pipeline.ts';
+import { fileHead, frame, readFrames } from '../../../../sidecar/record/frames.ts';
+import { readRecording, recordedIn, type Recording } from '../../../../sidecar/record/reading.ts';
+import { NO_CHANGES } from '../../../../sidecar/replay/changes.ts';
+import { replay } from '../../../../sidecar/replay/replay.ts';
+import { isSampled } from '../../../../sidecar/record/watch.ts';
+import { MARK } from '../../../support/credential-mark.ts';
+import { RecordedWorld } from '../../../support/recorded-world.ts';
+
+const TABLE = `
+scenario: recorded
+as: crm.web.1
+contracts:
+  - {name: crm.order.query, version: 2.0.0, description: Orders., acl: public, execution: idempotent}
+  - {name: crm.order.charge, version: 1.0.0, description: Once., acl: public, execution: once, affinity: {from: /session}}
+  - {name: crm.text.write, version: 1.0.0, description: Streams., acl: public, execution: idempotent, streaming: {first_chunk: 1s}}
+providers:
+  - {agent_id: crm.order.1, offers: [crm.order.query@2.0.0, crm.order.charge@1.0.0]}
+  - {agent_id: crm.order.2, offers: [crm.order.query@2.0.0]}
+  - {agent_id: crm.text.1, offers: [crm.text.write@1.0.0]}
+mocks:
+  crm.order.1: {latency: 5ms, headers: {set-cookie: "sid=${MARK}", x-seen: "${MARK}"}}
+  crm.order.2: {latency: 5ms, status: 503, body: {error: "${MARK}"}}
+  crm.text.1: {latency: 5ms, body: "${'text '.repeat(50)}", slow_body: {chunks: 5, every: 5ms}}
+steps:
+  - {call: crm.order.query, as: crm.web.1}
+  - {call: crm.order.query, as: crm.web.2}
+`;
+
+function read(folder: string): Recording {
+  const recording = readRecording(folder);
+  if (typeof recording === 'string') throw new Error(recording);
+  return recording;
+}
+
+t.test('records are framed so that a torn end is left out and a damaged place skipped', (t) => {
+  const salt = Buffer.from('saltsalt');
+  const [a, b, c] = ['{"k":1}', '{"k":"ü"}', '{"k":3}'].map((json) => frame(salt, json)) as [Buffer, Buffer, Buffer];
+  const whole = Buffer.concat([fileHead(salt), a, b, c]);
+  const texts = (bytes: Buffer): string[] | undefined => readFrames(bytes)?.bodies.map((body) => body.toString());
+  t.strictSame(texts(whole), ['{"k":1}', '{"k":"ü"}', '{"k":3}']);
+  for (let cut = 1; cut < c.length; cut++) {
+    const torn = readFrames(whole.subarray(0, whole.length - cut));
+    t.equal(torn?.bodies.length, 2);
+    t.equal(torn?.tornBytes, c.length - cut);
+  }
+  const damaged = Buffer.from(whole);
+  const place = fileHead(salt).length + a.length + 20;
+  damaged[place] = (damaged[place] as number) ^ 0xff;
+  t.strictSame(texts(damaged), ['{"k":1}', '{"k":3}']);
+  t.equal(readFrames(damaged)?.damagedBytes, b.length);
+  t.equal(readFrames(Buffer.from('something else, longer than a head')), null);
+  t.end();
+});
+
+t.test('what another format has written is refused with a sentence, and a torn file is read as far as it goes', async (t) => {
+  const salt = Buffer.from('saltsalt');
+  const other = Buffer.concat([fileHead(salt), frame(salt, JSON.stringify({ k: 'file', format: 9, program: '4.2.0' }))]);
+  t.match(recordedIn(other, 'x.reachrec', []), /written by Agent-Reach 4\.2\.0 in format 9, and this program reads format 1/);
+  const world = new RecordedWorld(TABLE);
+  t.teardown(() => world.remove());
+  for (let n = 0; n < 3; n++) await world.call({ name: 'crm.order.query' });
+  const folder = await world.written();
+  const file = join(folder, readdirSync(folder)[0] as string);
+  const bytes = readFileSync(file);
+  writeFileSync(file, bytes.subarray(0, bytes.length - 10));
+  const recording = read(file);
+  t.equal(recording.files[0]?.calls.length, 2);
+  t.match(recording.remarks, [/its last \d+ bytes are a record that was not written to its end/]);
+  t.match(readRecording(join(folder, 'nothing')), /cannot be read/);
+  t.match(readRecording(mkdtempSync(join(tmpdir(), 'reach-none-'))), /there is no recording in this folder/);
+});
+
+t.test('a share of the traces is recorded, the same at every sidecar, and the rest goes through untouched', async (t) => {
+  const world = new RecordedWorld(TABLE, { filter: { share: 0.25, capability: '*', caller: '', codes: [], failedOnly: false } });
+  t.teardown(() => world.remove());
+  const ids: string[] = [];
+  for (let n = 0; n < 200; n++) ids.push((await world.call({ name: 'crm.order.query' })).traceId);
+  const expected = ids.filter((id) => isSampled(id, 0.25));
+  t.ok(expected.length > 25 && expected.length < 80);
+  const calls = read(await world.written()).files.flatMap((file) => file.calls);
+  t.strictSame(
+    calls.map(({ trace_id: id }) => id),
+    expected,
+  );
+  t.equal(world.world.witness.callsEnded, 200);
+});
+
+t.test(
+  'calls are recorded by capability, caller, code, or only when they failed, and recording starts and stops at run time',
+  async (t) => {
+    const world = new RecordedWorld(TABLE, { isOn: false });
+    t.teardown(() => world.remove());
+    const { recorder } = world;
+    await world.call({ name: 'crm.order.query', headers: { 'reach-pin': 'crm.order.1' } });
+    t.equal(recorder.counts.recorded, 0);
+    recorder.start({ failedOnly: true });
+    await world.call({ name: 'crm.order.query', headers: { 'reach-pin': 'crm.order.1' } });
+    await world.call({ name: 'crm.order.query', headers: { 'reach-pin': 'crm.order.2' } });
+    t.equal(recorder.counts.recorded, 1);
+    recorder.start({ caller: 'crm.*.2' });
+    await world.call({ name: 'crm.order.query', caller: 'crm.web.1' });
+    await world.call({ name: 'crm.order.query', caller: 'crm.web.2' });
+    t.equal(recorder.counts.recorded, 2);
+    recorder.start({ codes: [2001] });
+    await world.call({ name: 'crm.order.query' });
+    await world.call({ name: 'crm.order.quary' });
+    t.equal(recorder.counts.recorded, 3);
+    recorder.start({ capability: 'crm.text.*' });
+    await world.call({ name: 'crm.order.query' });
+    await world.call({ name: 'crm.text.write' });
+    t.equal(recorder.counts.recorded, 4);
+    recorder.stop();
+    await world.call({ name: 'crm.text.write' });
+    t.match(recorder.status(), { isOn: false, recorded: 4, disk: 0, cpu: 0 });
+    const report = await replay(read(await world.written()), { changes: NO_CHANGES, limit: 10 });
+    t.strictSame(
+      report.calls.map(({ broken }) => broken),
+      [null, null, null, null],
+    );
+  },
+);
+
+t.test('nothing is in a recording but what its rules name: no credential, no cookie, no key, no conversation', async (t) => {
+  const world = new RecordedWorld(TABLE, {}, { headers: ['x-kept'], query: [], json: ['/state'], bodies: ['image/png', 'text/plain'] });
+  t.teardown(() => world.remove());
+  const secret = (place: string): string => `${MARK}-${place}`;
+  const png = Buffer.from([0x89, 0x50, 0x4e, 0x47, 0, 0xff, 0xfe, 10, 13]);
+  const headers = {
+    cookie: `sid=${secret('cookie')}`,
+    'x-api-key': secret('header'),
+    'x-kept': 'yes',
+    'idempotency-key': secret('key'),
+    'reach-sequence-id': secret('sequence'),
+    'reach-home': secret('home'),
+    traceparent: `00-${'a'.repeat(32)}-${'b'.repeat(16)}-01`,
+  };
+  await world.call({
+    name: 'crm.order.charge',
+    headers,
+    body: { session: secret('session'), state: 'open', deep: [{ card: secret('card') }] },
+  });
+  await world.call({
+    name: 'crm.order.query',
+    headers: { 'reach-affinity': secret('affinity') },
+    bytes: Buffer.from(secret('bytes')),
+    type: 'text/html',
+  });
+  await world.call({ name: 'crm.order.query', bytes: png, type: 'image/png' });
+  await world.call({ name: secret('name') });
+  await world.call({ name: 'crm.order.query', headers: { 'reach-budget': `"${secret('budget')}"` } });
+  await world.call({ name: 'crm.order.query', headers: { authorization: `Bearer ${secret('token')}` } });
+  await world.call({ name: 'crm.order.query', headers: { 'reach-pin': 'crm.order.2' }, body: `${secret('text')}` });
+  const folder = await world.written();
+  for (const file of readdirSync(folder)) {
+    const text = readFileSync(join(folder, file), 'latin1');
+    t.notOk(text.includes(MARK), 'marked texts are nowhere in it');
+    t.notOk(text.includes(Buffer.from(MARK).toString('base64').slice(0, 10)), 'nor in base64');
+  }
+  const recording = read(folder);
+  const calls = recording.files.flatMap((file) => file.calls);
+  t.match(calls[0], {
+    headers: { 'x-kept': 'yes', cookie: '[not shown]' },
+    body: { json: { state: 'open', session: '[not shown]' }, whole: false },
+  });
+  t.strictSame(Buffer.from(calls[2]?.body.base64 ?? '', 'base64'), png, 'bytes that may be kept are kept as they are');
+  t.equal(calls[1]?.body.base64, undefined);
+  const report = await replay(recording, { changes: NO_CHANGES, limit: 10 });
+  t.strictSame(
+    report.calls.filter(({ broken }) => broken !== null).map(({ broken }) => broken),
+    [],
+    'they are decided as they were without it',
+  );
+  t.ok(report.unfit.size > 0, 'where what was left out decides, it is said');
+});
+
+t.test('of a stream its beginning is kept, and how much it was in all', async (t) => {
+  const world = new RecordedWorld(TABLE, { streamBytes: 16 }, { headers: [], query: [], json: [], bodies: ['application/json'] });
+  t.teardown(() => world.remove());
+  await world.call({ name: 'crm.text.write', stream: true });
+  const [call] = read(await world.written()).files.flatMap((file) => file.calls);
+  const stream = call?.sends[0]?.sends[0]?.stream;
+  t.match(stream, { chunks: 5, ended: { by: 'end' } });
+  t.ok((stream?.bytes ?? 0) > 200);
+  t.equal(Buffer.from(stream?.head ?? '', 'base64').length, 16);
+});
+
+t.test('files are bounded in number and size, and each is whole by itself', async (t) => {
+  const world = new RecordedWorld(TABLE, { fileBytes: 65_536, maxBytes: 200_000 });
+  t.teardown(() => world.remove());
+  for (let n = 0; n < 300; n++) {
+    await world.call({ name: 'crm.order.query', body: { n } });
+    if (n % 20 === 0) await world.recorder.flushed();
+  }
+  const folder = await world.written();
+  const files = readdirSync(folder);
+  t.ok(files.length >= 2 && files.length <= 4, `${files.length} files`);
+  let bytes = 0;
+  for (const file of files) bytes += readFileSync(join(folder, file)).length;
+  t.ok(bytes <= 210_000, `${bytes} bytes`);
+  const last = read(join(folder, files.sort().at(-1) as string));
+  const report = await replay(last, { changes: NO_CHANGES, limit: 1_000 });
+  t.ok(report.calls.length > 0);
+  t.strictSame(report.calls.filter(({ broken }) => broken !== null).length, 0);
+  const { recorded, rotated } = world.recorder.counts;
+  t.equal(recorded + rotated, 300);
+});
+
+t.test('a disk that does not take it costs no call: they are dropped, counted, and said once', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'reach-full-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  // Where the folder should be stands a file.
+  const blocked = join(folder, 'blocked');
+  writeFileSync(blocked, '');
+  chmodSync(blocked, 0o400);
+  const world = new RecordedWorld(TABLE, {}, { headers: [], query: [], json: [] }, join(blocked, 'recordings'));
+  const codes = new Set<number>();
+  for (let n = 0; n < 20; n++) codes.add((await world.call({ name: 'crm.order.query', headers: { 'reach-pin': 'crm.order.1' } })).code);
+  await world.recorder.flushed();
+  t.strictSame([...codes], [0]);
+  const { disk, recorded, rotated } = world.recorder.counts;
+  t.strictSame([recorded, disk + rotated], [0, 20]);
+  t.ok(disk >= 15, `${disk} dropped`);
+  t.match(world.warnings, [/the disk does not take it \(ENOTDIR\)/]);
+  t.equal(world.recorder.status().isFailing, true);
+  await world.recorder.close();
+});
+
+t.test('more time than it may take is not spent: calls that come then are not recorded, and counted', async (t) => {
+  const world = new RecordedWorld(TABLE, { cpu: 0.01 });
+  t.teardown(() => world.remove());
+  const { recorder } = world;
+  recorder.timed(() => world.world.clock.halt(150));
+  await world.call({ name: 'crm.order.query' });
+  t.match(recorder.counts, { recorded: 0, cpu: 1 });
+  await world.world.clock.advance(60_000);
+  await world.call({ name: 'crm.order.query' });
+  t.match(recorder.counts, { recorded: 1, cpu: 1 });
+  t.type(recorder.outbound(outbound), 'function');
+});
