@@ -50,7 +50,12 @@ const otlpShape: Shape<OtlpSettings> = mapped(
       Object.freeze({}) as Readonly<Record<string, SecretSource>>,
       'none',
     ),
-    gzip: optional(flag, 'Compresses what is sent: about a tenth of the bytes, for about as much time again as encoding takes.', false, 'false'),
+    gzip: optional(
+      flag,
+      'Compresses what is sent: about a tenth of the bytes, for about as much time again as encoding takes.',
+      false,
+      'false',
+    ),
     timeout: optional(duration(100, 60_000), 'Longest wait for an answer of the collector.', 10_000, '10s'),
     queue: optional(
       size(65_536, 1_073_741_824),

@@ -13,15 +13,19 @@ const NAMED: Readonly<Record<string, string>> = {
   ' ': 'space',
 };
 
+/** Of a terminal that does not say how large it is. */
+const COLUMNS = 80;
+const ROWS = 24;
+
 export function nodeTerminal(): Terminal | null {
   const { stdin, stdout } = process;
   if (!stdout.isTTY) return null;
   return {
     get columns() {
-      return stdout.columns;
+      return stdout.columns || COLUMNS;
     },
     get rows() {
-      return stdout.rows;
+      return stdout.rows || ROWS;
     },
     write: (text) => void stdout.write(text),
     keys: (hear) => {

@@ -110,7 +110,7 @@ function totals({ at_ms: at, totals: sum, replica, unknown }: OverviewAnswer, { 
     .filter(([, count]) => typeof count === 'number' && count > 0)
     .map(([what, count]) => `${count} ${what.replace('_', ' ')}`);
   const first = `${new Date(at).toISOString().slice(11, 19)}  ${rate(sum.calls_per_s)} calls/s, ${percent(sum.error_share)} failed, P95 ${spell(sum.p95_ms)}  (${replica})`;
-  const second = `${sum.agents} agents${sum.agents_offline > 0 ? `, ${sum.agents_offline} offline` : ''}; ${sum.capabilities} capabilities; ${sidecars.current} sidecars current${late > 0 ? `, ${late} not` : ''}${counted.length === 0 ? '' : `; messages: ${counted.join(', ')}`}`;
+  const second = `${sum.agents} agents${sum.agents_offline > 0 ? `, ${sum.agents_offline} offline` : ''}; ${sum.capabilities} capabilities; ${sidecars.current} ${sidecars.current === 1 ? 'sidecar' : 'sidecars'} current${late > 0 ? `, ${late} not` : ''}${counted.length === 0 ? '' : `; messages: ${counted.join(', ')}`}`;
   return [
     paint('strong', cutTo(first, width)),
     cutTo(second, width),

@@ -1,6 +1,6 @@
 /** What stands in the bar and beside the pages: whether the page is true, the red button, how many alerts fire. */
 import { useApi, useConsole } from './context.tsx';
-import { count, span } from './format.ts';
+import { count } from './format.ts';
 import type { LiveState } from './live.ts';
 import type { AlertsAnswer, OverridesAnswer } from './shapes.ts';
 import { TOPICS } from './topics.ts';

@@ -2,7 +2,7 @@
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { ApiProblem, Client } from './client.ts';
 import { useConsole } from './context.tsx';
-import { count, listed, many, span } from './format.ts';
+import { count, listed, many } from './format.ts';
 import { effectWords, isWide, type OverrideDraft, targetWords, typedWord } from './override-words.ts';
 import { wordsOf } from './parts/overrides.tsx';
 import { ProblemBox } from './parts/states.tsx';

@@ -6,7 +6,6 @@
 import { useState } from 'preact/hooks';
 import type { ApiProblem } from './client.ts';
 import { type RedPreset, useApi, useConsole } from './context.tsx';
-import { span } from './format.ts';
 import { Dialog } from './parts/dialog.tsx';
 import { OverrideList } from './parts/overrides.tsx';
 import { ProblemBox, Shown, ViewerNote } from './parts/states.tsx';

@@ -17,7 +17,7 @@ export const tracesShape: Shape<TracesConfig> = mapped(
   object('map', {
     size: optional(
       size(MIB, 64 * GIB),
-      'Bytes of spans that this replica holds in memory, about 600 a span. Above it the oldest go, those in which all went well first; what goes is counted.',
+      'Bytes of spans that this replica holds in memory, about 1,400 a span with its decision. Above it the oldest go, those in which all went well first; what goes is counted.',
       128 * MIB,
       '128MiB',
     ),

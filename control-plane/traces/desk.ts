@@ -46,6 +46,8 @@ const ASK_AGAIN_MS = 5_000;
 const MAX_ASKED = 1_000;
 /** Requests that wait for others at once; more are answered with what is here. */
 const MAX_WAITING = 50;
+/** For clocks that differ, and until its subscriptions stand. */
+const YOUNG_MS = 5_000;
 const EXPIRE_EVERY_MS = 10_000;
 const MAX_TAILS = 100;
 /** Breakers stay open for minutes at most. */
@@ -59,6 +61,8 @@ export class TraceDesk {
   readonly #tails = new Set<Tail>();
   /** When each was asked for. */
   readonly #asked = new Map<string, number>();
+  /** Wall clock: since when it listens. */
+  readonly #sinceMs: number;
   #waiting = 0;
   #batches = 0;
   #refusedBatches = 0;
@@ -68,6 +72,7 @@ export class TraceDesk {
   constructor(parts: DeskParts) {
     this.#parts = parts;
     this.#store = new TraceStore(parts.config);
+    this.#sinceMs = parts.clock.wallMs();
     const { bus, inbound, subjects } = parts;
     inbound.subscribe(subjects.spans('*'), ({ subject, data }) => this.#hear(subject.slice(subject.lastIndexOf('.') + 1), data));
     inbound.subscribe(subjects.note('*'), ({ data }) => this.#tasks.hear(data, parts.clock.now()));
@@ -100,7 +105,7 @@ export class TraceDesk {
   async timeline(id: string): Promise<Timeline | null> {
     if (!isTraceId(id)) return null;
     const here = this.#timelineHere(id);
-    if (here?.complete === true) return here;
+    if (here !== null && this.#isAllThereIs(here)) return here;
     if (!this.#mayAsk(id)) return here;
     await this.#askAround(id);
     return this.#timelineHere(id);
@@ -140,6 +145,11 @@ export class TraceDesk {
   #keep(span: ToldSpan, isLive: boolean): void {
     if (!this.#store.add(span, this.#parts.clock.now()) || !isLive) return;
     for (const tail of this.#tails) tail.take(span);
+  }
+
+  /** Nobody has more of it: it is whole, or what is not there yet has not happened, and this replica listened from its beginning. */
+  #isAllThereIs({ complete, gaps, orphans, start_ms: start }: Timeline): boolean {
+    return complete || (gaps.length === 0 && orphans === 0 && start > this.#sinceMs + YOUNG_MS);
   }
 
   // ---- replicas among themselves
@@ -216,6 +226,7 @@ export class TraceDesk {
       {
         cut: trace.cut,
         isRemainder: trace.isRemainder,
+        conflicts: trace.conflicts,
         dropped: this.#tellers.about(trace.startMs, trace.endMs),
         silentMs: now - trace.heardMs,
         standing: (task) => standingWords(this.#tasks.of(task), now),

@@ -11,6 +11,8 @@ export interface Facts {
   readonly cut: number;
   /** A part of it had been thrown out before. */
   readonly isRemainder: boolean;
+  /** What was told by two, in words. */
+  readonly conflicts: readonly string[];
   /** Sidecars that said of that time that they had no room, and for how many spans. */
   readonly dropped: ReadonlyMap<string, number>;
   /** How long nothing has come of it. */

@@ -31,6 +31,7 @@ export function missingIn(tree: Tree, facts: Facts): Missing {
   if (gaps.length > 0 || underWay.length > 0)
     for (const [sidecar, count] of facts.dropped)
       gaps.push(`the sidecar ${sidecar} said of that time that it had no room for ${count} ${count === 1 ? 'span' : 'spans'}`);
+  missing.notes.push(...facts.conflicts);
   if (facts.cut > 0) gaps.push(`${facts.cut} further spans were told: a trace is kept up to ${tree.nodes.length}`);
   if (facts.isRemainder) gaps.push('an earlier part of it has been thrown out of the store, by age or to make room');
   if (gaps.length > MAX_GAPS) gaps.splice(MAX_GAPS, gaps.length, `and ${gaps.length - MAX_GAPS} more`);

@@ -8,6 +8,9 @@ import type { ToldSpan } from './read-batch.ts';
 export const MAX_SPANS_PER_TRACE = 5_000;
 /** Names by which it is found; beyond them it is found by reading it. */
 const MAX_NAMES = 128;
+const MAX_CONFLICTS = 8;
+/** Stages that whoever has the message next tells again, should their own teller have been killed. */
+const RETOLD: ReadonlySet<string> = new Set(['send', 'deliver']);
 /** What an entry costs beside its text: the string's head, the map's slot, the id. */
 const PER_SPAN_BYTES = 120;
 const PER_TRACE_BYTES = 600;
@@ -41,6 +44,8 @@ export class KeptTrace {
   cut = 0;
   /** Some of it had been thrown out before this was heard. */
   isRemainder = false;
+  /** Spans that two sidecars told, each as its own, in words. */
+  readonly conflicts: string[] = [];
   readonly #spans = new Map<string, string>();
   readonly #names = new Set<string>();
   #namesCut = false;
@@ -56,7 +61,11 @@ export class KeptTrace {
 
   /** `twice`: it is there already; `full`: there is no room in a trace for more. */
   add(span: ToldSpan, nowMs: number, slowMs: number): 'new' | 'twice' | 'full' {
-    if (this.#spans.has(span.span_id)) return 'twice';
+    const before = this.#spans.get(span.span_id);
+    if (before !== undefined) {
+      if (!RETOLD.has(span.stage) && this.conflicts.length < MAX_CONFLICTS) this.#compare(before, span);
+      return 'twice';
+    }
     this.heardMs = nowMs;
     if (this.#spans.size >= MAX_SPANS_PER_TRACE) {
       this.cut++;
@@ -93,6 +102,13 @@ export class KeptTrace {
     for (const name of this.#names) if (name.startsWith(kind) && fits(name.slice(2))) return true;
     if (!this.#namesCut) return false;
     return this.spans().some((span) => namesOf(kind, span).some(fits));
+  }
+
+  /** The first one stays: who knows the id of a span that is to come could otherwise write over it. */
+  #compare(before: string, span: ToldSpan): void {
+    const { sidecar } = JSON.parse(before) as ToldSpan;
+    if (sidecar !== span.sidecar)
+      this.conflicts.push(`span ${span.span_id} was told by ${sidecar} and then by ${span.sidecar}: the first is shown`);
   }
 
   #headOf(span: ToldSpan): void {

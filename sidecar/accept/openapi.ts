@@ -1012,7 +1012,7 @@ function schemas(): Json {
       bytes: count,
       disk_fails: flag,
       recorded: count,
-      not_recorded: object({ disk: count, cpu: count, rotated: count }),
+      not_recorded: object({ disk: count, cpu: count, rotated: count, fault: count }),
     }),
     Registry: object({
       connected: { ...flag, description: 'There is a connection to NATS.' },

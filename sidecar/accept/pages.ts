@@ -212,8 +212,8 @@ function seenOf({ digests, tracing, recorder, observation }: Front): SeenReading
   };
 }
 
-function recordedOf({ recorded, disk, cpu, rotated }: RecordingStatus): Readonly<Record<string, number>> {
-  return { recorded, disk, cpu, rotated };
+function recordedOf({ recorded, disk, cpu, rotated, fault }: RecordingStatus): Readonly<Record<string, number>> {
+  return { recorded, disk, cpu, rotated, fault };
 }
 
 function overridesOf({ table, engine, cutter }: Front): { inForce: readonly Override[]; cut: number } {

@@ -83,6 +83,7 @@ function viewOf({
   disk,
   cpu,
   rotated,
+  fault,
 }: ReturnType<NonNullable<Front['recorder']>['status']>): object {
   const { share, capability, caller, codes, failedOnly } = filter;
   return {
@@ -92,6 +93,6 @@ function viewOf({
     bytes,
     disk_fails: isFailing,
     recorded,
-    not_recorded: { disk, cpu, rotated },
+    not_recorded: { disk, cpu, rotated, fault },
   };
 }

@@ -45,7 +45,9 @@ export class Door {
 
   /** The call that a message asks for, its time running; null when it asks for none. */
   begin(message: RpcMessage): Call | null {
-    return message.kind === 'request' && !isReserved(message.method) ? this.#call(message.method, message.params ?? NULL, message.trace) : null;
+    return message.kind === 'request' && !isReserved(message.method)
+      ? this.#call(message.method, message.params ?? NULL, message.trace)
+      : null;
   }
 
   /** Never rejects; null = nothing is to be answered. */

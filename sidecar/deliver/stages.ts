@@ -14,7 +14,14 @@ export function tellQueue(stages: StageSpans, task: InHand, isNew: boolean): voi
   const context = stageContext(envelope.traceparent);
   if (context === null || !isNew) return;
   const { storedAtMs, deliveries } = delivery;
-  const end = { stage: 'queue' as const, spanId: stages.newId(), startMs: storedAtMs, endMs: stages.wallAt(task.arrivedAt), code: 0, tries: deliveries };
+  const end = {
+    stage: 'queue' as const,
+    spanId: stages.newId(),
+    startMs: storedAtMs,
+    endMs: stages.wallAt(task.arrivedAt),
+    code: 0,
+    tries: deliveries,
+  };
   tell(stages, task, context, end);
   stages.retell(sentAgain(envelope, context, storedAtMs), context.isPicked);
 }

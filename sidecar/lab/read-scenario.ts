@@ -6,71 +6,19 @@ import { dirname } from 'node:path';
 import { describe, quote } from '../../base/duration.ts';
 import { nearest } from '../../base/suggest.ts';
 import { explainStrays, tableFields } from '../../proto/language/document.ts';
-import {
-  BAD,
-  type Bad,
-  type Field,
-  openSource,
-  optional,
-  Place,
-  readPresent,
-  refuseUnknown,
-  type ReadFields,
-  required,
-  type Shape,
-} from '../../proto/language/reader.ts';
-import { agentId } from '../../proto/language/settings-fields.ts';
-import { anyJson, count, dictionary, isPlainMap, text } from '../../proto/language/shapes.ts';
+import { BAD, type Bad, openSource, Place, readPresent, refuseUnknown, type ReadFields, type Shape } from '../../proto/language/reader.ts';
+import { isPlainMap } from '../../proto/language/shapes.ts';
 import type { Problem } from '../../proto/language/types.ts';
-import { Draft, SECTIONS } from './draft.ts';
+import { Draft } from './draft.ts';
 import { type Quantile, QUANTILES } from './durations.ts';
-import { refuseUnknownAgents, stateExpectation } from './expect-shapes.ts';
+import { refuseUnknownAgents } from './expect-shapes.ts';
+import { headFields, type RawMap } from './head.ts';
 import type { Overlay } from './overlay.ts';
 import { patched } from './patchwork.ts';
 import { readSidecarSection } from './sidecar-section.ts';
 import type { CallStep, Figure, Scenario, ScenarioReading, ScenariosReading, SendStep, Step, TaskSetting } from './scenario.ts';
 import { StepReader } from './read-steps.ts';
-import { taskShape } from './step-shapes.ts';
-
-type RawMap = Readonly<Record<string, unknown>>;
-
-const anyMap: Shape<RawMap> = {
-  kind: 'a map',
-  read: (value, place) => (isPlainMap(value) ? (value as RawMap) : place.bad(`${place.name} must be a map, not ${describe(value)}`)),
-  schema: () => ({ type: 'object' }),
-};
-
-/** The keys of a scenario beside the sections of a table. */
-const headFields = {
-  scenario: required(text('text'), 'its name: what it shows'),
-  description: optional(text('text'), 'What happens in it, and why that is right.', ''),
-  seed: optional(count(0, 4_294_967_295), 'Where chance begins; the same seed gives the same run.', 1, '1'),
-  sidecar: optional<RawMap, null>(anyMap, "The sidecar's own settings, as in its configuration.", null),
-  as: optional(agentId, 'Who calls, where a step does not say.', null),
-  table: optional<unknown, null>(
-    anyJson,
-    'A table file that the scenario starts from; sections written here take the place of its own.',
-    null,
-  ),
-  mocks: optional<RawMap, RawMap>(anyMap, 'By agent id: how it behaves. It is a mock then, whatever its endpoint says.', Object.freeze({})),
-  tasks: optional(
-    dictionary('task', () => null, taskShape, 1_000),
-    'Pieces of work in several calls that share one time.',
-    Object.freeze({}),
-  ),
-  steps: required<unknown>(anyJson, 'what happens, in order'),
-  expect: optional(stateExpectation, 'What must be true of the whole run at its end.', null),
-  figures: optional(
-    dictionary('a figure', () => null, text('a figure such as "p95 of chain"'), 100),
-    'Numbers of the run that are told by a name: `<p50|p90|p95|p99|mean|most> of <label or capability>`.',
-    Object.freeze({}),
-  ),
-  variants: optional<RawMap | null, null>(
-    anyMap,
-    'Runs of the same scenario, by name: what is written under one (note, seed, sidecar, mocks, tasks, expect, steps, and entries of the table) is laid over the rest.',
-    null,
-  ),
-} satisfies Record<string, Field<unknown>>;
+import { runsOf } from './variants.ts';
 
 type Head = ReadFields<typeof headFields>;
 
@@ -79,14 +27,6 @@ export function readScenario(content: string, file: string): ScenarioReading {
   const reading = readScenarios(content, file);
   return 'problems' in reading ? reading : { scenario: reading.scenarios[0] as Scenario };
 }
-
-/** What a variant may say beside sections of the table. */
-const VARIANT_KEYS: readonly (keyof typeof headFields)[] = ['seed', 'sidecar', 'as', 'table', 'mocks', 'tasks', 'steps', 'expect'];
-const variantFields = {
-  note: optional(text('text'), 'What it shows.', ''),
-  ...(Object.fromEntries(VARIANT_KEYS.map((key) => [key, headFields[key]])) as Record<string, Field<unknown>>),
-  ...tableFields,
-};
 
 /**
  * @param file as it shall be named in problems; files that it names are looked for beside it.
@@ -121,69 +61,6 @@ export function readScenarios(content: string, file: string, given: Overlay | nu
   }
   if (problems.size > 0) return { problems: [...problems].sort((a, b) => (a.file === b.file ? a.line - b.line : 0)) };
   return { scenarios };
-}
-
-/** One run of a file. */
-interface RunOf {
-  readonly name: string | null;
-  readonly map: RawMap;
-  readonly place: Place;
-  readonly overlays: readonly Overlay[];
-}
-
-function runsOf(map: RawMap, root: Place): readonly RunOf[] {
-  const { variants } = map;
-  const plain = { name: null, map, place: root, overlays: [] };
-  if (variants === undefined) return [plain];
-  const at = root.at('variants');
-  if (!isPlainMap(variants) || Object.keys(variants as RawMap).length === 0) {
-    at.bad(`variants must be a map of them by name, such as {before: {…}, after: {…}}, not ${describe(variants)}`);
-    return [plain];
-  }
-  return Object.entries(variants as RawMap).map(([name, raw]) => {
-    const place = at.at(name);
-    if (!isPlainMap(raw)) {
-      place.bad(`${name} must be a map, not ${describe(raw)}`);
-      return plain;
-    }
-    const variant = raw as RawMap;
-    refuseUnknown(variant, variantFields, place);
-    const { note: _, ...said } = variant;
-    const head: Record<string, unknown> = {};
-    for (const key of VARIANT_KEYS) if (key in said) head[key] = said[key];
-    let where = patched(root, head, place);
-    for (const key of ['sidecar', 'mocks', 'tasks'] as const) {
-      const [before, after] = [map[key], head[key]];
-      if (!isPlainMap(before) || !isPlainMap(after)) continue;
-      head[key] = key === 'mocks' ? deeper(before as RawMap, after as RawMap) : { ...(before as RawMap), ...(after as RawMap) };
-      where = patched(where, { [key]: 0 }, new Spot(place, key, patched(root.at(key), after as RawMap, place.at(key))));
-    }
-    const table = Object.fromEntries(SECTIONS.filter((section) => section in said).map((section) => [section, said[section]]));
-    return { name, map: { ...map, ...head }, place: where, overlays: [{ map: table, place, isOwn: true }] };
-  });
-}
-
-/** A place of which one key stands elsewhere. */
-class Spot extends Place {
-  readonly #key: string;
-  readonly #home: Place;
-  constructor(base: Place, key: string, home: Place) {
-    super(base.source, base.path);
-    this.#key = key;
-    this.#home = home;
-  }
-  override at(...steps: (string | number)[]): Place {
-    const [first, ...rest] = steps;
-    return first === this.#key ? (rest.length === 0 ? this.#home : this.#home.at(...rest)) : super.at(...steps);
-  }
-}
-
-/** Of mocks only what is said changes, down to single keys; lists are said whole. */
-function deeper(before: RawMap, after: RawMap): RawMap {
-  const merged: Record<string, unknown> = { ...before };
-  for (const [key, value] of Object.entries(after))
-    merged[key] = isPlainMap(merged[key]) && isPlainMap(value) ? deeper(merged[key] as RawMap, value as RawMap) : value;
-  return merged;
 }
 
 /** Field by field: one that is bad counts as absent, so that the rest is looked at all the same. */

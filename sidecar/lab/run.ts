@@ -2,17 +2,16 @@
  * Runs a scenario: time is moved from event to event, as fast as the machine can. A step begins when all steps before it
  * have ended, or at its own time; calls under way do not keep a step with a time from beginning.
  */
-import { lintRules } from '../../proto/language/rule-lint.ts';
 import type { TraceLine } from '../../proto/wire/trace-line.ts';
 import type { KeptEntry, TaskEvent } from '../../proto/wire/messages.ts';
-import { Durations } from './durations.ts';
 import { checkCall, checkState, checkStep, readsTrace, type Served, type State } from './expectations.ts';
 import { brokenInvariants } from './invariants.ts';
 import type { Outcome } from './one-call.ts';
 import { MessageRecord } from './one-message.ts';
 import type { CallStep, Fate, Scenario, SendStep, Step, TableStep } from './scenario.ts';
+import { History, stateOf } from './run-state.ts';
 import { CallRun, SendRun, type StepReport } from './step-runs.ts';
-import { count, Tally } from './tally.ts';
+import type { Tally } from './tally.ts';
 import { type Move, World, type WorldOptions } from './world.ts';
 
 /** An expectation that does not hold. */
@@ -57,10 +56,8 @@ class Runner {
   readonly #scenario: Scenario;
   readonly #world: World;
   readonly #reports: StepReport[] = [];
-  readonly #runs: CallRun[] = [];
-  readonly #sends: SendRun[] = [];
+  readonly #history = new History();
   readonly #failures: Failure[] = [];
-  readonly #tasks = new Map<string, { readonly beganAtMs: number; endedAtMs: number }>();
   /** When each step that changed the table ran: overrides expire by it. */
   readonly #ranAtWallMs = new Map<number, number>();
   /** By task id: what has been accepted, and not ended. */
@@ -68,10 +65,7 @@ class Runner {
   /** Ends that came before the submission's own answer. */
   readonly #early = new Map<string, TaskEvent>();
   readonly #inReview = new Set<string>();
-  /** Keys that steps gave. */
-  readonly #keys = new Set<string>();
   #issued = 0;
-  #underWay = 0;
   #submitting = 0;
 
   constructor(scenario: Scenario, options: WorldOptions) {
@@ -133,9 +127,9 @@ class Runner {
   }
 
   #callsGoOn(): boolean {
-    if (this.#underWay > 0 || this.#submitting > 0 || this.#world.agentCalls.open > 0) return true;
-    for (const run of this.#runs) if (!run.isIssued) return true;
-    for (const run of this.#sends) if (!run.isIssued) return true;
+    if (this.#history.underWay > 0 || this.#submitting > 0 || this.#world.agentCalls.open > 0) return true;
+    for (const run of this.#history.runs) if (!run.isIssued) return true;
+    for (const run of this.#history.sends) if (!run.isIssued) return true;
     return false;
   }
 
@@ -149,7 +143,7 @@ class Runner {
     if (step.kind === 'wait') await clock.advance(step.ms);
     else if (step.kind === 'table') this.#install(step);
     else {
-      const wrong = checkState(step.expect, this.#state());
+      const wrong = checkState(step.expect, stateOf(this.#world, this.#history));
       report.isGood = wrong.length === 0;
       for (const what of wrong) this.#fail(step, what);
     }
@@ -170,14 +164,14 @@ class Runner {
 
   #calls(step: CallStep): void {
     const run = new CallRun(this.#world, step, this.#scenario.seed, () => this.#timeLeft(step));
-    this.#runs.push(run);
+    this.#history.runs.push(run);
     this.#reports.push(run.report);
     this.#issue(run, () => this.#nextCall(run));
   }
 
   #messages(step: SendStep): void {
     const run = new SendRun(this.#world, step, this.#scenario.seed);
-    this.#sends.push(run);
+    this.#history.sends.push(run);
     this.#reports.push(run.report);
     this.#issue(run, () => this.#nextMessages(run));
   }
@@ -214,10 +208,10 @@ class Runner {
   #nextCall(run: CallRun): void {
     const n = ++run.begun;
     this.#issued++;
-    this.#underWay++;
+    this.#history.underWay++;
     const { task } = run.step;
-    if (task !== null && !this.#tasks.has(task))
-      this.#tasks.set(task, { beganAtMs: this.#world.clock.now(), endedAtMs: this.#world.clock.now() });
+    if (task !== null && !this.#history.tasks.has(task))
+      this.#history.tasks.set(task, { beganAtMs: this.#world.clock.now(), endedAtMs: this.#world.clock.now() });
     run.maker.make(run.crowd.next(n)).then(
       (outcome) => {
         this.#ended(run, outcome);
@@ -227,7 +221,7 @@ class Runner {
         if (run.begun >= times) run.isIssued = true;
       },
       (error: unknown) => {
-        this.#underWay--;
+        this.#history.underWay--;
         run.ended++;
         run.isIssued = true;
         this.#world.witness.bugs.push(error instanceof Error ? (error.stack ?? error.message) : String(error));
@@ -239,7 +233,7 @@ class Runner {
   #nextMessages(run: SendRun): void {
     const words = run.crowd.next(++run.begun);
     const submission = run.maker.submissionOf(words);
-    if (submission.key !== null) this.#keys.add(submission.key);
+    if (submission.key !== null) this.#history.keys.add(submission.key);
     for (let copy = 0; copy < run.step.copies; copy++) {
       const record = new MessageRecord(words.n, words.session, this.#world.clock.now());
       run.records.push(record);
@@ -295,7 +289,7 @@ class Runner {
   #timeLeft(step: CallStep): Readonly<Record<string, string>> {
     const setting = step.task === null ? undefined : this.#scenario.tasks.get(step.task);
     if (setting === undefined) return step.taskStep === null ? NOTHING : { 'reach-step': step.taskStep };
-    const begun = this.#tasks.get(step.task as string) as { readonly beganAtMs: number };
+    const begun = this.#history.tasks.get(step.task as string) as { readonly beganAtMs: number };
     const leftMs = Math.max(0, Math.floor(setting.deadlineMs - (this.#world.clock.now() - begun.beganAtMs)));
     const headers: Record<string, string> = { 'reach-deadline-ms': String(leftMs), 'reach-deadline-total-ms': String(setting.deadlineMs) };
     if (setting.budget !== '') headers['reach-budget'] = setting.budget;
@@ -306,13 +300,13 @@ class Runner {
   #ended(run: CallRun, outcome: Outcome): void {
     const { step } = run;
     const now = this.#world.clock.now();
-    this.#underWay--;
+    this.#history.underWay--;
     run.ended++;
     run.report.endedAtMs = now;
-    const task = step.task === null ? undefined : this.#tasks.get(step.task);
+    const task = step.task === null ? undefined : this.#history.tasks.get(step.task);
     if (task !== undefined) task.endedAtMs = now;
     const { call } = outcome.result;
-    if (call.powerId !== null) this.#keys.add(call.powerId);
+    if (call.powerId !== null) this.#history.keys.add(call.powerId);
     const trace = step.expect !== null && readsTrace(step.expect) ? call.trace.lines() : null;
     run.tally.add(outcome, trace);
     run.sessions.add(outcome.session, outcome.result.provider);
@@ -327,8 +321,8 @@ class Runner {
   /** The state that was judged. */
   #judge(): State {
     const labelled = new Map<string, Served>();
-    for (const run of this.#runs) if (run.step.label !== null) labelled.set(run.step.label, run.served);
-    for (const run of this.#runs) {
+    for (const run of this.#history.runs) if (run.step.label !== null) labelled.set(run.step.label, run.served);
+    for (const run of this.#history.runs) {
       const { step, report, sessions } = run;
       const wrong =
         step.expect === null
@@ -336,8 +330,8 @@ class Runner {
           : checkStep(step.expect, run.tally, run.served, labelled, sessions, step.load?.totalMs ?? report.endedAtMs - report.beganAtMs);
       this.#tellWrong(run, wrong);
     }
-    for (const run of this.#sends) this.#tellWrong(run, run.judge());
-    const state = this.#state();
+    for (const run of this.#history.sends) this.#tellWrong(run, run.judge());
+    const state = stateOf(this.#world, this.#history);
     if (this.#scenario.expect !== null) for (const what of checkState(this.#scenario.expect, state)) this.#fail(null, what);
     return state;
   }
@@ -369,66 +363,9 @@ class Runner {
 
   /** What is told of the run so far is told with a call that needed more than one attempt, or else with the first. */
   get example(): { readonly call: number; readonly callOf: number; readonly decision: readonly TraceLine[] } | null {
-    const run = this.#runs.find((each) => each.repeated !== null) ?? this.#runs[0];
+    const run = this.#history.runs.find((each) => each.repeated !== null) ?? this.#history.runs[0];
     const example = run?.repeated ?? run?.example ?? null;
     return run === undefined || example === null ? null : { ...example, callOf: run.step.number };
-  }
-
-  #state(): State {
-    const tally = new Tally();
-    for (const run of this.#runs) tally.addAll(run.tally);
-    const { mock, moves, witness, agentCalls, table, clock } = this.#world;
-    return {
-      tally,
-      inFlight: this.#underWay,
-      executions: (cell) => {
-        const [agent, capability] = cell.split(' ') as [string, string | undefined];
-        return mock.executions(agent, capability);
-      },
-      breaker: (cell) => this.#world.breakerOf(cell),
-      opened: (cell) => moves.filter((move) => move.cell === cell && move.to === 'open').length,
-      taskMs: (task) => {
-        const span = this.#tasks.get(task);
-        return span === undefined ? 0 : span.endedAtMs - span.beganAtMs;
-      },
-      breakerPath: (cell) => {
-        const mine = moves.filter((move) => move.cell === cell);
-        return [mine[0]?.from ?? 'closed', ...mine.map((move) => move.to)];
-      },
-      openMs: (cell) => openMs(moves, cell, clock.now()),
-      times: (name) => this.#timesOf(name) ?? witness.byCapability.get(name) ?? new Durations(),
-      agentCalls: agentCalls.begun,
-      messages: this.#fates(),
-      byKey: this.#byKey(),
-      lint: (rule) => {
-        const { rules = [] } = table.current().document;
-        if (!rules.some((one) => one.name === rule)) return null;
-        return lintRules(rules, null, null).find((finding) => finding.rule === rule)?.kind ?? 'clean';
-      },
-    };
-  }
-
-  #timesOf(label: string): Durations | null {
-    for (const run of this.#runs) if (run.step.label === label) return run.tally.times;
-    for (const run of this.#sends) {
-      if (run.step.label !== label) continue;
-      const times = new Durations();
-      for (const record of run.records) if (record.elapsedMs > 0) times.add(record.elapsedMs);
-      return times;
-    }
-    return null;
-  }
-
-  #fates(): ReadonlyMap<Fate, number> {
-    const fates = new Map<Fate, number>();
-    for (const run of this.#sends) for (const record of run.records) count(fates, record.fate);
-    return fates;
-  }
-
-  #byKey(): ReadonlyMap<string, number> {
-    const byKey = new Map<string, number>();
-    for (const key of this.#keys) byKey.set(key, this.#world.byKey.get(key) ?? 0);
-    return byKey;
   }
 
   #report(virtualMs: number, state: State): RunReport {
@@ -453,18 +390,6 @@ class Runner {
 }
 
 const NOTHING: Readonly<Record<string, string>> = Object.freeze({});
-
-/** How long a breaker has been open in all. */
-function openMs(moves: readonly Move[], cell: string, now: number): number {
-  let sum = 0;
-  let since: number | null = null;
-  for (const move of moves) {
-    if (move.cell !== cell) continue;
-    if (since !== null) sum += move.atMs - since;
-    since = move.to === 'open' ? move.atMs : null;
-  }
-  return since === null ? sum : sum + now - since;
-}
 
 /** @param options answers from elsewhere than the mocks' scripts */
 export function runScenario(scenario: Scenario, options: WorldOptions = {}): Promise<RunReport> {

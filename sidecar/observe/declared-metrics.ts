@@ -193,7 +193,7 @@ export const SIDECAR_METRICS = {
   recorded: read(
     'counter',
     'reach_recorded_calls_total',
-    'Calls that were to be recorded: `recorded`, or left out because of the `disk`, of the `cpu` it may take, or of a file that was full (`rotated`).',
+    'Calls that were to be recorded: `recorded`, or left out because of the `disk`, of the `cpu` it may take, of a file that was full (`rotated`), or of a `fault` of ours.',
     ['outcome'],
   ),
   accessLines: read('counter', 'reach_access_lines_total', 'Lines of calls in the log.'),

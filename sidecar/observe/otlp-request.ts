@@ -42,7 +42,8 @@ export class OtlpRequest {
     to.close(ResourceSpans.scopeSpans, 0);
     // What is written later stands earlier: the resource comes before its spans.
     const began = to.length;
-    for (const key of Object.keys(resource.attributes).reverse()) attribute(to, Resource.attributes, key, resource.attributes[key] as string);
+    for (const key of Object.keys(resource.attributes).reverse())
+      attribute(to, Resource.attributes, key, resource.attributes[key] as string);
     to.close(ResourceSpans.resource, began);
     to.text(ResourceSpans.schemaUrl, SCHEMA_URL);
     to.close(Request.resourceSpans, 0);

@@ -13,7 +13,19 @@ import { lineWords } from './span-of.ts';
 import type { SpanRecord } from './span-record.ts';
 
 /** Field numbers. */
-const Span = { traceId: 1, spanId: 2, parentSpanId: 4, name: 5, kind: 6, start: 7, end: 8, attributes: 9, events: 11, status: 15, flags: 16 };
+const Span = {
+  traceId: 1,
+  spanId: 2,
+  parentSpanId: 4,
+  name: 5,
+  kind: 6,
+  start: 7,
+  end: 8,
+  attributes: 9,
+  events: 11,
+  status: 15,
+  flags: 16,
+};
 const SpanEvent = { time: 1, name: 2, attributes: 3 };
 const Status = { message: 2, code: 3 };
 const KeyValue = { key: 1, value: 2 };
@@ -217,7 +229,12 @@ function writeShape(to: BackwardWriter, record: SpanRecord): void {
 }
 
 function writeRpc(to: BackwardWriter, { stage, capability, way, status, address }: SpanRecord): void {
-  attribute(to, Span.attributes, 'rpc.system', way === 'grpc' ? 'grpc' : way === 'json_rpc' || way === 'jsonrpc' ? 'jsonrpc' : 'agent_reach');
+  attribute(
+    to,
+    Span.attributes,
+    'rpc.system',
+    way === 'grpc' ? 'grpc' : way === 'json_rpc' || way === 'jsonrpc' ? 'jsonrpc' : 'agent_reach',
+  );
   const dot = capability.lastIndexOf('.');
   if (dot > 0) {
     attribute(to, Span.attributes, 'rpc.service', capability.slice(0, dot));

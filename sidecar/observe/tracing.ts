@@ -78,7 +78,11 @@ export class Tracing {
   /** For `reach_spans_total`, by outcome. */
   get figures(): Readonly<Record<string, number>> {
     const { made, dropped } = this.spans.counts;
-    const figures: Record<string, number> = { made, told: this.#publisher?.published ?? 0, dropped: dropped + (this.#publisher?.dropped ?? 0) };
+    const figures: Record<string, number> = {
+      made,
+      told: this.#publisher?.published ?? 0,
+      dropped: dropped + (this.#publisher?.dropped ?? 0),
+    };
     if (this.#otlp === null) return figures;
     const { exported, rejected, dropped: lost, retries } = this.#otlp.counts;
     return { ...figures, exported, export_rejected: rejected, export_dropped: lost, export_retries: retries };

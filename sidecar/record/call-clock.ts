@@ -53,6 +53,14 @@ export class CallClock implements Clock {
     this.#isMuted = isMuted;
   }
 
+  /** What is done meanwhile reads the clock for itself: a replay does not do it. */
+  aside(work: () => void): void {
+    const before = this.#isMuted;
+    this.#isMuted = true;
+    work();
+    this.#isMuted = before;
+  }
+
   #hasRoom(): boolean {
     if (this.#readings++ < MAX_READINGS) return true;
     this.isOver = true;

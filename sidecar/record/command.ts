@@ -15,7 +15,7 @@ interface View {
   readonly bytes: number;
   readonly recorded: number;
   readonly disk_fails: boolean;
-  readonly not_recorded: { readonly disk: number; readonly cpu: number; readonly rotated: number };
+  readonly not_recorded: { readonly disk: number; readonly cpu: number; readonly rotated: number; readonly fault: number };
   readonly filter: { readonly share: number; readonly capability: string; readonly caller: string; readonly failed_only: boolean };
 }
 
@@ -54,8 +54,8 @@ function bad(words: string): { readonly isGood: false; readonly words: string } 
 function wordsOf({ on, folder, bytes, recorded, disk_fails: diskFails, not_recorded: not, filter }: View): string {
   const { share, capability, caller, failed_only: failedOnly } = filter;
   const which = `${Math.round(share * 10_000) / 100} % of the traces${capability === '*' ? '' : `, ${capability}`}${caller === '' ? '' : `, by ${caller}`}${failedOnly ? ', failed only' : ''}`;
-  const lost = not.disk + not.cpu + not.rotated;
-  const dropped = lost === 0 ? '' : `, ${lost} not (disk ${not.disk}, cpu ${not.cpu}, file full ${not.rotated})`;
+  const lost = not.disk + not.cpu + not.rotated + not.fault;
+  const dropped = lost === 0 ? '' : `, ${lost} not (disk ${not.disk}, cpu ${not.cpu}, file full ${not.rotated}, faults ${not.fault})`;
   return `${on ? `recording ${which}` : 'not recording'}: ${recorded} calls so far${dropped}; ${bytes} bytes in ${folder}${diskFails ? '; the disk does not take it' : ''}`;
 }
 

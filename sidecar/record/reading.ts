@@ -107,7 +107,16 @@ function into<T>(all: Map<string, History<T>>, key: string, rev: number, value: 
   history.add(rev, value);
 }
 
-export interface Recording {
+/** Files one after the other, so that a large recording need not be held at once. */
+export interface RecordingSource {
+  readonly files: Iterable<RecordedFile>;
+  /** What is missing, in words; as far as it has been read. */
+  readonly remarks: readonly string[];
+  /** Why it could not be read to its end; empty = it could. */
+  readonly problems: readonly string[];
+}
+
+export interface Recording extends RecordingSource {
   readonly files: readonly RecordedFile[];
   /** What is missing, in words. */
   readonly remarks: readonly string[];
@@ -115,6 +124,14 @@ export interface Recording {
 
 /** A file, or a folder of them (oldest first). Words when there is nothing to read. */
 export function readRecording(path: string): Recording | string {
+  const source = openRecording(path);
+  if (typeof source === 'string') return source;
+  const files = [...source.files];
+  return source.problems[0] ?? { files, remarks: source.remarks, problems: source.problems };
+}
+
+/** The same, file by file. */
+export function openRecording(path: string): RecordingSource | string {
   let files: string[];
   try {
     files = statSync(path).isDirectory()
@@ -127,14 +144,20 @@ export function readRecording(path: string): Recording | string {
     return `${path}: cannot be read (${(error as NodeJS.ErrnoException).code ?? 'error'})`;
   }
   if (files.length === 0) return `${path}: there is no recording in this folder (files that end in ${EXTENSION})`;
-  const read: RecordedFile[] = [];
   const remarks: string[] = [];
+  const problems: string[] = [];
+  return { files: readEach(files, remarks, problems), remarks, problems };
+}
+
+function* readEach(files: readonly string[], remarks: string[], problems: string[]): Generator<RecordedFile> {
   for (const file of files) {
     const one = readFile(file, remarks);
-    if (typeof one === 'string') return one;
-    if (one !== null) read.push(one);
+    if (typeof one === 'string') {
+      problems.push(one);
+      return;
+    }
+    if (one !== null) yield one;
   }
-  return { files: read, remarks };
 }
 
 function readFile(file: string, remarks: string[]): RecordedFile | null | string {

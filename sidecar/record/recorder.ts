@@ -30,6 +30,8 @@ export interface RecordingCounts {
   cpu: number;
   /** The file that it began in was full before it ended. */
   rotated: number;
+  /** Ours: told in the log once. */
+  fault: number;
 }
 
 export interface RecordingStatus extends Readonly<RecordingCounts> {
@@ -49,12 +51,13 @@ const BURST_MS = 10_000;
 const MAX_WATCHED = 10_000;
 
 export class Recorder {
-  readonly counts: RecordingCounts = { recorded: 0, disk: 0, cpu: 0, rotated: 0 };
+  readonly counts: RecordingCounts = { recorded: 0, disk: 0, cpu: 0, rotated: 0, fault: 0 };
   readonly parts: TableParts;
   readonly #settings: RecordingSettings;
   readonly #config: RecordedConfig;
   readonly #program = packageVersion();
   readonly #clock: Clock;
+  readonly #warn: (words: string) => void;
   readonly #files: RecordingFiles;
   readonly #changes = new HealthChanges();
   #engine: Engine | null = null;
@@ -74,6 +77,7 @@ export class Recorder {
     this.#filter = settings.filter;
     this.#config = decisive(config);
     this.#clock = clock;
+    this.#warn = warn;
     this.#files = new RecordingFiles(folder, settings, clock, warn);
     this.#files.onLost = (calls) => {
       this.counts.recorded -= calls;
@@ -188,9 +192,12 @@ export class Recorder {
   /** Revision of the health view, written down as far as it is new; null = it could not be, or the file is another one by now. */
   health(lines: readonly Version[], now: number, file: number): number | null {
     if (file !== this.#file || this.#isBroken || this.#engine === null) return null;
-    const changes = this.#changes.look(lines, this.#engine.health, now);
-    if (changes !== null) this.#put(changes);
-    return this.#isBroken ? null : this.#changes.rev;
+    const { health } = this.#engine;
+    const isDone = this.timed(() => {
+      const changes = this.#changes.look(lines, health, now);
+      if (changes !== null) this.#put(changes);
+    });
+    return this.#isBroken || !isDone ? null : this.#changes.rev;
   }
 
   /** Of a stream so many bytes may be kept. */
@@ -200,11 +207,19 @@ export class Recorder {
     return this.#settings.keep.bodies.has(base) ? this.#settings.streamBytes : 0;
   }
 
-  /** Counts what it takes against what it may take. */
-  timed(work: () => void): void {
+  /** Counts what it takes against what it may take. What goes wrong in it is a fault of ours, and none of the call's. */
+  timed(work: () => void): boolean {
     const from = this.#clock.now();
-    work();
+    let isDone = true;
+    try {
+      work();
+    } catch (error) {
+      isDone = false;
+      if (this.counts.fault++ === 0)
+        this.#warn(`recording: a fault in Agent-Reach (${error instanceof Error ? error.message : 'unknown'})`);
+    }
     this.#allowance -= this.#clock.now() - from;
+    return isDone;
   }
 
   #mayspend(): boolean {

@@ -121,10 +121,10 @@ export class Watch implements Decider {
     this.transports = { for: (candidate) => this.#transport(engine.transports.for(candidate), candidate) };
     const { observer } = engine;
     this.observer = {
-      callStarted: (one) => observer.callStarted(one),
+      callStarted: (one) => this.clock.aside(() => observer.callStarted(one)),
       attemptEnded: (one, attempt) => this.#attemptEnded(one, attempt),
       callEnded: (one) => {
-        observer.callEnded(one);
+        this.clock.aside(() => observer.callEnded(one));
         recorder.ended(this);
       },
       bug: (one, error) => observer.bug(one, error),
@@ -199,12 +199,13 @@ export class Watch implements Decider {
 
   #choose(call: Call, now: number): Verdict {
     const { chooser } = this.#engine;
-    this.#recorder.timed(() => {
+    const rev = this.#health(call, now);
+    const isDone = this.#recorder.timed(() => {
       // Weights are read anew, so that they are those of the health view that is written down, not of a moment ago.
       for (const version of call.lines) version.eligible = null;
       const key = keyOf(call, call.lines[call.lineIndex] as Version);
       this.#choices.push({
-        rev: this.#health(call, now),
+        rev,
         lines: call.lines.map((version) => {
           const state = chooser.known(call, version);
           return {
@@ -218,6 +219,7 @@ export class Watch implements Decider {
           key === null ? null : chooser.holdersOf(key).map((agent) => [agent.agentId, isSame(call, agent), offers(agent, call)] as const),
       });
     });
+    if (!isDone) this.#isLost = true;
     return chooser.choose(call, now, this.random);
   }
 
@@ -266,7 +268,7 @@ export class Watch implements Decider {
 
   #attemptEnded(call: Call, attempt: Attempt): void {
     this.#after[call.attempts.indexOf(attempt)] = attempt.code === 0 ? null : this.#health(call, this.#engine.clock.now());
-    this.#engine.observer.attemptEnded(call, attempt);
+    this.clock.aside(() => this.#engine.observer.attemptEnded(call, attempt));
   }
 
   /** What is written down; null = it cannot be. To be asked once, at the end. */

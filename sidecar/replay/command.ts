@@ -3,10 +3,10 @@
  * otherwise; 1 = something did, or is undecided; 2 = it cannot be read; 3 = a recording does not replay identically to itself.
  */
 import { readFileSync } from 'node:fs';
-import { readRecording } from '../record/reading.ts';
+import { openRecording } from '../record/reading.ts';
 import { NO_CHANGES, readChanges } from './changes.ts';
 import { replay } from './replay.ts';
-import { jsonOf, linesOf, sendJson, sendLines, sideBySide, sumsOf } from './report.ts';
+import { jsonOf, linesOf, sendJson, sendLines, sideBySide } from './report.ts';
 import { sendToSandbox } from './send.ts';
 import { sendToUrl } from './send-url.ts';
 
@@ -47,7 +47,7 @@ export async function runReplay(path: string, command: ReplayCommand): Promise<n
   const nothing = text === null && command.sets.length === 0;
   const changes = nothing ? NO_CHANGES : readChanges(text === null ? null : { text, file: command.withFile as string }, command.sets);
   if (!('words' in changes)) return told(write, changes);
-  const recording = readRecording(path);
+  const recording = openRecording(path);
   if (typeof recording === 'string') return told(write, [recording]);
   if (command.send !== null) {
     const report =
@@ -55,18 +55,20 @@ export async function runReplay(path: string, command: ReplayCommand): Promise<n
         ? await sendToSandbox(recording, changes, limit)
         : await sendToUrl(recording, command.send, command.token, limit);
     if (typeof report === 'string') return told(write, [report]);
+    if (recording.problems.length > 0) return told(write, recording.problems);
     if (command.json) write(JSON.stringify(sendJson(report)));
     else for (const line of sendLines(report)) write(line);
     return report.sent.every(({ diff, miss }) => diff.length === 0 && miss === null) ? 0 : 1;
   }
-  const report = await replay(recording, { changes, limit });
-  const one = call === null ? null : (report.calls[call - 1] ?? null);
+  const report = await replay(recording, { changes, limit, only: call });
+  if (recording.problems.length > 0) return told(write, recording.problems);
+  const one = call === null ? null : (report.calls.find(({ number }) => number === call) ?? null);
   if (call !== null && one === null)
-    return told(write, [`--call ${call}: there are ${report.calls.length} calls that can be decided anew`]);
+    return told(write, [`--call ${call}: there are ${report.sums.identical + report.sums.broken} calls that can be decided anew`]);
   if (one !== null) for (const line of sideBySide(one, command.columns)) write(line);
   else if (command.json) write(JSON.stringify(jsonOf(report)));
   else for (const line of linesOf(report)) write(line);
-  const sums = sumsOf(report);
+  const { sums } = report;
   if (sums.broken > 0) return NOT_IDENTICAL;
   return sums.different + sums.undecided > 0 ? 1 : 0;
 }

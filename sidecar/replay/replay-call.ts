@@ -119,7 +119,7 @@ export class CallReplay implements Decider {
     const { maxDeadlineMs, maxHops, lateMs } = config;
     this.config = { maxDeadlineMs, maxHops, claims: { lateMs } as Decider['config']['claims'] };
     this.table = { current: () => this.#look() };
-    this.#real = new Chooser(this.clock, this.random, tables.world(record.parts).health, ONE_KEY);
+    this.#real = new Chooser(this.clock.beside(), this.random, tables.world(record.parts).health, ONE_KEY);
     this.identities = this.#identities();
     for (const [capability, inFlight] of Object.entries(record.in_flight))
       this.limits.assume(capability, record.caller?.agent ?? '', inFlight);

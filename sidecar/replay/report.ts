@@ -1,6 +1,6 @@
 /** What a replay came to, for people and as JSON. */
 import type { Decision } from '../record/shapes.ts';
-import { DIFFERENCES, type Difference } from './comparison.ts';
+import { DIFFERENCES } from './comparison.ts';
 import type { CallOutcome, ReplayReport } from './replay.ts';
 import type { SendReport } from './send.ts';
 import { REPLAY_MISS } from '../transports/recorded-mock.ts';
@@ -9,44 +9,13 @@ import { REPLAY_MISS } from '../transports/recorded-mock.ts';
 const LISTED = 50;
 export const BREAKERS = 'breakers are judged from the recorded contents of their windows';
 
-export interface Sums {
-  readonly calls: number;
-  readonly identical: number;
-  readonly broken: number;
-  readonly unfit: number;
-  /** Under the changes. */
-  readonly same: number;
-  readonly different: number;
-  readonly undecided: number;
-  /** Calls by kind of difference; one call may be in several. */
-  readonly by: Readonly<Record<Difference, number>>;
-}
-
-export function sumsOf({ calls, unfit }: ReplayReport): Sums {
-  const by: Record<Difference, number> = { code: 0, provider: 0, version: 0, attempts: 0, reasons: 0 };
-  let broken = 0;
-  let same = 0;
-  let different = 0;
-  let undecided = 0;
-  for (const one of calls) {
-    if (one.broken !== null) broken++;
-    else if (one.miss !== null) undecided++;
-    else if (one.differences.length === 0) same++;
-    else different++;
-    for (const kind of one.differences) by[kind]++;
-  }
-  let left = 0;
-  for (const count of unfit.values()) left += count;
-  return { calls: calls.length + left, identical: calls.length - broken, broken, unfit: left, same, different, undecided, by };
-}
-
 export function linesOf(report: ReplayReport): string[] {
-  const sums = sumsOf(report);
+  const { sums } = report;
   const lines: string[] = [];
   const broken = report.calls.find((one) => one.broken !== null);
   if (broken !== undefined)
     lines.push(
-      `NOT IDENTICAL: ${sums.broken} of ${report.calls.length} calls are not decided as they were recorded, though nothing is changed.`,
+      `NOT IDENTICAL: ${sums.broken} of ${sums.calls} calls are not decided as they were recorded, though nothing is changed.`,
       `  the first, call ${broken.number}: ${broken.broken}`,
       '  What a changed setting would do cannot be told for these; nothing about them is counted below.',
       '',
@@ -123,7 +92,7 @@ function wrapped(text: string, width: number): string[] {
 
 export function jsonOf(report: ReplayReport): object {
   return {
-    ...sumsOf(report),
+    ...report.sums,
     changes: report.changes.words,
     breakers: BREAKERS,
     not_replayed: Object.fromEntries(report.unfit),
@@ -166,8 +135,8 @@ export function sendLines({ target, sent, notSent, left, remarks }: SendReport):
     );
   }
   for (const remark of remarks) lines.push(`  ${remark}`);
-  for (const { number, record, miss, diff } of [...misses, ...different].slice(0, LISTED))
-    lines.push(`  call ${number} ${record.asked}: ${miss === null ? diff.join('; ') : `${REPLAY_MISS}: ${miss}`}`);
+  for (const { number, asked, miss, diff } of [...misses, ...different].slice(0, LISTED))
+    lines.push(`  call ${number} ${asked}: ${miss === null ? diff.join('; ') : `${REPLAY_MISS}: ${miss}`}`);
   return lines;
 }
 
@@ -183,10 +152,10 @@ export function sendJson({ target, sent, notSent, left, remarks }: SendReport): 
     remarks,
     listed: sent
       .filter(({ diff, miss, notCompared }) => diff.length > 0 || miss !== null || notCompared.length > 0)
-      .map(({ number, record, code, diff, miss, notCompared }) => ({
+      .map(({ number, asked, traceId, code, diff, miss, notCompared }) => ({
         call: number,
-        trace_id: record.trace_id,
-        asked: record.asked,
+        trace_id: traceId,
+        asked,
         code,
         diff,
         miss: miss === null ? null : { kind: REPLAY_MISS, why: miss },

@@ -5,7 +5,7 @@
  */
 import { request } from 'node:http';
 import { Header } from '../../proto/wire/headers.ts';
-import type { Recording } from '../record/reading.ts';
+import type { RecordingSource } from '../record/reading.ts';
 import type { CallRecord } from '../record/shapes.ts';
 import { answerDiff, requestOf, type SendReport, type Sent } from './send.ts';
 
@@ -19,7 +19,12 @@ interface Answer {
 }
 
 /** Words when nothing was sent. @param token of the agent that it acts as there; null = none is shown */
-export async function sendToUrl(recording: Recording, target: string, token: string | null, limit: number): Promise<SendReport | string> {
+export async function sendToUrl(
+  recording: RecordingSource,
+  target: string,
+  token: string | null,
+  limit: number,
+): Promise<SendReport | string> {
   const problem = targetProblem(target);
   if (problem !== null) return problem;
   const base = target.replace(/\/+$/, '');
@@ -73,11 +78,12 @@ async function sendOne(base: string, token: string | null, number: number, recor
   headers[Header.mode] = 'raw';
   if (token !== null) headers['authorization'] = `Bearer ${token}`;
   const answer = await asked(`${base}/v1/invoke/${encodeURIComponent(record.asked)}`, 'POST', headers, made.body);
-  if (typeof answer === 'string') return { number, record, code: -1, diff: [`no answer: ${answer}`], miss: null, notCompared: [] };
+  const whose = { number, asked: record.asked, traceId: record.trace_id };
+  if (typeof answer === 'string') return { ...whose, code: -1, diff: [`no answer: ${answer}`], miss: null, notCompared: [] };
   // Without the envelope, what answered is all there is: a code of ours stands in a problem document.
   const code = codeIn(answer);
   const { diff, notCompared } = answerDiff(record, code, code === 0 ? answer.status : record.decision.status, answer.body);
-  return { number, record, code, diff, miss: null, notCompared };
+  return { ...whose, code, diff, miss: null, notCompared };
 }
 
 function codeIn({ status, body }: Answer): number {

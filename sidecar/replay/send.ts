@@ -19,7 +19,7 @@ import type { Engine, Observer } from '../engine.ts';
 import { Health } from '../health/health.ts';
 import { StaticTokens } from '../identify/static-tokens.ts';
 import { outbound } from '../pipeline.ts';
-import type { RecordedFile, Recording } from '../record/reading.ts';
+import type { RecordedFile, RecordingSource } from '../record/reading.ts';
 import type { AttemptRecord, CallRecord, RecordedBody, SendRecord } from '../record/shapes.ts';
 import type { CapabilityPart } from '../table/compile.ts';
 import { InstalledTable } from '../table/installed.ts';
@@ -32,7 +32,8 @@ import { type Changes, policiesOf, readChanges } from './changes.ts';
 export interface Sent {
   /** From 1. */
   readonly number: number;
-  readonly record: CallRecord;
+  readonly asked: string;
+  readonly traceId: string;
   readonly code: number;
   /** What is different; empty = nothing. */
   readonly diff: readonly string[];
@@ -60,7 +61,7 @@ export function requestOf(record: CallRecord): { readonly body: Buffer; readonly
   return { body: bodyOf(record.body), headers };
 }
 
-export async function sendToSandbox(recording: Recording, changes: Changes, limit: number): Promise<SendReport> {
+export async function sendToSandbox(recording: RecordingSource, changes: Changes, limit: number): Promise<SendReport> {
   const sent: Sent[] = [];
   let notSent = 0;
   let left = 0;
@@ -156,7 +157,8 @@ class Sandbox {
     const { diff, notCompared } = answerDiff(record, call.code, call.status, call.reply?.body ?? NO_BODY);
     return {
       number,
-      record,
+      asked: record.asked,
+      traceId: record.trace_id,
       code: call.code,
       diff: this.#miss === null ? diff : [],
       miss: this.#miss,

@@ -45,7 +45,8 @@ export function tellSend(stages: StageSpans, seen: SendSeen, submission: Submiss
 
 function outcomeOf({ forReview, envelope }: SendSeen, submitted: Submitted): { readonly code: Code; readonly detail: string } {
   if (!submitted.ok) return submitted;
-  if (forReview) return { code: Code.parked, detail: `a person decides: rule ${envelope?.rule ?? '-'} says so, since nobody is there for it` };
+  if (forReview)
+    return { code: Code.parked, detail: `a person decides: rule ${envelope?.rule ?? '-'} says so, since nobody is there for it` };
   return { code: Code.ok, detail: submitted.state === 'parked' ? 'it waits: nobody is there to work on it now' : '' };
 }
 
@@ -85,7 +86,13 @@ export function tellOutbox(stages: StageSpans, data: Buffer, wallMs: number, why
   const context = envelope === null ? null : stageContext(envelope.traceparent);
   if (envelope === null || context === null || typeof envelope.accepted_at_ms !== 'number') return;
   // One that was written to an inbox, or for people, says less of itself.
-  const whole: Envelope = { ...envelope, capability: envelope.capability ?? '', lane: envelope.lane ?? 'normal', pool: envelope.pool ?? '', rule: envelope.rule ?? null };
+  const whole: Envelope = {
+    ...envelope,
+    capability: envelope.capability ?? '',
+    lane: envelope.lane ?? 'normal',
+    pool: envelope.pool ?? '',
+    rule: envelope.rule ?? null,
+  };
   const code = why === '' ? Code.ok : Code.payload_too_large;
   const end = { stage: 'outbox' as const, spanId: stages.newId(), startMs: envelope.accepted_at_ms, endMs: wallMs, code, detail: why };
   stages.tell(stageOf(whole, context, context.spanId, end), context.isPicked);

@@ -105,7 +105,7 @@ t.test('C137 a changed request is a miss, told with what is different, and reach
     const file = withCalls(recording, [0, 1, 1]) as (typeof recording.files)[number];
     // The third was sent, and its answer is not there.
     Object.assign((file.calls[2] as object as { decision: object }).decision, { attempts: [] });
-    const report = await sendToSandbox({ files: [file], remarks: [] }, NO_CHANGES, 10);
+    const report = await sendToSandbox({ files: [file], remarks: [], problems: [] }, NO_CHANGES, 10);
     t.match(
       report.sent.map(({ miss }) => miss),
       [null, null, /it was recorded 2 times, and each recorded answer is given once/],
@@ -150,7 +150,7 @@ t.test('C137 a changed request is a miss, told with what is different, and reach
     const file = withCalls(recording, [0, 1]) as (typeof recording.files)[number];
     const [first] = file.calls as { asked: string }[];
     if (first !== undefined) first.asked = 'crm.order.query@2.1.0';
-    const other = await sendToSandbox({ files: [file], remarks: [] }, NO_CHANGES, 1);
+    const other = await sendToSandbox({ files: [file], remarks: [], problems: [] }, NO_CHANGES, 1);
     t.match(
       other.sent[0]?.miss,
       /asked crm\.order\.2: no recorded request is the same; call 1, attempt 1 comes nearest: version: asked 2\.1\.0, recorded 2\.0\.0/,

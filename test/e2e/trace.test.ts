@@ -202,6 +202,8 @@ t.test('one trace through sidecars, protocols and a message whose worker is kill
   });
 
   await t.test('reachctl trace shows it, at a terminal, narrow, in a file, and for programs', async (t) => {
+    // It is asked for everywhere first.
+    const unknown = reachctl(fleet.plane, ['trace', 'ab'.repeat(16)]);
     const plain = await reachctl(fleet.plane, ['trace', TRACE, '--why']);
     t.equal(plain.exit, 0, plain.err);
     t.match(plain.out, new RegExp(`^trace ${TRACE} .* complete$`, 'm'));
@@ -224,7 +226,7 @@ t.test('one trace through sidecars, protocols and a message whose worker is kill
     t.match(list.out, new RegExp(`^${TRACE} .* ${CALLER} +${WORK} +\\d+ +ok$`, 'm'));
     t.equal((await reachctl(fleet.plane, ['trace', '--failed', '--capability', 'crm.stock.level'])).out, 'no trace fits');
     t.match(await reachctl(fleet.plane, ['trace', 'nonsense']), { exit: 1, err: /is no trace id/ });
-    t.match(await reachctl(fleet.plane, ['trace', 'ab'.repeat(16)]), { exit: 1, err: /no trace abab.* is known/ });
+    t.match(await unknown, { exit: 1, err: /no trace abab.* is known/ });
     t.match(await reachctl(fleet.plane, ['trace', TRACE, '--failed']), { exit: 2 });
     t.match(await reachctl(fleet.plane, ['trace', '--why']), { exit: 2 });
   });
@@ -235,6 +237,13 @@ t.test('one trace through sidecars, protocols and a message whose worker is kill
     const hop = JSON.parse(out);
     t.match(hop, { trace_id: TRACE, stage: 'outbound', capability: WORK, code: 0 });
     t.notOk('decision' in hop);
+  });
+
+  await t.test('reachctl top shows what is offered', async (t) => {
+    const { exit, out, err } = await reachctl(fleet.plane, ['top', '--once', '--sort', 'name', '--capability', 'crm.*']);
+    t.equal(exit, 0, err);
+    t.match(out, new RegExp(`^${WORK} +\\S+ .* 1 +-`, 'm'));
+    t.notMatch(out, /agent\.message/);
   });
 
   await t.test('another replica, which has just started, has it too when it is asked', async (t) => {

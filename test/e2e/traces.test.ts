@@ -2,7 +2,7 @@
 import t, { type Test } from 'tap';
 import { Code } from '../../proto/wire/codes.ts';
 import type { Span } from '../../proto/wire/spans.ts';
-import { TestAgent } from '../support/agent.ts';
+import { type AgentRequest, TestAgent } from '../support/agent.ts';
 import { Collector } from '../support/collector.ts';
 import { MARK } from '../support/credential-mark.ts';
 import { CALLER, Rig } from '../support/rig.ts';
@@ -188,7 +188,7 @@ t.test('one sidecar and a collector, nothing else', async (t) => {
     for (const trace of [header, member, meta]) {
       const asked = world.rpc.requests.find(({ headers }) => headers['traceparent']?.includes(trace) === true);
       t.same(chainTo(world.spans(trace), String(asked?.headers['traceparent']), PARENT), ['attempt', 'outbound']);
-      const { params } = asked?.json as { params: { a: number; _meta?: { other: number; traceparent: string } } };
+      const { params } = (asked as AgentRequest).json as { params: { a: number; _meta?: { other: number; traceparent: string } } };
       if (params._meta === undefined) continue;
       t.equal(params._meta.traceparent, asked?.headers['traceparent'], 'an agent that reads it there finds the span that it works in');
       t.equal(params._meta.other, 1);

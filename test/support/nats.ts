@@ -1,5 +1,5 @@
 /** A real nats-server for one test: its own port and folder, gone at the end of the test. */
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { realClock } from '../../base/clock.ts';
@@ -16,6 +16,17 @@ interface Teardown {
 
 /** Back at once: tests do not wait for politeness. */
 export const HASTY: ReconnectPace = Object.freeze({ spreadMs: 40, firstMs: 20, mostMs: 200, stableMs: 500 });
+
+const STOPS_WITHIN_MS = 1_000;
+
+/** Each of its threads, as far as the system tells (`/proc`). */
+function isStopped(pid: number): boolean {
+  try {
+    return readdirSync(`/proc/${pid}/task`).every((thread) => /\) T /.test(readFileSync(`/proc/${pid}/task/${thread}/stat`, 'utf8')));
+  } catch {
+    return true; // not Linux, or it has ended
+  }
+}
 
 export interface Connection {
   readonly cid: number;
@@ -57,8 +68,11 @@ export class NatsServer {
     await this.process.restart();
   }
 
+  /** It stands still when this returns: the signal alone is under way for a moment, in which a request may still be answered. */
   pause(): void {
     this.process.pause();
+    const { pid } = this.process;
+    for (const end = performance.now() + STOPS_WITHIN_MS; pid !== null && !isStopped(pid) && performance.now() < end; );
   }
 
   resume(): void {

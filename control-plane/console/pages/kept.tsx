@@ -1,7 +1,7 @@
 /** Tasks that are kept for people: dead letters, in doubt, to be reviewed; many at once back into the queue. */
 import { itemAddress, pageAddress, writeQuery } from '../address.ts';
 import { useApi, useConsole } from '../context.tsx';
-import { count, many, span } from '../format.ts';
+import { count, many } from '../format.ts';
 import { ActButton } from '../parts/dialog.tsx';
 import { Actions, Shown } from '../parts/states.tsx';
 import { Table } from '../parts/table.tsx';

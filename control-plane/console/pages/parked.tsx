@@ -1,7 +1,7 @@
 /** What is parked: pools that nobody works on, what waits in them, and sending it elsewhere or dropping it. */
 import { useState } from 'preact/hooks';
 import { useApi, useConsole } from '../context.tsx';
-import { bytes, many, span } from '../format.ts';
+import { bytes, many } from '../format.ts';
 import { ActButton } from '../parts/dialog.tsx';
 import { PoolTable } from '../parts/pools.tsx';
 import { Actions, Shown } from '../parts/states.tsx';

@@ -250,7 +250,8 @@ t.test('pending, firing, resolved', async (t) => {
   const states = (grades: string): string => {
     const book = new AlertBook(1, 'e');
     const words = { b: 'bad', r: 'rising', m: 'between', g: 'good', u: 'unknown' } as const;
-    return [...grades]
+    return grades
+      .split('')
       .map((grade, i) => {
         book.observe(observation(words[grade as keyof typeof words]), PATIENCE, i * MIN);
         return book.alerts[0]?.state[0] ?? '-';
@@ -565,8 +566,9 @@ t.test('in a reign: what fires is stored, the next leader goes on with it, and o
     more: { body?: object; query?: Record<string, string>; id?: string } = {},
   ): Promise<Reply> => {
     const route = alertRoutes(plane).find((each) => each.method === method && each.path === path);
+    const params: Record<string, string> = more.id === undefined ? {} : { id: more.id };
     const asked = route?.handle({
-      params: (more.id === undefined ? {} : { id: more.id }) as Record<string, string>,
+      params,
       query: more.query ?? {},
       body: JSON.stringify(more.body ?? {}),
       operator: { name: 'ada', role: 'operator' } as never,

@@ -233,7 +233,7 @@ t.test('a trace is followed while something is under way: drawn anew at a termin
     trace([span('1')], { under_way: ['the message waits\u0007'] }),
     trace([span('1'), span('2', { depth: 1, stage: 'attempt', provider: 'a.b.d' })], { complete: true }),
   ];
-  for (const isTerminal of [false, true]) {
+  const follow = async (isTerminal: boolean): Promise<void> => {
     let asked = 0;
     const server = await serverFor(t, (_request, response) => {
       const next = told[Math.min(asked++, told.length - 1)] ?? null;
@@ -253,7 +253,8 @@ t.test('a trace is followed while something is under way: drawn anew at a termin
       t.equal(out.match(/^\+.*a\.b\.c calls/gm)?.length, 1, 'each once');
       t.match(out, /complete$/m);
     }
-  }
+  };
+  await Promise.all([follow(false), follow(true)]);
 });
 
 t.test('tail says what was left out, comes back after a break, and counts', async (t) => {

@@ -10,6 +10,7 @@ import { type Timeline, timelineOf } from '../../../control-plane/traces/timelin
 import type { Surroundings } from '../../../control-plane/traces/why.ts';
 import type { BreakerMove } from '../../../control-plane/traffic/traffic.ts';
 import type { Span } from '../../../proto/wire/spans.ts';
+import { tripWords } from '../../../sidecar/health/trip.ts';
 import type { TraceLine } from '../../../proto/wire/trace-line.ts';
 import { CONTROL, Subjects } from '../../../proto/wire/subjects.ts';
 import { type MemoryBus, MemoryNats } from '../../support/memory-bus.ts';
@@ -18,6 +19,7 @@ import { batchOf, idOf, meshCall, spanOf, TRACE, WALL } from '../../support/span
 const NOBODY: Surroundings = { openBreakers: () => [] };
 const SETTLED = {
   cut: 0,
+  conflicts: [] as readonly string[],
   isRemainder: false,
   dropped: new Map<string, number>(),
   silentMs: 60_000,
@@ -247,7 +249,7 @@ t.test('why a call went where it went', async (t) => {
       line(
         'choose',
         'breaker_open',
-        'every breaker of kb.doc.search is open: kb.doc.a: breaker open for another 9 s (4 of 12 calls took longer than 3 s in the last 60 s (limit 30 %))',
+        `every breaker of kb.doc.search is open: kb.doc.a: breaker open for another 9 s (${tripWords('slow', 12, 0, 4, { windowMs: 60_000, slowCallMs: 3_000, slowRatio: 0.3 } as never)})`,
         3001,
       ),
       line('fallback', 'capability', 'kb.doc.search failed with 3001: falling back to kb.faq.search'),
@@ -395,6 +397,10 @@ t.test('spans that come twice count once, those of one trace are bounded, and by
     const rig = new Rig();
     for (let i = 0; i < 3; i++) await rig.tell('front-a', batchOf('front-a', meshCall().front));
     t.match(rig.desk.figures, { spans: 2, twice: 4 });
+    await rig.tell('evil', batchOf('evil', [{ ...(meshCall().front[0] as Span), code: 9001 }]));
+    const shown = await rig.timeline();
+    t.match(shown?.notes, [`span ${idOf('out')} was told by front-a and then by evil: the first is shown`]);
+    t.equal(shown?.spans[0]?.code, 0);
   });
   await t.test('100,000 spans in one trace', async (t) => {
     const store = new TraceStore(DEFAULT_TRACES);

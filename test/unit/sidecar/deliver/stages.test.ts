@@ -7,7 +7,10 @@ const A = 'crm.order.1';
 const SEND = 'b7ad6b7169203331';
 const TRACE = '0af7651916cd43dd8448eb211c80319c';
 
-function rigOf(mock: string, settings: ConstructorParameters<typeof DeliverRig>[2] = {}): { readonly rig: DeliverRig; readonly seen: StageWitness } {
+function rigOf(
+  mock: string,
+  settings: ConstructorParameters<typeof DeliverRig>[2] = {},
+): { readonly rig: DeliverRig; readonly seen: StageWitness } {
   const seen = new StageWitness();
   return { rig: new DeliverRig(deliverTable({ [A]: mock }), [A], settings, [], undefined, seen), seen };
 }

@@ -121,7 +121,17 @@ class World {
   /** Stored, and not delivered. */
   store(agent = AGENT, body = '{}', step = 1): number {
     this.last += step;
-    const head = JSON.stringify({ wire: 1, kind: 'state', task_id: `task${this.last}`, content_type: 'application/json', state: 'done', traceparent: TRACEPARENT, at_ms: 5, capability: 'crm.order.query', by: 'crm.order.1' });
+    const head = JSON.stringify({
+      wire: 1,
+      kind: 'state',
+      task_id: `task${this.last}`,
+      content_type: 'application/json',
+      state: 'done',
+      traceparent: TRACEPARENT,
+      at_ms: 5,
+      capability: 'crm.order.query',
+      by: 'crm.order.1',
+    });
     this.kept.push({ seq: this.last, agent, data: Buffer.from(`${head}\n${body}`) });
     return this.last;
   }
@@ -129,7 +139,14 @@ class World {
   /** What another agent sends. */
   storeMail(source: string, agent = AGENT): number {
     this.last++;
-    const head = JSON.stringify({ wire: 1, kind: 'message', task_id: `task${this.last}`, content_type: 'text/plain', source, traceparent: TRACEPARENT });
+    const head = JSON.stringify({
+      wire: 1,
+      kind: 'message',
+      task_id: `task${this.last}`,
+      content_type: 'text/plain',
+      source,
+      traceparent: TRACEPARENT,
+    });
     this.kept.push({ seq: this.last, agent, data: Buffer.from(`${head}\nhello`) });
     return this.last;
   }

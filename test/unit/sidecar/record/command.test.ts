@@ -1,7 +1,7 @@
 import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import t from 'tap';
+import t, { type Test } from 'tap';
 import { createLog } from '../../../../base/log.ts';
 import { orderRecording } from '../../../../sidecar/record/command.ts';
 import { runReplay, type ReplayCommand } from '../../../../sidecar/replay/command.ts';
@@ -23,7 +23,7 @@ providers:
 `;
 const RECORDING = '  recording: {on: false, share: 100%, cpu: 100%, keep: {headers: [], query: [], json: [/n, /agent, /payload/n]}}';
 
-async function started(t: typeof import("tap").default, more: string): Promise<{ readonly sidecar: Started; readonly folder: string }> {
+async function started(t: Test, more: string): Promise<{ readonly sidecar: Started; readonly folder: string }> {
   const folder = mkdtempSync(join(tmpdir(), 'reach-recording-'));
   const file = join(folder, 'sidecar.yaml');
   writeFileSync(file, settings(more));

@@ -2,7 +2,6 @@ import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSyn
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import t from 'tap';
-import { outbound } from '../../../../sidecar/pipeline.ts';
 import { fileHead, frame, readFrames } from '../../../../sidecar/record/frames.ts';
 import { readRecording, recordedIn, type Recording } from '../../../../sidecar/record/reading.ts';
 import { NO_CHANGES } from '../../../../sidecar/replay/changes.ts';
@@ -240,5 +239,25 @@ t.test('more time than it may take is not spent: calls that come then are not re
   await world.world.clock.advance(60_000);
   await world.call({ name: 'crm.order.query' });
   t.match(recorder.counts, { recorded: 1, cpu: 1 });
-  t.type(recorder.outbound(outbound), 'function');
+});
+
+t.test('a fault in the recording is none of the call: it goes on, and is counted', async (t) => {
+  const world = new RecordedWorld(TABLE);
+  t.teardown(() => world.remove());
+  const { health } = world.world;
+  const advance = health.advance.bind(health);
+  let isBroken = true;
+  Object.assign(health, {
+    advance: (now: number) => {
+      if (isBroken && new Error().stack?.includes('health-changes') === true) throw new TypeError('a fault');
+      advance(now);
+    },
+  });
+  const call = await world.call({ name: 'crm.order.query', headers: { 'reach-pin': 'crm.order.1' } });
+  t.equal(call.code, 0);
+  t.match(world.recorder.counts, { recorded: 0, fault: 1 });
+  t.match(world.warnings, ['recording: a fault in Agent-Reach (a fault)']);
+  isBroken = false;
+  await world.call({ name: 'crm.order.query' });
+  t.equal(world.recorder.counts.recorded, 1);
 });

@@ -1,7 +1,7 @@
 import t from 'tap';
 import { NO_CHANGES, readChanges, type Changes } from '../../../../sidecar/replay/changes.ts';
 import { replay, type ReplayReport } from '../../../../sidecar/replay/replay.ts';
-import { jsonOf, linesOf, sideBySide, sumsOf } from '../../../../sidecar/replay/report.ts';
+import { jsonOf, linesOf, sideBySide } from '../../../../sidecar/replay/report.ts';
 import { readRecording, type Recording } from '../../../../sidecar/record/reading.ts';
 import { RecordedWorld } from '../../../support/recorded-world.ts';
 
@@ -84,7 +84,7 @@ t.test('ten thousand recorded calls are decided anew as they were, bit by bit, i
   t.ok(attempts > 500, `${attempts} calls were retried`);
 
   const stricter = await replay(recording, { changes: changed(null, 'breaker.failure_ratio=15%', 'breaker.min_calls=5'), limit: 2_000 });
-  const sums = sumsOf(stricter);
+  const sums = stricter.sums;
   t.equal(sums.broken, 0);
   t.ok(sums.different + sums.undecided > 100, JSON.stringify(sums));
   const lines = linesOf(stricter).join('\n');
@@ -180,7 +180,7 @@ t.test('other policies are tried on what was recorded, and who was not asked the
     t.match(miss?.asked, /crm\.order\.[12] for crm\.order\.query@2\.0\.0, attempt 1/);
     t.match(miss?.recorded, /crm\.order\.3 for crm\.order\.query@2\.0\.0/);
   }
-  const sums = sumsOf(report);
+  const sums = report.sums;
   t.equal(sums.undecided, report.calls.filter(({ miss }) => miss !== null).length);
   t.match(linesOf(report).join('\n'), /REPLAY_MISS: the answer: asked crm\.order\.[12]/);
 
@@ -214,7 +214,7 @@ t.test('a recording that was tampered with says so loudly, with the first differ
   const call = recording.files[0]?.calls[1] as { seed: number; decision: { code: number } };
   call.decision.code = 1002;
   const report = await replay(recording, { changes: changed(null, 'load=random'), limit: 10 });
-  t.equal(sumsOf(report).broken, 1);
+  t.equal(report.sums.broken, 1);
   const [first, second] = linesOf(report);
   t.match(first, /^NOT IDENTICAL: 1 of 3 calls/);
   t.match(second, /call 2: code: recorded 1002, now 0/);
