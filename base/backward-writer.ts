@@ -32,6 +32,11 @@ export class BackwardWriter {
     return Buffer.from(this.#buffer.subarray(this.#at, this.#buffer.length - length));
   }
 
+  /** Takes back what was written since `length` was that. */
+  back(length: number): void {
+    this.#at = this.#buffer.length - length;
+  }
+
   clear(): void {
     this.#at = this.#buffer.length;
   }
@@ -108,11 +113,14 @@ export class BackwardWriter {
   /** Nanoseconds since 1970, of milliseconds with a fraction; exact to the microsecond. */
   nanos(field: number, ms: number): void {
     const micros = Math.round(ms * 1_000);
-    const low = (micros % TWO_32) * 1_000;
+    // Split by multiplication: the remainder of a division of floats is ten times as dear.
+    const upper = Math.floor(micros / TWO_32);
+    const low = (micros - upper * TWO_32) * 1_000;
+    const carry = Math.floor(low / TWO_32);
     this.#room(8);
     this.#at -= 8;
-    this.#word(this.#at, low % TWO_32);
-    this.#word(this.#at + 4, Math.floor(micros / TWO_32) * 1_000 + Math.floor(low / TWO_32));
+    this.#word(this.#at, low - carry * TWO_32);
+    this.#word(this.#at + 4, upper * 1_000 + carry);
     this.#varint((field << 3) | FIXED64);
   }
 
@@ -134,6 +142,11 @@ export class BackwardWriter {
     this.#room(8);
     if (value < 0x80) {
       this.#buffer[--this.#at] = value;
+      return;
+    }
+    if (value < 0x4000) {
+      this.#buffer[--this.#at] = value >> 7;
+      this.#buffer[--this.#at] = (value & 0x7f) | 0x80;
       return;
     }
     let size = 1;

@@ -3,10 +3,10 @@
  * have ended, or at its own time; calls under way do not keep a step with a time from beginning.
  */
 import type { TraceLine } from '../../proto/wire/trace-line.ts';
-import type { KeptEntry, TaskEvent } from '../../proto/wire/messages.ts';
 import { checkCall, checkState, checkStep, readsTrace, type Served, type State } from './expectations.ts';
 import { brokenInvariants } from './invariants.ts';
 import type { Outcome } from './one-call.ts';
+import { MessageBook } from './message-book.ts';
 import { MessageRecord } from './one-message.ts';
 import type { CallStep, Fate, Scenario, SendStep, Step, TableStep } from './scenario.ts';
 import { History, stateOf } from './run-state.ts';
@@ -60,25 +60,23 @@ class Runner {
   readonly #failures: Failure[] = [];
   /** When each step that changed the table ran: overrides expire by it. */
   readonly #ranAtWallMs = new Map<number, number>();
-  /** By task id: what has been accepted, and not ended. */
-  readonly #open = new Map<string, MessageRecord>();
-  /** Ends that came before the submission's own answer. */
-  readonly #early = new Map<string, TaskEvent>();
-  readonly #inReview = new Set<string>();
+  readonly #book: MessageBook;
   #issued = 0;
   #submitting = 0;
 
   constructor(scenario: Scenario, options: WorldOptions) {
     this.#scenario = scenario;
+    this.#book = new MessageBook();
     this.#world = new World(scenario, {
       ...options,
       ended: (event) => {
         options.ended?.(event);
-        this.#messageEnded(event);
+        this.#world.witness.lastAt = this.#world.clock.now();
+        this.#book.ended(event, this.#world.clock.now());
       },
       kept: (entry) => {
         options.kept?.(entry);
-        this.#messageKept(entry);
+        this.#book.kept(entry);
       },
     });
   }
@@ -123,7 +121,7 @@ class Runner {
   }
 
   #isBusy(): boolean {
-    return this.#callsGoOn() || this.#open.size > 0;
+    return this.#callsGoOn() || this.#book.open > 0;
   }
 
   #callsGoOn(): boolean {
@@ -251,39 +249,10 @@ class Runner {
   #submitted(run: SendRun, record: MessageRecord): void {
     this.#submitting--;
     const { everyMs, load, times } = run.step;
-    if (record.taskId !== '') {
-      const early = this.#early.get(record.taskId);
-      if (early !== undefined) record.ended(early, this.#world.clock.now());
-      else {
-        if (this.#inReview.has(record.taskId)) record.fate = 'review';
-        this.#all.set(record.taskId, { record, run });
-        if (record.fate === 'accepted') this.#open.set(record.taskId, record);
-      }
-    }
+    this.#book.submitted(record, run.report, this.#world.clock.now());
     run.report.endedAtMs = this.#world.clock.now();
     if (everyMs === null && load === null && run.begun < times) this.#nextMessages(run);
     if (run.begun >= times && load === null) run.isIssued = true;
-  }
-
-  /** Every message that may still come to an end, parked ones included. */
-  readonly #all = new Map<string, { readonly record: MessageRecord; readonly run: SendRun }>();
-
-  #messageEnded(event: TaskEvent): void {
-    const { clock, witness } = this.#world;
-    witness.lastAt = clock.now();
-    const known = this.#all.get(event.task_id);
-    if (known === undefined) {
-      this.#early.set(event.task_id, event);
-      return;
-    }
-    known.record.ended(event, clock.now());
-    known.run.report.endedAtMs = clock.now();
-    this.#all.delete(event.task_id);
-    this.#open.delete(event.task_id);
-  }
-
-  #messageKept({ kind, task_id: taskId }: KeptEntry): void {
-    if (kind === 'review') this.#inReview.add(taskId);
   }
 
   #timeLeft(step: CallStep): Readonly<Record<string, string>> {

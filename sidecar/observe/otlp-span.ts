@@ -10,7 +10,7 @@ import type { SpanStage } from '../../proto/wire/spans.ts';
 import { SPREAD_WIDTH } from '../call/trace.ts';
 import type { Arg, Reason } from '../call/verdict.ts';
 import { lineWords } from './span-of.ts';
-import type { SpanRecord } from './span-record.ts';
+import { MAX_LINES, type SpanRecord } from './span-record.ts';
 
 /** Field numbers. */
 const Span = {
@@ -81,11 +81,13 @@ class Shape {
 }
 
 class Line {
+  readonly reason: Reason;
   readonly a: Arg;
   readonly b: Arg;
   readonly c: Arg;
   readonly bytes: Buffer;
-  constructor(a: Arg, b: Arg, c: Arg, bytes: Buffer) {
+  constructor(reason: Reason, a: Arg, b: Arg, c: Arg, bytes: Buffer) {
+    this.reason = reason;
     this.a = a;
     this.b = b;
     this.c = c;
@@ -102,6 +104,8 @@ const MAX_CACHED_ARG = 160;
 export class OtlpSpans {
   readonly #shapes = new Map<string, Shape[]>();
   readonly #lines = new Map<Reason, Line[]>();
+  /** What stood at this place of the call before: most calls are decided like the one before. */
+  readonly #last: (Line | undefined)[] = new Array<Line | undefined>(MAX_LINES * SPREAD_WIDTH).fill(undefined);
 
   /** Writes one span as the given field of what is open. @param startMs on the wall */
   write(to: BackwardWriter, field: number, record: SpanRecord, startMs: number): void {
@@ -147,27 +151,30 @@ export class OtlpSpans {
     const b = record.lines[at + 2] as Arg;
     const c = record.lines[at + 3] as Arg;
     const began = to.length;
-    if (isLasting(a) && isLasting(b) && isLasting(c)) {
-      let known = this.#lines.get(reason);
-      if (known === undefined) {
-        if (this.#lines.size >= MOST_KEYS) this.#lines.clear();
-        known = [];
-        this.#lines.set(reason, known);
-      }
-      let bytes: Buffer | null = null;
-      for (const line of known)
-        if (line.a === a && line.b === b && line.c === c) {
-          bytes = line.bytes;
-          break;
-        }
-      if (bytes === null) {
-        writeLine(to, reason, a, b, c);
-        if (known.length >= LINES) known.length = 0;
-        known.push(new Line(a, b, c, to.since(began)));
-      } else to.raw(bytes);
-    } else writeLine(to, reason, a, b, c);
+    const last = this.#last[at];
+    if (last !== undefined && last.reason === reason && last.a === a && last.b === b && last.c === c) to.raw(last.bytes);
+    else if (isLasting(a) && isLasting(b) && isLasting(c)) to.raw((this.#last[at] = this.#lineOf(to, reason, a, b, c)).bytes);
+    else writeLine(to, reason, a, b, c);
     to.nanos(SpanEvent.time, timeMs);
     to.close(Span.events, began);
+  }
+
+  /** Made once, and remembered. What was written for it is taken back. */
+  #lineOf(to: BackwardWriter, reason: Reason, a: Arg, b: Arg, c: Arg): Line {
+    let known = this.#lines.get(reason);
+    if (known === undefined) {
+      if (this.#lines.size >= MOST_KEYS) this.#lines.clear();
+      known = [];
+      this.#lines.set(reason, known);
+    }
+    for (const line of known) if (line.a === a && line.b === b && line.c === c) return line;
+    const began = to.length;
+    writeLine(to, reason, a, b, c);
+    const made = new Line(reason, a, b, c, to.since(began));
+    to.back(began);
+    if (known.length >= LINES) known.length = 0;
+    known.push(made);
+    return made;
   }
 }
 

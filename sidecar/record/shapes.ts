@@ -191,8 +191,8 @@ export interface CallRecord {
   readonly late_ms: number;
   /** It had a key; which one is not kept. */
   readonly has_key: boolean;
-  /** Hashes of the conversation key; null = it had none. */
-  readonly conversation: { readonly canary: number; readonly owner: number } | null;
+  /** Hashes of the conversation key, by capability: each may have its own place for it. One that is not here had none. */
+  readonly conversations: Readonly<Record<string, { readonly canary: number; readonly owner: number }>>;
   readonly parts: readonly number[];
   /** From which look at the table on which overrides were in force. */
   readonly overrides: readonly (readonly [look: number, id: number])[];

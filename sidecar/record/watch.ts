@@ -64,6 +64,8 @@ export class Watch implements Decider {
   #looks = 0;
   #overridesNow: Snapshot['overrides'] | null = null;
   readonly #choices: ChoiceRecord[] = [];
+  /** By capability. */
+  readonly #keys = new Map<string, string>();
   readonly #after: (number | null)[] = [];
   readonly #inFlight: Record<string, number> = {};
   readonly #quotas: (readonly [string, VerdictRecord | null, number, string | null])[] = [];
@@ -199,6 +201,7 @@ export class Watch implements Decider {
 
   #choose(call: Call, now: number): Verdict {
     const { chooser } = this.#engine;
+    this.#noteKey(call);
     const rev = this.#health(call, now);
     const isDone = this.#recorder.timed(() => {
       // Weights are read anew, so that they are those of the health view that is written down, not of a moment ago.
@@ -221,6 +224,18 @@ export class Watch implements Decider {
     });
     if (!isDone) this.#isLost = true;
     return chooser.choose(call, now, this.random);
+  }
+
+  #noteKey({ affinityKey, capability }: Call): void {
+    if (affinityKey !== null && affinityKey !== '' && capability !== null) this.#keys.set(capability.name, affinityKey);
+  }
+
+  #conversationsOf(call: Call): CallRecord['conversations'] {
+    // Nobody was chosen, and the key may have decided that.
+    if (this.#choices.length === 0) this.#noteKey(call);
+    const conversations: Record<string, { canary: number; owner: number }> = {};
+    for (const [capability, key] of this.#keys) conversations[capability] = { canary: drawOf(key), owner: keyHash(key) };
+    return conversations;
   }
 
   #health(call: Call, now: number): number {
@@ -305,7 +320,7 @@ export class Watch implements Decider {
       total_ms: this.#given.totalMs,
       late_ms: this.#given.lateMs,
       has_key: call.powerId !== null,
-      conversation: conversationOf(call),
+      conversations: this.#conversationsOf(call),
       parts: parts.parts(call.table, this.#met),
       overrides: this.#overrides,
       pin_known: pin !== null && call.table.providers.has(pin),
@@ -415,10 +430,6 @@ function offers({ record }: Provider, { capability }: Call): boolean {
 
 function isSame(call: Call, agent: Provider): boolean {
   return call.table?.providers.get(agent.agentId)?.health === agent.health;
-}
-
-function conversationOf({ affinityKey }: Call): CallRecord['conversation'] {
-  return affinityKey === null || affinityKey === '' ? null : { canary: drawOf(affinityKey), owner: keyHash(affinityKey) };
 }
 
 /** By capability and version, in the order in which they were looked at. */

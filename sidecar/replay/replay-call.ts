@@ -550,9 +550,8 @@ export class CallReplay implements Decider {
   }
 
   #callOf(record: CallRecord): Call {
-    const { way, asked, own, body, stream, http, caller, identify, conversation } = record;
+    const { way, asked, own, body, stream, http, caller, identify, conversations } = record;
     const headers: Record<string, string | string[]> = { ...own };
-    if (conversation !== null) headers[Header.affinity] = `recorded-${conversation.owner.toString(36)}`;
     if (record.has_key) headers[Header.powerId] = 'recorded';
     if (record.end === 'inbound' && identify?.reason !== 'no_caller') headers[Header.caller] = caller?.agent ?? words(identify, 0);
     if (identify?.reason === 'unknown_credential') headers['authorization'] = words(identify, 0) === 'it was sent twice' ? [] : 'Bearer';
@@ -563,7 +562,16 @@ export class CallReplay implements Decider {
     call.attemptMs = record.attempt_ms;
     call.totalMs = record.total_ms;
     call.lateMs = record.late_ms;
-    call.keyDraws = conversation;
+    // The key itself is not here: what it comes to depends on the capability, which may be another one after a fallback.
+    const drawn = (): Call['keyDraws'] => (call.capability === null ? null : (conversations[call.capability.name] ?? null));
+    Object.defineProperty(call, 'keyDraws', { get: drawn });
+    Object.defineProperty(headers, Header.affinity, {
+      enumerable: true,
+      get: () => {
+        const draws = drawn();
+        return draws === null ? undefined : `recorded-${draws.owner.toString(36)}`;
+      },
+    });
     if (http !== null) call.http = new HttpAsk(http.method, http.target);
     if (identify?.reason === 'known' || way === 'message')
       call.principal = caller === null ? null : new Principal(caller.agent, caller.via);

@@ -143,8 +143,8 @@ class Sandbox {
     const call = new Call('sandbox', record.asked, request.headers, request.body, record.body.type, false, clock);
     call.principal = new Principal((record.caller as { readonly agent: string }).agent);
     call.traceId = record.trace_id;
-    call.keyDraws = record.conversation;
-    if (record.conversation !== null) request.headers[Header.affinity] = `recorded-${record.conversation.owner.toString(36)}`;
+    const [conversation] = Object.values(record.conversations);
+    if (conversation !== undefined) request.headers[Header.affinity] = `recorded-${conversation.owner.toString(36)}`;
     if (record.http !== null) call.http = new HttpAsk(record.http.method, record.http.target);
     const running = outbound(this.#engine, call);
     await clock.advance(0);

@@ -4,6 +4,9 @@ import { join } from 'node:path';
 import t, { type Test } from 'tap';
 import { createLog } from '../../../../base/log.ts';
 import { orderRecording } from '../../../../sidecar/record/command.ts';
+import { readRecording } from '../../../../sidecar/record/reading.ts';
+import { NO_CHANGES } from '../../../../sidecar/replay/changes.ts';
+import { replay } from '../../../../sidecar/replay/replay.ts';
 import { runReplay, type ReplayCommand } from '../../../../sidecar/replay/command.ts';
 import { type Started, startSidecar } from '../../../../sidecar/sidecar.ts';
 import { MARK } from '../../../support/credential-mark.ts';
@@ -23,10 +26,10 @@ providers:
 `;
 const RECORDING = '  recording: {on: false, share: 100%, cpu: 100%, keep: {headers: [], query: [], json: [/n, /agent, /payload/n]}}';
 
-async function started(t: Test, more: string): Promise<{ readonly sidecar: Started; readonly folder: string }> {
+async function started(t: Test, more: string, isWhole = false): Promise<{ readonly sidecar: Started; readonly folder: string }> {
   const folder = mkdtempSync(join(tmpdir(), 'reach-recording-'));
   const file = join(folder, 'sidecar.yaml');
-  writeFileSync(file, settings(more));
+  writeFileSync(file, isWhole ? more : settings(more));
   const sidecar = await startSidecar(file, createLog({ level: 'silent', to: 'stderr', service: 's1' }));
   t.teardown(async () => {
     await sidecar.stop(0);
@@ -106,6 +109,64 @@ t.test('a live sidecar records when its operator says so, and what it has record
   await runReplay(recordings, command(there, { send: sidecar.url, limit: '5' }));
   t.match(there[0], /^5 requests sent to http:\/\/127\.0\.0\.1:\d+: /);
 });
+
+/** Everything at once: turns, slow starts, breakers, busy ones, canaries with conversations, fallbacks, and providers that fail. */
+const BUSY = `
+sidecar:
+  name: s1
+  listen: 127.0.0.1:0
+  anonymous: crm.web.1
+  recording: {share: 100%, cpu: 100%, keep: {headers: [], query: [], json: []}}
+contracts:
+  - {name: crm.order.query, version: 2.0.0, description: Orders., acl: public, execution: idempotent, timeout: 60ms, deadline: 200ms, input: {type: object}, breaker: {min_calls: 10, open: 300ms, failure_ratio: 40%}, fallback: [{capability: crm.note.read}]}
+  - {name: crm.note.read, version: 1.0.0, description: Notes., acl: public, execution: idempotent, affinity: {from: /session}, timeout: 50ms}
+  - {name: crm.note.read, version: 1.1.0, description: Notes., acl: public, execution: idempotent, affinity: {from: /session}, timeout: 50ms}
+policies:
+  - {capability: crm.note.read, canary: {"1.1.0": 30%}}
+  - {capability: crm.order.query, slow_start: 3s, load: round_robin}
+providers:
+${[1, 2, 3, 4].map((i) => `  - {agent_id: crm.order.${i}, offers: [crm.order.query@2.0.0], weight: ${i}, limits: {per_provider: 6}, endpoint: {type: mock, latency: ${i * 12}ms, error_rate: ${i * 8}%}}`).join('\n')}
+  - {agent_id: crm.note.1, offers: [crm.note.read@1.0.0], endpoint: {type: mock, latency: 3ms}}
+  - {agent_id: crm.note.2, offers: [crm.note.read@1.1.0], endpoint: {type: mock, latency: 3ms, error_rate: 20%}}
+  - {agent_id: crm.note.3, offers: [crm.note.read@1.1.0], endpoint: {type: mock, latency: 3ms}}
+`;
+
+t.test(
+  'by the clock of the machine, over HTTP, with streams, keys, budgets and callers that leave, every decision is the same again',
+  async (t) => {
+    const { sidecar, folder } = await started(t, BUSY, true);
+    for (let round = 0; round < 12; round++)
+      await Promise.all(
+        Array.from({ length: 25 }, async (_, i) => {
+          const headers: Record<string, string> = { 'content-type': 'application/json' };
+          if (i % 5 === 0) headers['idempotency-key'] = `order-${round % 7}-${i}`;
+          if (i === 4) Object.assign(headers, { 'reach-budget': 'a=30ms', 'reach-step': 'a' });
+          const to = `/v1/${i % 7 === 0 ? 'stream' : 'invoke'}/${i % 3 === 0 ? 'crm.note.read' : 'crm.order.query'}`;
+          const body = JSON.stringify({ n: i, session: `s${(round * 25 + i) % 17}` });
+          try {
+            const answer = await fetch(sidecar.url + to, {
+              method: 'POST',
+              headers,
+              body,
+              signal: i % 11 === 0 ? AbortSignal.timeout(9) : null,
+            });
+            await answer.arrayBuffer();
+          } catch {
+            // The caller has left.
+          }
+        }),
+      );
+    await sidecar.stop(1_000);
+    const recording = readRecording(join(folder, '.reach', 's1', 'recordings'));
+    if (typeof recording === 'string') throw new Error(recording);
+    const report = await replay(recording, { changes: NO_CHANGES, limit: 1_000 });
+    t.strictSame(
+      report.calls.filter(({ broken }) => broken !== null).map(({ number, broken }) => `${number}: ${broken}`),
+      [],
+    );
+    t.ok(report.sums.identical > 280, `${report.sums.identical} calls`);
+  },
+);
 
 t.test('without settings for it nothing is recorded, and it is said why', async (t) => {
   const { sidecar } = await started(t, '');
