@@ -205,7 +205,11 @@ export class ControlPlane implements Plane {
       config: config.traces,
       name: config.name,
       traffic: this.traffic,
-      serves: (agent) => this.epoch !== '' && this.registry().providers().some((one) => one.agent === agent),
+      serves: (agent) =>
+        this.epoch !== '' &&
+        this.registry()
+          .providers()
+          .some((one) => one.agent === agent),
     });
     const sessions = new Sessions({ operators, env: config.env, sessionMs: config.console.sessionMs, clock });
     this.#endedSessions = new EndedBook({ bus: this.#bus, subjects: this.#subjects, sessions, clock });

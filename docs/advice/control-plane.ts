@@ -141,7 +141,8 @@ export const CONTROL_PLANE_ADVICE: Advice = {
   traces: {
     size: 'What you can spare of memory: 128 MiB hold about 100,000 spans: 25,000 calls from sidecar to sidecar. What sidecars tell of good calls is bounded too (`sidecar.traces.max_per_sec`). Each replica holds its own.',
     keep: 'As long as it takes until somebody asks why a call went where it went.',
-    keep_troubled: 'Until the next working day where nobody is on call. What is thrown out before, for want of room, is counted (`/metrics`).',
+    keep_troubled:
+      'Until the next working day where nobody is on call. What is thrown out before, for want of room, is counted (`/metrics`).',
     slow: 'A little above what your slowest good call takes.',
   },
   console: {

@@ -18,6 +18,7 @@ const FAMILIES = {
   Idempotency: 'C125 C126',
   Observability: 'C128 C129 C131',
   Lifecycle: 'C132 C133 C135',
+  'Replay and sandbox': 'C137 C138',
 } as const;
 
 export const EXPECTED_CASES: readonly string[] = Object.values(FAMILIES).flatMap((ids) => ids.split(' '));
