@@ -32,7 +32,7 @@ export class SpanColumns {
   }
 }
 
-export const ID_WORDS = 8;
+const ID_WORDS = 8;
 
 export class SpanRecord {
   readonly columns: SpanColumns;

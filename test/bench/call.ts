@@ -359,14 +359,14 @@ async function tracedPass(stage: Stage, name: TracedName, durationMs: number, er
   const { server } = stage.traced(name);
   const before = await used([server]);
   const seen = await stage.saturateTraced(name, durationMs);
-  // What was made in this pass leaves within a second or so, and is part of it.
-  if (name === 'traced') await sleep(LEAVES_MS);
+  // What was made in this pass leaves within a second or so, and is part of it; a process at rest costs something too, so all rest.
+  await sleep(LEAVES_MS);
   const cpuUs = (await used([server])) - before;
   errors.add(seen);
   return { calls: seen.calls, elapsedMs: seen.elapsedMs, cpuUs };
 }
 
-const LEAVES_MS = 1_500;
+const LEAVES_MS = 1_200;
 
 /** Spans that the collector took, of those that were made. */
 async function exportedShare(stage: Stage): Promise<number> {

@@ -78,7 +78,7 @@ async function opened(person: BrowserContext, path = '/console/'): Promise<Page>
 async function signedIn(options: Parameters<TestBrowser['person']>[0] = {}, secret = OPERATOR): Promise<Page> {
   const person = await browser.person(options);
   const { cookie } = await signIn(url, secret);
-  const [name = '', value = ''] = cookie.split('=', 2) as [string, string];
+  const [name, value] = cookie.split('=', 2) as [string, string];
   await person.addCookies([{ name, value, url, httpOnly: true, sameSite: 'Strict' }]);
   const page = await opened(person);
   await page.locator(by('who')).waitFor();

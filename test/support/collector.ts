@@ -5,7 +5,7 @@ import { gunzipSync } from 'node:zlib';
 import type { Test } from 'tap';
 import { type ReadRequest, type ReadSpan, readOtlp } from './otlp-reading.ts';
 
-export interface CollectorAnswer {
+interface CollectorAnswer {
   readonly status: number;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: Uint8Array;
