@@ -522,7 +522,7 @@ export const sidecarFields = {
   ),
   operator_token: optional(
     secret,
-    'A token that may register and remove any agent at this sidecar (`/v1/agents`). Absent: each agent may register itself, by its own token.',
+    'A token that may register and remove any agent at this sidecar (`/v1/agents`), sees all that it holds of traces, and starts and stops recording. Absent: each agent may register itself, by its own token.',
     null,
     'none',
   ),

@@ -12,7 +12,7 @@ import type { Problem, TableDocument } from '../proto/language/types.ts';
 import { answerAsk } from './accept/ask.ts';
 import { AllChannels } from './accept/channel/all-channels.ts';
 import { Finishing } from './accept/finishing.ts';
-import { Front, type RegistryDoor } from './accept/front.ts';
+import { Front } from './accept/front.ts';
 import type { GrpcPort } from './accept/grpc.ts';
 import { ApiToken } from './accept/api-token.ts';
 import { httpPort } from './accept/http.ts';
@@ -126,6 +126,26 @@ export async function startSidecar(
   random: Random = systemRandom,
   inside: Inside | null = null,
 ): Promise<Started> {
+  const begun: Undo[] = [];
+  try {
+    return await begin(file, log, clock, random, inside, begun);
+  } catch (error) {
+    // Nothing of a start that is refused stays: one timer or connection, and a process that would go on without a sidecar never ends.
+    for (const undo of begun.reverse()) {
+      try {
+        await undo();
+      } catch (why) {
+        log.logger.warn({ why: String(why) }, 'not closed');
+      }
+    }
+    throw error;
+  }
+}
+
+type Undo = () => unknown;
+
+/** @param begun what has to be closed when the start is refused after all; the last first */
+async function begin(file: string, log: Log, clock: Clock, random: Random, inside: Inside | null, begun: Undo[]): Promise<Started> {
   const { config, tableFile, isInline } = readSettings(file, inside?.text ?? null);
   const local = inside?.local ?? new LocalHub();
   const dialledIn = new ChannelHub();
@@ -135,6 +155,7 @@ export async function startSidecar(
   health.onTransition = observation.breakerMoved;
   const meshToken = config.mesh?.token == null ? null : secretOf(config.mesh.token);
   const secure = config.mesh?.tls == null ? null : await meshTlsOf(file, config, config.mesh.tls, clock, log.logger);
+  begun.push(() => secure?.stop());
   const homes = config.identity === null ? null : homesOf(() => joined);
   const adapters = registerTransports({ token: meshToken, secure, homes });
   const destinations = config.registry === null ? null : new Destinations(config.registry.addresses);
@@ -154,6 +175,7 @@ export async function startSidecar(
     },
     adapters,
   );
+  begun.push(() => transports.close());
   const hubs = new Map<string, LocalHub | ChannelHub>([
     ['local', local],
     ['channel', dialledIn],
@@ -179,6 +201,7 @@ export async function startSidecar(
   const peers = meshToken === null ? [] : [{ name: 'mesh', token: meshToken }];
   const tokens = new StaticTokens(callers, peers, config.anonymous);
   const credentials = config.identity === null ? null : await credentialsOf(tokens, config, config.identity, clock, log.logger);
+  begun.push(() => credentials?.stop());
   const identities = credentials ?? tokens;
   if (credentials !== null) credentials.onDoubted = (agent, via, why) => observation.refusals.doubted(agent, via, why);
 
@@ -198,6 +221,7 @@ export async function startSidecar(
       read,
       isInline ? (inside?.text ?? null) : null,
     );
+    begun.push(() => source?.stop());
     source.start();
   } else {
     const { joinRegistry } = await import('./join.ts');
@@ -223,25 +247,27 @@ export async function startSidecar(
     } catch (error) {
       throw new StartRefused([(error as Error).message]);
     }
+    begun.push(() => joined?.close());
   }
   const tasks = joined === null ? null : joined.ledger;
   const engine = assemble({ clock, random, config, table, health, identities, transports, observer: observation, tasks });
   cutter = new Cutter(table, engine.underway, clock);
-  const door = joined === null ? null : doorTo(joined, config);
+  const door = joined === null ? null : { client: joined.client };
   const recorder = recorderOf(file, config, clock, log.logger);
+  begun.push(() => recorder?.close());
   recorder?.serve(engine);
   const callOut = recorder === null ? outbound : recorder.outbound(outbound);
   const callIn = recorder === null ? inbound : recorder.inbound(inbound);
   const front = new Front(engine, table, observation, { outbound: callOut, inbound: callIn, explain }, door);
-  const isOperator = operatorOf(config);
-  front.recorder =
-    recorder === null
-      ? null
-      : { start: (filter) => recorder.start(filter), stop: () => recorder.stop(), status: () => recorder.status(), isOperator };
+  front.isOperator = operatorOf(config);
+  front.recorder = recorder;
   const steering = joined === null ? null : steer(joined, engine.quotas, observation.shifts);
+  begun.push(() => steering?.stop());
   const digests = joined === null ? null : digestsTo(joined, config.name, observation, clock, random);
   front.digests = digests;
+  begun.push(() => digests?.stop());
   const tracing = await tracingOf(joined, config, clock, random, (words) => log.logger.warn(words));
+  begun.push(() => tracing?.stop());
   observation.spans = tracing?.spans ?? null;
   front.tracing = tracing;
   digests?.start();
@@ -275,6 +301,7 @@ export async function startSidecar(
     if (tracing !== null) tellOutbox(tracing.spans, data, clock.wallMs(), why);
   };
   const outbox = joined === null ? NO_OUTBOX : await outboxOf(joined, file, config, { clock, random, warn: sending.warn, never, left });
+  begun.push(() => outbox.close());
   const send =
     joined === null
       ? new Promiseless(sending)
@@ -285,6 +312,7 @@ export async function startSidecar(
           onDecided: (subject, rule) => joined.client.ruling.decided(subject, rule),
           outbox: () => outbox,
         });
+  begun.push(() => send.close());
   if (send instanceof Messages) unsendable = (data, why) => send.unsendable(data, why);
   front.send = send;
   front.apiToken = config.apiToken === null ? null : new ApiToken(secretOf(config.apiToken));
@@ -308,6 +336,7 @@ export async function startSidecar(
       arrived: (message, agent, isLetIn) => send.arrived(message, agent, isLetIn),
       stages: tracing?.spans ?? null,
     });
+    begun.push(() => inbox?.close());
     inbox.start();
     front.inbox = inbox;
   }
@@ -316,6 +345,10 @@ export async function startSidecar(
   let mesh: Port | null = null;
   let grpc: GrpcPort | null = null;
   let delivery: LiveDelivery | null = null;
+  begun.push(
+    () => delivery?.stop(0),
+    () => Promise.all([...ports.map((port) => port.close(0)), grpc?.close(0)]),
+  );
   try {
     if (joined !== null) {
       const { liveDelivery } = await import('./deliver/live.ts');
@@ -354,17 +387,6 @@ export async function startSidecar(
     if (http !== null) ports.unshift(http);
     delivery?.start();
   } catch (error) {
-    source?.stop();
-    steering?.stop();
-    digests?.stop();
-    await tracing?.stop();
-    send.close();
-    credentials?.stop();
-    secure?.stop();
-    await delivery?.stop(0);
-    await outbox.close();
-    await inbox?.close();
-    await Promise.all([...ports.map((port) => port.close(0)), grpc?.close(0), transports.close(), joined?.close()]);
     throw new StartRefused([error instanceof Error ? error.message : String(error)]);
   }
   for (const port of ports) destinations?.own(port.address.port);
@@ -381,19 +403,19 @@ export async function startSidecar(
     joined,
     unwatch: () => source?.stop(),
     flush: [
-      () => send.close(),
-      () => outbox.close(),
-      () => inbox?.close(),
-      () => transports.close(),
-      () => recorder?.close(),
-      () => steering?.stop(),
-      () => digests?.stop(),
-      () => tracing?.stop(),
-      () => observation.refusals.flush(),
-      () => joined?.close(),
-      () => credentials?.stop(),
-      () => secure?.stop(),
+      ['send', () => send.close()],
+      ['outbox', () => outbox.close()],
+      ['inbox', () => inbox?.close()],
+      ['transports', () => transports.close()],
+      ['steering', () => steering?.stop()],
+      ['digests', () => digests?.stop()],
+      ['traces', () => tracing?.stop()],
+      ['refusals', () => observation.refusals.flush()],
+      ['registry and NATS', () => joined?.close()],
+      ['credentials', () => credentials?.stop()],
+      ['certificates', () => secure?.stop()],
     ],
+    beside: [['recording', () => recorder?.close()]],
   });
   joined?.client.announce(config.mesh?.advertise ?? (mesh === null ? null : urlOf(mesh, secure !== null)));
   return {
@@ -441,10 +463,6 @@ function digestsTo(
   random: Random,
 ): DigestSender {
   return new DigestSender({ counts: observation.digest, clock, random, sidecar, instance, bus, subject: subjects.digest(sidecar) });
-}
-
-function doorTo(joined: Joined, config: SidecarConfig): RegistryDoor {
-  return { client: joined.client, isOperator: operatorOf(config) };
 }
 
 /** Whether an `Authorization` header is the operator's; without a token of its own nobody is. */
@@ -555,7 +573,6 @@ async function outboxOf(
   const outbox = await DiskOutbox.open({ folder, maxBytes: config.messages.outboxBytes, bus, stream, ...own });
   if (typeof outbox !== 'string') return outbox;
   stream.close();
-  await joined.close();
   throw new StartRefused([outbox]);
 }
 

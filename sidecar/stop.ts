@@ -6,12 +6,13 @@
  * 2. It leaves the registry: nobody chooses it from now on. A moment later that has reached every table.
  * 3. What is under way ends, and the agents beside it finish (`accept/finishing.ts`), until the grace is over.
  * 4. Everything is closed. What is still under way is told so: streams with where to go on, calls with 2006, messages are given back.
- * 5. What waits to be written leaves: messages, their ends, acknowledgements, the log; then NATS.
+ * 5. What waits to be written leaves: messages, their ends, acknowledgements, the log; then NATS. Each has its time: one that hangs, a
+ *    dead disk, or fails takes nothing from those behind it.
  *
  * Asked again with a shorter grace, the time becomes shorter: a second signal means now.
  */
-import type { Clock } from '../base/clock.ts';
-import type { Log } from '../base/log.ts';
+import type { Clock, Timer } from '../base/clock.ts';
+import { errorWords, type Log } from '../base/log.ts';
 import type { Front } from './accept/front.ts';
 import type { GrpcPort } from './accept/grpc.ts';
 import type { Port } from './accept/server.ts';
@@ -30,8 +31,13 @@ export interface StopParts {
   /** Stops looking at files. */
   readonly unwatch: () => void;
   /** What leaves or is let go behind everything else, in order. */
-  readonly flush: readonly (() => Promise<void> | void)[];
+  readonly flush: readonly LastStep[];
+  /** What nothing of `flush` depends on: beside it. */
+  readonly beside: readonly LastStep[];
 }
+
+/** What it is, for the log; and what is done. */
+export type LastStep = readonly [what: string, run: () => Promise<void> | void];
 
 /** What came of it. */
 export interface StopReport {
@@ -57,6 +63,9 @@ const SPREAD_MS = 250;
 const LOOK_EVERY_MS = 20;
 /** What is told at the end may take so long to be read. */
 const LAST_WORDS_MS = 300;
+/** What is written at the end has so long for each step; beside it what is worth least. */
+const STEP_MS = 5_000;
+const BESIDE_MS = 1_000;
 
 export class Stop {
   readonly #parts: StopParts;
@@ -112,7 +121,9 @@ export class Stop {
     await Promise.all([...ports.map((port) => port.close(closingMs)), grpc?.close(closingMs)]);
     const left = await delivered;
     const unsent = front.outbox?.pending ?? 0;
-    for (const each of this.#parts.flush) await each();
+    const beside = this.#parts.beside.map((step) => this.#last(step, BESIDE_MS));
+    for (const step of this.#parts.flush) await this.#last(step, STEP_MS);
+    await Promise.all(beside);
     const inDoubt = this.#inDoubt() - inDoubtBefore;
     const report: StopReport = {
       tookMs: Math.round(clock.now() - beganAt),
@@ -135,6 +146,27 @@ export class Stop {
     if (!isQuiet || front.observation.inFlight() > 0 || front.submitting > 0 || (delivery?.deliver.atWork ?? 0) > 0) return false;
     // What waits on disk leaves now, when it can.
     return (front.outbox?.pending ?? 0) === 0 || joined?.bus.connected !== true;
+  }
+
+  /** Never rejects, and is over in that time. */
+  async #last([what, run]: LastStep, withinMs: number): Promise<void> {
+    const { clock, log } = this.#parts;
+    let timer: Timer | null = null;
+    try {
+      const running = run();
+      if (running === undefined) return;
+      const isOver = await Promise.race([
+        running.then(() => false),
+        new Promise<boolean>((done) => {
+          timer = clock.after(withinMs, () => done(true));
+        }),
+      ]);
+      if (isOver) log.logger.warn({ what, within_ms: withinMs }, 'stops without waiting longer for what does not end');
+    } catch (error) {
+      log.logger.warn({ what, err: errorWords(error) }, 'stops, though this failed');
+    } finally {
+      (timer as Timer | null)?.cancel();
+    }
   }
 
   #inDoubt(): number {

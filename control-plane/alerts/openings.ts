@@ -2,7 +2,8 @@
  * How often the breakers of one provider and capability opened within a window, out of what sidecars told of their moves. Pure, and
  * the order in which it was told does not matter.
  *
- * Only closed → open counts: a probe that fails in half-open, or a call on the ramp, says that it is still the same outage. And a
+ * Only closed → open counts: a probe that fails in half-open, or a call on the ramp, says that it is still the same outage, also to
+ * whoever begins to listen in the midst of it; a sidecar that does not say from where it moved is gone by its moves before. And a
  * provider's outage is one, however many sidecars see it: an opening belongs to the outage that goes on at another sidecar, or began
  * half a minute ago, unless this sidecar has had its part in that one already.
  */
@@ -10,6 +11,8 @@ export interface Move {
   readonly sidecar: string;
   /** Another process has a breaker of its own, which is closed when it starts. */
   readonly instance: string;
+  /** Absent = it was not told. */
+  readonly from?: Move['to'] | undefined;
   readonly to: 'closed' | 'open' | 'half_open' | 'ramping';
   readonly atMs: number;
 }
@@ -33,17 +36,18 @@ export function openingsOf(moves: readonly Move[], fromMs: number): number[] {
   const states = new Map<string, Move['to']>();
   const began: number[] = [];
   let outage: Outage | null = null;
-  for (const { sidecar, instance, to, atMs } of ordered) {
+  for (const { sidecar, instance, from, to, atMs } of ordered) {
     const host = `${sidecar} ${instance}`;
-    const before = states.get(host) ?? 'closed';
+    const before = from ?? states.get(host) ?? 'closed';
     states.set(host, to);
-    if (to !== 'open') {
-      if (to === 'closed') outage?.open.delete(host);
-      else outage?.open.set(host, atMs);
+    if (to === 'closed') {
+      outage?.open.delete(host);
       continue;
     }
-    if (before !== 'closed') {
-      outage?.open.set(host, atMs);
+    if (to !== 'open' || before !== 'closed') {
+      // One that began before anything was heard: it goes on, and whoever joins it is no opening of its own.
+      outage ??= { lastMs: atMs, hosts: new Set([host]), open: new Map() };
+      outage.open.set(host, atMs);
       continue;
     }
     if (outage === null || outage.hosts.has(host) || !goesOn(outage, atMs)) {

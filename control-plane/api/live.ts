@@ -28,6 +28,9 @@ export interface ChangedEvent {
 }
 
 const EVERY_MS = 1_000;
+/** So often each page is told something, for it cannot tell a connection whose other end is gone from one on which nothing is said. */
+const PING_MS = 15_000;
+const PING_TICKS = PING_MS / EVERY_MS;
 /** Of what nothing is told when it changes, but which is looked at: sums of it are compared. */
 const LOOK_EVERY = 2;
 
@@ -42,7 +45,11 @@ export function liveRoutes(plane: Plane): readonly Route[] {
       role: 'viewer',
       onLeader: false,
       summary: 'What has changed, as server-sent events named `changed`, one a second at most: `topics` says what to ask for again.',
-      answer: { status: 200, doc: `Goes on until the asker leaves. Topics: ${TOPICS.join(', ')}.`, contentType: 'text/event-stream' },
+      answer: {
+        status: 200,
+        doc: `Goes on until the asker leaves. Topics: ${TOPICS.join(', ')}. Begins with \`hello\`; each ${PING_MS / 1_000} s says \`ping\`: who hears nothing for longer has lost the connection.`,
+        contentType: 'text/event-stream',
+      },
       handle: () => ({ start: (out) => live.join(out) }),
     },
   ];
@@ -116,6 +123,7 @@ class Live {
       if (this.#ticks++ % LOOK_EVERY === 0) this.#look();
       this.#lookAtOverrides();
       this.#tell();
+      if (this.#ticks % PING_TICKS === 0) for (const out of this.#outs) out.event('ping', {});
     };
     this.#timer = clock.after(EVERY_MS, tick);
   }

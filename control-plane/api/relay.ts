@@ -17,15 +17,24 @@ const ANSWERED_HEADERS = ['content-type', 'retry-after', 'reach-audit-pending', 
 const QUIET_MS = 30_000;
 
 /**
+ * Why there is no answer. An order that has left may have been carried out, whatever became of its answer; one for which there was
+ * no connection has not, and a question never does harm.
+ */
+export interface Lost {
+  readonly why: string;
+  readonly mayBeDone: boolean;
+}
+
+/**
  * @param leader base URL
- * @param failed called when there is no answer at all, with why
+ * @param failed called when there is no answer at all
  */
 export function relay(
   leader: string,
   request: IncomingMessage,
   body: string,
   response: ServerResponse,
-  failed: (why: string) => void,
+  failed: (lost: Lost) => void,
 ): void {
   const target = new URL(request.url ?? '/', leader);
   const headers: Record<string, string> = { [RELAYED]: '1', origin: target.origin, 'sec-fetch-site': 'same-origin' };
@@ -36,11 +45,16 @@ export function relay(
   if (body !== '') headers['content-length'] = String(Buffer.byteLength(body));
   const options: RequestOptions = { method: request.method ?? 'GET', agent: false, headers, timeout: QUIET_MS };
   const asked = (target.protocol === 'https:' ? requestHttps : requestHttp)(target, options);
+  const isOrder = options.method !== 'GET';
+  let hasLeft = false;
+  // A connection of its own (`agent: false`): nothing leaves before it stands.
+  const stands = target.protocol === 'https:' ? 'secureConnect' : 'connect';
+  asked.on('socket', (socket) => socket.once(stands, () => (hasLeft = true)));
   response.on('close', () => asked.destroy());
   asked.on('timeout', () => asked.destroy(new Error(`no word for ${QUIET_MS / 1_000} s`)));
   asked.on('error', (error: NodeJS.ErrnoException) => {
     if (response.headersSent) response.destroy();
-    else if (!response.destroyed) failed(error.code ?? error.message);
+    else if (!response.destroyed) failed({ why: error.code ?? error.message, mayBeDone: isOrder && hasLeft });
   });
   asked.on('response', (answer) => {
     const head: Record<string, string | string[]> = { ...EVERYWHERE, 'cache-control': 'no-store' };

@@ -18,7 +18,7 @@ import { audited } from './audited.ts';
 import type { Session, Sessions } from '../sessions/sessions.ts';
 import { mayAct, type Operator, type Operators } from './operators.ts';
 import { PROBLEM_TYPE, Refused, unavailable } from './problem.ts';
-import { relay, RELAYED } from './relay.ts';
+import { type Lost, relay, RELAYED } from './relay.ts';
 import { type Asked, isRefused, type Reply, type Route, type Streaming, strayQuery } from './route.ts';
 import { CONSOLE_PATH, EVERYWHERE, sendPlain, type Site } from './site.ts';
 import { Who } from './who.ts';
@@ -249,16 +249,14 @@ export class ApiPort {
   /** A program is told where to ask; what a page asks is carried there. */
   #toLeader(request: FastifyRequest, body: string, session: Session | null, response: ServerResponse): void {
     const { url } = this.#options.leader();
-    if (url === null || request.headers[RELAYED] !== undefined)
+    if (url === null)
       return refuse(
         response,
         unavailable('no replica leads at present: NATS is away, or an election is under way; ask again in a few seconds'),
         false,
       );
-    if (session !== null)
-      return relay(url, request.raw, body, response, (why) =>
-        refuse(response, unavailable(`this replica does not lead, and the one that does cannot be reached from here (${why})`), false),
-      );
+    if (request.headers[RELAYED] !== undefined) return refuse(response, ledBack(url), false);
+    if (session !== null) return relay(url, request.raw, body, response, (lost) => refuse(response, unanswered(url, lost), false));
     response.setHeader('location', `${url}${request.url}`);
     send(response, 307, JSON_TYPE, JSON.stringify({ leader: url }));
   }
@@ -416,6 +414,18 @@ function isLinkToConsole({ method, url, headers }: IncomingMessage): boolean {
     headers['sec-fetch-mode'] === 'navigate' &&
     headers['sec-fetch-dest'] === 'document'
   );
+}
+
+/** Another replica has carried it to the leader's address, and it came here. */
+const ledBack = (url: string): Refused =>
+  unavailable(
+    `what only the leader answers was carried to ${url}, as the leader's address, and came to a replica that does not lead: either the lead has just changed (ask again in a few seconds), or that address leads to several replicas. api.public_url must be each replica's own; the name of a proxy belongs in api.allowed_hosts`,
+  );
+
+function unanswered(url: string, { why, mayBeDone }: Lost): Refused {
+  if (!mayBeDone) return unavailable(`this replica does not lead, and no answer came from the one that does, at ${url} (${why}): nothing was changed`);
+  const words = `this replica does not lead; the order left for the one that does, at ${url}, and its answer was lost (${why}). It may have been carried out: look before you repeat it`;
+  return new Refused(502, Code.connection_lost, words, [], { retryable: false, ambiguous: true });
 }
 
 /** The name of a query parameter by which somebody hands over a credential; null = none. */

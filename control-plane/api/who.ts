@@ -2,7 +2,8 @@
  * Who asks: an operator by token (`Authorization: Bearer`), or a browser by the cookie of a session. A token that is given counts
  * alone, also when it is wrong. What a browser changes must come from a page of this port: it has to send the session's own
  * `x-reach-csrf`, and the browser has to say that the request is of the same origin (the guard before has looked at what it says
- * where it says anything). Wrong credentials of one address are bounded.
+ * where it says anything). Wrong credentials of one address are bounded; a right one always passes, so that nobody without one can
+ * shut out those who come from the same address, behind a proxy say.
  */
 import type { IncomingMessage } from 'node:http';
 import type { Clock } from '../../base/clock.ts';
@@ -15,8 +16,8 @@ import { Refused } from './problem.ts';
 import type { From, Route } from './route.ts';
 
 export const CSRF_HEADER = 'x-reach-csrf';
-/** Wrong tokens of one address: far beyond a monitor with an old one, and far below what guessing would need. */
-const BURST = 100;
+/** Wrong tokens of one address: far beyond a monitor with an old one. What withstands guessing is the length of tokens. */
+const BURST = 1_000;
 const PER_SEC = 10;
 
 export interface Asks {
@@ -46,10 +47,14 @@ export class Who {
     const { headers } = request;
     const from: From = { address: request.socket.remoteAddress ?? '', isSecure: isSecure(request) };
     if (headers.authorization !== undefined) {
-      const waitMs = this.#tries.waitMs(from.address);
-      if (waitMs > 0 && route.role !== 'open') return tooMany(waitMs);
       const operator = this.#parts.operators.of(headers.authorization);
-      if (operator === null && route.role !== 'open') this.#tries.wrong(from.address);
+      if (operator === null && route.role !== 'open') {
+        const waitMs = this.#tries.wrong(from.address);
+        if (waitMs > 0) {
+          this.#parts.audit.refusedRequest({ actor: '', role: '', route: `${route.method} ${route.path}`, code: Code.rate_limited });
+          return tooMany(waitMs);
+        }
+      }
       return { operator, session: null, from };
     }
     const session = (await this.#parts.sessions?.read(headers.cookie)) ?? null;

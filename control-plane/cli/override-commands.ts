@@ -14,7 +14,8 @@ import type { OverrideLifted, OverrideOrdered, OverridesAnswer, OverrideShown, O
 import { viewOf } from '../api/overrides.ts';
 import type { InForceCount } from '../overrides/desk.ts';
 import { DirectButton } from '../overrides/direct.ts';
-import { draftOf, newId } from '../overrides/draft.ts';
+import { newOverrideId } from '../../proto/wire/override-id.ts';
+import { draftOf } from '../overrides/draft.ts';
 import { Exit, Failed } from './client.ts';
 import type { Context } from './context.ts';
 import type { Act, Options } from './program.ts';
@@ -94,7 +95,7 @@ function direct(command: Command): Command {
 
 async function order(context: Context, action: string, options: Options): Promise<void> {
   // Chosen here, so that an order whose answer was lost can be repeated and stays one.
-  const body = { ...bodyOf(action, options), id: textOf(options, 'id') ?? newId(action, systemRandom) };
+  const body = { ...bodyOf(action, options), id: textOf(options, 'id') ?? newOverrideId(action, systemRandom) };
   if (typeof options['nats'] === 'string') return orderDirectly(context, options['nats'], body, options);
   const isAsked = options['everything'] === true && options['yes'] !== true && options['dryRun'] !== true;
   if (options['dryRun'] === true || isAsked) {

@@ -204,7 +204,7 @@ function tailLine({ io }: Context, span: TailLine): string {
   const paint = paintFor(io.terminal, io.env);
   const time = new Date(span.start_ms + span.elapsed_ms).toISOString().slice(11, 23);
   const what = span.stage === 'outbound' ? '' : `${span.stage} `;
-  const version = span.version === undefined ? '' : `@${span.version}`;
+  const version = span.version === undefined ? '' : `@${printable(span.version, 40)}`;
   const came = paint(span.code === 0 ? 'good' : 'bad', outcomeOf(span));
   const detail = span.code === 0 || span.detail === undefined ? '' : `: ${printable(span.detail, 160)}`;
   const place = `${printable(span.caller ?? '-', 80)} > ${printable(span.capability, 120)}${version}${span.provider === undefined ? '' : ` at ${printable(span.provider, 80)}`}`;

@@ -73,21 +73,22 @@ function indentOf(span: PlacedSpan, { unicode }: Look): string {
 
 /** What it is, in as few words as say it. */
 export function labelOf(span: PlacedSpan): string {
-  const version = span.version === undefined ? '' : `@${span.version}`;
+  const version = span.version === undefined ? '' : `@${printable(span.version, 40)}`;
+  const way = span.way === undefined ? '' : ` by ${printable(span.way, 40)}`;
   const name = printable(span.capability, 120) + version;
   switch (span.stage) {
     case 'outbound':
-      return `${printable(span.caller ?? 'somebody', 80)} calls ${name}${span.way === undefined ? '' : ` by ${span.way}`}`;
+      return `${printable(span.caller ?? 'somebody', 80)} calls ${name}${way}`;
     case 'attempt':
-      return `at ${printable(span.provider ?? 'nobody', 80)}${version}${span.way === undefined ? '' : ` by ${span.way}`}`;
+      return `at ${printable(span.provider ?? 'nobody', 80)}${version}${way}${span.sandbox === true ? ', a mock' : ''}`;
     case 'inbound':
-      return `in ${span.sidecar}, for ${printable(span.provider ?? 'its agent', 80)}`;
+      return `in ${printable(span.sidecar, 64)}, for ${printable(span.provider ?? 'its agent', 80)}`;
     case 'send':
       return `${printable(span.caller ?? 'somebody', 80)} sends to ${name}${span.rule === undefined ? '' : ` (rule ${printable(span.rule, 60)})`}`;
     case 'outbox':
       return 'on the disk of the sender';
     case 'queue':
-      return `in the queue${span.lane === undefined ? '' : `, lane ${span.lane}`}`;
+      return `in the queue${span.lane === undefined ? '' : `, lane ${printable(span.lane, 40)}`}`;
     case 'deliver':
       return `try ${span.tries ?? 1} at ${printable(span.provider ?? 'a worker', 80)}${version}`;
     case 'result':
@@ -97,8 +98,9 @@ export function labelOf(span: PlacedSpan): string {
   }
 }
 
-export function outcomeOf({ code, status, degraded, replay }: Pick<PlacedSpan, 'code' | 'status' | 'degraded' | 'replay'>): string {
-  if (code === 0) return replay === true ? 'ok, said again' : degraded === true ? 'ok, by its fallback' : 'ok';
+export function outcomeOf(span: Pick<PlacedSpan, 'code' | 'status' | 'degraded' | 'replay' | 'sandbox'>): string {
+  const { code, status, degraded, replay, sandbox } = span;
+  if (code === 0) return replay === true ? 'ok, said again' : degraded === true ? 'ok, by its fallback' : sandbox === true ? 'ok, by a mock' : 'ok';
   const entry = codeEntry(code);
   return `${code} ${entry.code === code ? entry.name : ''}${status === undefined || status === 0 ? '' : ` (${status})`}`;
 }

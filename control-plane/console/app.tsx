@@ -323,4 +323,4 @@ function List({ page }: { readonly page: PageName }) {
 }
 
 const place = document.getElementById('app');
-if (place !== null) render(<Root client={new Client((path, init) => fetch(path, init))} clock={realClock} />, place);
+if (place !== null) render(<Root client={new Client((path, init) => fetch(path, init), realClock)} clock={realClock} />, place);

@@ -1,7 +1,9 @@
 /**
  * The page's way to the API: same origin, with the session's cookie; changes carry what only a page of ours knows (CSRF). What
- * is refused comes back as a value with the API's own words. It keeps nothing.
+ * is refused comes back as a value with the API's own words. Each question ends, answered or not: a connection that is half open
+ * never says so by itself. It keeps nothing.
  */
+import type { Clock } from '../../base/clock.ts';
 
 /** A refusal in the API's words; status 0 = there was no answer. */
 export interface ApiProblem {
@@ -19,6 +21,11 @@ export type Method = 'POST' | 'PUT' | 'DELETE';
 
 type Fetch = (path: string, init: RequestInit) => Promise<Response>;
 
+/** After so long there is no answer. Nothing that is read takes so long. */
+const ASK_MS = 15_000;
+/** Longer than an order that is passed on to the leader may take. */
+const ORDER_MS = 45_000;
+
 const CSRF = 'x-reach-csrf';
 /** Says that an order was carried out and is not in the audit log yet. */
 const PENDING = 'reach-audit-pending';
@@ -31,31 +38,41 @@ export class Client {
   /** Called when the session is over. */
   onSignedOut: () => void = () => {};
   readonly #fetch: Fetch;
+  readonly #clock: Clock;
 
-  constructor(fetch: Fetch) {
+  constructor(fetch: Fetch, clock: Clock) {
     this.#fetch = fetch;
+    this.#clock = clock;
   }
 
-  async get<T>(path: string): Promise<Answer<T>> {
-    return this.#ask<T>(path, { method: 'GET', headers: { accept: 'application/json' } });
+  async get<T>(path: string, withinMs = ASK_MS): Promise<Answer<T>> {
+    return this.#ask<T>(path, { method: 'GET', headers: { accept: 'application/json' } }, withinMs);
   }
 
-  async order<T>(method: Method, path: string, body?: unknown): Promise<Answer<T>> {
+  /** @param withinMs after which it is not known whether the order was carried out (status 0) */
+  async order<T>(method: Method, path: string, body?: unknown, withinMs = ORDER_MS): Promise<Answer<T>> {
     const headers: Record<string, string> = { accept: 'application/json', [CSRF]: this.csrf };
-    if (body === undefined) return this.#ask<T>(path, { method, headers });
+    if (body === undefined) return this.#ask<T>(path, { method, headers }, withinMs);
     headers['content-type'] = 'application/json';
-    return this.#ask<T>(path, { method, headers, body: JSON.stringify(body) });
+    return this.#ask<T>(path, { method, headers, body: JSON.stringify(body) }, withinMs);
   }
 
-  async #ask<T>(path: string, init: RequestInit): Promise<Answer<T>> {
+  async #ask<T>(path: string, init: RequestInit, withinMs: number): Promise<Answer<T>> {
     let response: Response;
     let text: string;
+    const stop = new AbortController();
+    const timer = this.#clock.after(withinMs, () => stop.abort());
     try {
-      response = await this.#fetch(path, { ...init, credentials: 'same-origin', redirect: 'error' });
+      response = await this.#fetch(path, { ...init, credentials: 'same-origin', redirect: 'error', signal: stop.signal });
       text = await response.text();
     } catch {
       this.onReach(false);
-      return { problem: { status: 0, code: 0, name: '', detail: 'the control plane cannot be reached', mistakes: [] } };
+      const detail = stop.signal.aborted
+        ? `the control plane did not answer within ${Math.round(withinMs / 1_000)} s`
+        : 'the control plane cannot be reached';
+      return { problem: { status: 0, code: 0, name: '', detail, mistakes: [] } };
+    } finally {
+      timer.cancel();
     }
     this.onReach(true);
     const value = parsed(text);

@@ -1,8 +1,9 @@
 /** What every part of the page can reach: who looks, the way to the API, the clock; and how it asks and is told of changes. */
 import { createContext } from 'preact';
 import { useContext, useEffect, useRef, useState } from 'preact/hooks';
-import type { Clock, Timer } from '../../base/clock.ts';
+import type { Clock } from '../../base/clock.ts';
 import type { Address } from './address.ts';
+import { Asking } from './asking.ts';
 import type { Answer, ApiProblem, Client } from './client.ts';
 import type { Live } from './live.ts';
 import type { OverrideAction, OverrideTarget, Session } from './shapes.ts';
@@ -42,12 +43,8 @@ export interface Asked<T> {
   readonly again: () => void;
 }
 
-/** What changes without anybody saying so (rates that sink, ages) is asked for this often. */
-const QUIET_MS = 20_000;
 /** However often something changes, unless a page says otherwise. */
 const GAP_MS = 2_000;
-/** What is told together is asked for together. */
-const SOON_MS = 200;
 
 export interface AskOptions {
   /** Between two questions, at least. */
@@ -69,51 +66,28 @@ export function useApi<T>(path: string | null, topics: readonly string[], { gapM
   const about = topics.join(' ');
   useEffect(() => {
     if (path === null) return undefined;
-    let isOver = false;
-    let isAsking = false;
-    let isWanted = false;
-    let next: Timer | null = null;
-    let askedMs = Number.NEGATIVE_INFINITY;
-    const ask = async (): Promise<void> => {
-      next?.cancel();
-      isAsking = true;
-      isWanted = false;
-      const answer: Answer<T> = await client.get<T>(path);
-      isAsking = false;
-      if (isOver) return;
-      setState((before) => {
-        const kept = isSame || before.path === path ? before : { data: null, atMs: 0 };
-        return 'ok' in answer
-          ? { path, data: answer.ok, problem: null, atMs: clock.wallMs() }
-          : { path, data: kept.data, problem: answer.problem, atMs: kept.atMs };
-      });
-      next = clock.after(isWanted ? gapMs : QUIET_MS, look);
-      askedMs = clock.now();
-    };
-    const look = (): void => {
-      // A page that nobody sees asks nothing; it asks when it is seen again.
-      if (document.hidden) next = clock.after(QUIET_MS, look);
-      else void ask();
-    };
-    const changed = (): void => {
-      if (isAsking || isWanted) {
-        isWanted = true;
-        return;
-      }
-      isWanted = true;
-      next?.cancel();
-      next = clock.after(Math.max(SOON_MS, askedMs + gapMs - clock.now()), look);
-    };
-    asking.current = () => void ask();
+    const asked = new Asking<Answer<T>>({
+      clock,
+      gapMs,
+      isHidden: () => document.hidden,
+      ask: () => client.get<T>(path),
+      show: (answer) =>
+        setState((before) => {
+          const kept = isSame || before.path === path ? before : { data: null, atMs: 0 };
+          return 'ok' in answer
+            ? { path, data: answer.ok, problem: null, atMs: clock.wallMs() }
+            : { path, data: kept.data, problem: answer.problem, atMs: kept.atMs };
+        }),
+    });
+    asking.current = () => asked.now();
     const seen = (): void => {
-      if (!document.hidden) changed();
+      if (!document.hidden) asked.seen();
     };
     document.addEventListener('visibilitychange', seen);
-    const unwatch = live.watch(about.split(' '), changed);
-    void ask();
+    const unwatch = live.watch(about.split(' '), () => asked.changed());
+    asked.now();
     return () => {
-      isOver = true;
-      next?.cancel();
+      asked.stop();
       unwatch();
       document.removeEventListener('visibilitychange', seen);
     };

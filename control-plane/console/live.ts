@@ -2,6 +2,8 @@
  * Keeps the page true: the control plane says which topics have changed, and what is shown of them is asked for again. Without
  * that stream (a proxy that holds it back, a replica that stops) everything shown is asked for each few seconds; and when not
  * even that is answered, the page says so. Each new connection counts as a change of everything: nobody knows what was missed.
+ * A stream is worth what is heard on it: one that says nothing, not even the `ping` that is due each 15 s, is cut, because a
+ * connection whose other end is gone stays open for ever.
  */
 import type { Clock, Timer } from '../../base/clock.ts';
 
@@ -20,6 +22,12 @@ export interface LiveParts {
 }
 
 export const POLL_MS = 5_000;
+/** Longer than two pings may be late. */
+export const SILENT_MS = 40_000;
+/** A ping is overdue: with a question unanswered as well, the stream is taken to be cut. */
+const LATE_MS = 20_000;
+/** Until the first word of a new stream. */
+const OPEN_MS = 10_000;
 const FIRST_RETRY_MS = 1_000;
 const MAX_RETRY_MS = 30_000;
 
@@ -32,6 +40,11 @@ export class Live {
   #retryMs = FIRST_RETRY_MS;
   #retry: Timer | null = null;
   #poll: Timer | null = null;
+  /** Cuts the stream when nothing is heard on it. */
+  #silence: Timer | null = null;
+  #heardMs = 0;
+  /** The stream that is open has said something. */
+  #isHeard = false;
   #isReached = true;
   #isOver = false;
 
@@ -49,6 +62,7 @@ export class Live {
     this.#source?.close();
     this.#source = null;
     this.#retry?.cancel();
+    this.#silence?.cancel();
     this.#poll?.cancel();
     this.#poll = null;
   }
@@ -67,8 +81,10 @@ export class Live {
 
   /** Told with each answer of the API. */
   reached(isReached: boolean): void {
-    if (isReached === this.#isReached) return;
+    const isLate = this.state === 'live' && this.#parts.clock.now() - this.#heardMs >= LATE_MS;
+    if (isReached === this.#isReached && !(isLate && !isReached)) return;
     this.#isReached = isReached;
+    if (isLate && !isReached && this.#source !== null) return this.#cut(this.#source);
     this.#judge();
     // Back again: no need to wait for the next try.
     if (isReached && this.#source === null && !this.#isOver) {
@@ -85,28 +101,47 @@ export class Live {
   #connect(): void {
     const source = this.#parts.open();
     this.#source = source;
-    let isOpen = false;
-    source.addEventListener('open', () => {
-      isOpen = true;
-      this.#retryMs = FIRST_RETRY_MS;
-      this.#isReached = true;
-      this.#poll?.cancel();
-      this.#poll = null;
-      this.#set('live');
-      this.all();
+    this.#isHeard = false;
+    this.#awaitWord(source, OPEN_MS);
+    source.addEventListener('error', () => this.#cut(source));
+    for (const name of ['hello', 'ping'] as const) source.addEventListener(name, () => this.#word(source));
+    source.addEventListener('changed', ({ data }) => {
+      this.#word(source);
+      this.#heard(String(data));
     });
-    source.addEventListener('error', () => {
-      source.close();
-      if (this.#source !== source) return;
-      this.#source = null;
-      // A stream that was cut is most likely a replica that stopped: another one answers at once.
-      const waitMs = isOpen ? FIRST_RETRY_MS : this.#retryMs;
-      this.#retryMs = Math.min(MAX_RETRY_MS, this.#retryMs * 2);
-      this.#retry = this.#parts.clock.after(waitMs, () => this.#connect());
-      this.#judge();
-      this.#pollSoon();
-    });
-    source.addEventListener('changed', ({ data }) => this.#heard(String(data)));
+  }
+
+  /** Something was heard on it: it lives. That it is open says nothing, where a proxy holds back what is written. */
+  #word(source: Source): void {
+    if (this.#source !== source) return;
+    this.#heardMs = this.#parts.clock.now();
+    this.#awaitWord(source, SILENT_MS);
+    if (this.#isHeard) return;
+    this.#isHeard = true;
+    this.#retryMs = FIRST_RETRY_MS;
+    this.#isReached = true;
+    this.#poll?.cancel();
+    this.#poll = null;
+    this.#set('live');
+    this.all();
+  }
+
+  #awaitWord(source: Source, ms: number): void {
+    this.#silence?.cancel();
+    this.#silence = this.#parts.clock.after(ms, () => this.#cut(source));
+  }
+
+  #cut(source: Source): void {
+    source.close();
+    if (this.#source !== source) return;
+    this.#source = null;
+    this.#silence?.cancel();
+    // A stream that was cut is most likely a replica that stopped: another one answers at once.
+    const waitMs = this.#isHeard ? FIRST_RETRY_MS : this.#retryMs;
+    this.#retryMs = Math.min(MAX_RETRY_MS, this.#retryMs * 2);
+    this.#retry = this.#parts.clock.after(waitMs, () => this.#connect());
+    this.#judge();
+    this.#pollSoon();
   }
 
   #heard(data: string): void {

@@ -5,6 +5,7 @@
  */
 import { parseDuration } from '../../base/duration.ts';
 import type { Random } from '../../base/random.ts';
+import { newOverrideId } from '../../proto/wire/override-id.ts';
 import { type OverrideAction, OVERRIDE_ACTIONS, type OverrideEntry, overrideProblem } from '../../proto/wire/overrides.ts';
 
 export const DEFAULT_FOR_MS = 3_600_000;
@@ -46,7 +47,7 @@ export function draftOf(map: Readonly<Record<string, unknown>>, { author, nowMs,
   for (const [name, value] of Object.entries({ cut, confirm, dry_run: dryRun }))
     if (typeof value !== 'boolean') return `${name} must be true or false`;
   if (typeof reason !== 'string' || reason.trim() === '') return 'a reason is needed: callers whose calls are refused will read it';
-  const id = map['id'] ?? newId(action, random);
+  const id = map['id'] ?? newOverrideId(action, random);
   if (typeof id !== 'string') return 'id must be a text';
   const forMs = lastingOf(map['for'] ?? null);
   if (typeof forMs === 'string') return forMs;
@@ -86,13 +87,4 @@ export function isWide({ target }: OverrideEntry): boolean {
   if (target.all === true) return true;
   const isEvery = (pattern: string | undefined): boolean => pattern === undefined || pattern === '*' || pattern === '*.*.*';
   return isEvery(target.capability) && isEvery(target.provider) && isEvery(target.agent) && isEvery(target.caller);
-}
-
-const LETTERS = 'abcdefghjkmnpqrstuvwxyz23456789';
-
-/** Short enough to be said over the phone. */
-export function newId(action: string, random: Random): string {
-  let id = `${action}-`;
-  for (let i = 0; i < 8; i++) id += LETTERS[Math.floor(random.next() * LETTERS.length)] as string;
-  return id;
 }

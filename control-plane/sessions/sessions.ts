@@ -145,6 +145,8 @@ export class Sessions {
       scrypt(digest, salt, 32, SCRYPT, (error, made) => (error === null ? done(made) : failed(error)));
     });
     this.#keys.set(name, key);
+    // For want of memory, say: the next one may have it.
+    key.catch(() => this.#keys.delete(name));
     return key;
   }
 }

@@ -1,7 +1,8 @@
 /**
  * How often one address may be wrong about a credential: a bucket of tries, which each wrong one empties a little and time fills
- * again. Who is right costs nothing. While the bucket is empty nothing is compared any more, right or wrong: else the answer would
- * tell. Addresses of IPv6 count by their network, since whoever has one has 2^64.
+ * again. Only wrong ones are counted here, and only they are told to wait: whoever is right must get in also from an address where
+ * others guess, since all of a company may come from one. So this bounds what guessers make of the log and of the answers; what
+ * keeps them from finding a token is its length. Addresses of IPv6 count by their network, since whoever has one has 2^64.
  */
 import type { Clock } from '../../base/clock.ts';
 
@@ -25,22 +26,20 @@ export class Tries {
     this.#options = options;
   }
 
-  /** Milliseconds until it may try again; 0 = now. */
-  waitMs(address: string): number {
+  /** One was wrong. @returns milliseconds until it may be wrong again; 0 = this one was within the bound */
+  wrong(address: string): number {
     const { burst, perSec } = this.#options;
-    const over = this.#usedBy(networkOf(address)) - (burst - 1);
-    return over <= 0 ? 0 : Math.ceil((over / perSec) * 1_000);
-  }
-
-  wrong(address: string): void {
     const network = networkOf(address);
     const used = this.#usedBy(network);
+    const over = used - (burst - 1);
+    if (over > 0) return Math.ceil((over / perSec) * 1_000);
     this.#used.delete(network);
     if (this.#used.size >= MAX_ADDRESSES) {
       const [oldest] = this.#used.keys();
       if (oldest !== undefined) this.#used.delete(oldest);
     }
-    this.#used.set(network, { used: Math.min(this.#options.burst, used + 1), atMs: this.#options.clock.now() });
+    this.#used.set(network, { used: used + 1, atMs: this.#options.clock.now() });
+    return 0;
   }
 
   #usedBy(network: string): number {

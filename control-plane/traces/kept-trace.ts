@@ -11,6 +11,8 @@ const MAX_NAMES = 128;
 const MAX_CONFLICTS = 8;
 /** Stages that whoever has the message next tells again, should their own teller have been killed. */
 const RETOLD: ReadonlySet<string> = new Set(['send', 'deliver']);
+/** A message lies there for as long as whoever takes it wants: hours are usual, and no trouble. */
+const WAITS: ReadonlySet<string> = new Set(['outbox', 'queue', 'inbox']);
 /** What an entry costs beside its text: the string's head, the map's slot, the id. */
 const PER_SPAN_BYTES = 120;
 const PER_TRACE_BYTES = 600;
@@ -30,11 +32,13 @@ const NOBODY: TraceHead = Object.freeze({ startMs: Number.POSITIVE_INFINITY, cap
 
 export class KeptTrace {
   readonly id: string;
-  /** `clock.now()` of the newest word of it. */
+  /** `clock.now()` of the newest span that was kept. The store's order is that of these: whoever changes it moves the trace to the end. */
   heardMs: number;
   bytes = PER_TRACE_BYTES;
   startMs = Number.POSITIVE_INFINITY;
   endMs = 0;
+  /** Whether something but `inbox` is there: what an agent takes its time to fetch is nobody's waiting, and says nothing of the times. */
+  #isTimed = false;
   head: TraceHead = NOBODY;
   /** A hop failed in it (an attempt that was made good does not count). */
   failed = false;
@@ -66,20 +70,19 @@ export class KeptTrace {
       if (!RETOLD.has(span.stage) && this.conflicts.length < MAX_CONFLICTS) this.#compare(before, span);
       return 'twice';
     }
-    this.heardMs = nowMs;
     if (this.#spans.size >= MAX_SPANS_PER_TRACE) {
       this.cut++;
       return 'full';
     }
+    this.heardMs = nowMs;
     const text = JSON.stringify(span);
     this.#spans.set(span.span_id, text);
     this.bytes += 2 * text.length * (isPlain(text) ? 0.5 : 1) + PER_SPAN_BYTES;
-    this.startMs = Math.min(this.startMs, span.start_ms);
-    this.endMs = Math.max(this.endMs, span.start_ms + span.elapsed_ms);
+    this.#time(span);
     this.#headOf(span);
     const isHop = span.stage !== 'attempt';
     if (span.code !== 0 && isHop) this.failed = true;
-    if (span.code !== 0 || this.endMs - this.startMs >= slowMs) this.troubled = true;
+    if (span.code !== 0 || (span.elapsed_ms >= slowMs && !WAITS.has(span.stage))) this.troubled = true;
     this.#name(`c ${span.capability}`);
     if (span.caller !== undefined) this.#name(`a ${span.caller}`);
     if (span.provider !== undefined) {
@@ -109,6 +112,16 @@ export class KeptTrace {
     const { sidecar } = JSON.parse(before) as ToldSpan;
     if (sidecar !== span.sidecar)
       this.conflicts.push(`span ${span.span_id} was told by ${sidecar} and then by ${span.sidecar}: the first is shown`);
+  }
+
+  /** As a timeline's: without `inbox`, unless there is nothing else. */
+  #time({ stage, start_ms: start, elapsed_ms: elapsed }: ToldSpan): void {
+    const isTime = stage !== 'inbox';
+    if (!isTime && this.#isTimed) return;
+    const isFirst = isTime && !this.#isTimed;
+    if (isFirst) this.#isTimed = true;
+    this.startMs = isFirst ? start : Math.min(this.startMs, start);
+    this.endMs = isFirst ? start + elapsed : Math.max(this.endMs, start + elapsed);
   }
 
   #headOf(span: ToldSpan): void {

@@ -1,8 +1,9 @@
 /**
  * What a sidecar tells, looked at before it is kept: whoever may publish under his own name may still write anything. A batch that
  * is too large, no JSON, of another version or signed by somebody else is refused whole; a span that is no span is left out; words
- * that are too long are cut. Spans are built anew, so that nothing is kept that has no name here.
+ * that are too long are cut, and control characters in them written out: they go to terminals, pages and logs. Spans are built anew, so that nothing is kept that has no name here.
  */
+import { printable } from '../../base/log.ts';
 import { isTraceparent } from '../../proto/wire/trace-context.ts';
 import type { TraceLine } from '../../proto/wire/trace-line.ts';
 import { MAX_BATCH_BYTES, MAX_SPANS_PER_BATCH, SPAN_STAGES, type Span, type SpanStage, SPANS_WIRE } from '../../proto/wire/spans.ts';
@@ -47,7 +48,7 @@ export function readBatch(data: Buffer, sidecar: string): ToldBatch | null {
   if (!readsWire(wire, SPANS_WIRE) || said !== sidecar || !Array.isArray(spans)) return null;
   return {
     sidecar,
-    instance: typeof instance === 'string' ? instance.slice(0, MAX_NAME_CHARS) : '',
+    instance: typeof instance === 'string' ? clean(instance, MAX_NAME_CHARS) : '',
     ...readSpans(spans, sidecar),
     dropped: countOf(dropped),
   };
@@ -70,7 +71,7 @@ function readSpan(value: unknown, teller: string | null): ToldSpan | null {
   const given = value as Readonly<Record<string, unknown>>;
   const { trace_id: trace, span_id: span, parent_span_id: parent, stage, start_ms: start, elapsed_ms: elapsed, code, capability } = given;
   const sidecar = teller ?? given['sidecar'];
-  if (typeof sidecar !== 'string' || sidecar.length > 64) return null;
+  if (typeof sidecar !== 'string' || sidecar.length > 64 || printable(sidecar) !== sidecar) return null;
   if (typeof trace !== 'string' || !isTraceId(trace)) return null;
   if (typeof span !== 'string' || !HEX16.test(span) || span === NOUGHT16) return null;
   if (typeof parent !== 'string' || (parent !== '' && !HEX16.test(parent)) || parent === span) return null;
@@ -88,20 +89,21 @@ function readSpan(value: unknown, teller: string | null): ToldSpan | null {
     start_ms: start,
     elapsed_ms: Math.max(0, elapsed),
     code,
-    capability: cut(capability, MAX_NAME_CHARS),
+    capability: clean(capability, MAX_NAME_CHARS),
   };
   for (const key of ['version', 'provider', 'caller', 'way', 'task_id', 'lane', 'pool', 'rule'] as const) {
     const text = given[key];
-    if (typeof text === 'string' && text !== '') made[key] = cut(text, MAX_NAME_CHARS);
+    if (typeof text === 'string' && text !== '') made[key] = clean(text, MAX_NAME_CHARS);
   }
   for (const key of ['status', 'tries'] as const) {
     const number = given[key];
     if (typeof number === 'number' && number > 0) made[key] = number;
   }
   if (STARTED.has(given['started'])) made.started = given['started'] as NonNullable<Span['started']>;
-  if (typeof given['detail'] === 'string' && given['detail'] !== '') made.detail = cut(given['detail'], MAX_WORDS_CHARS);
+  if (typeof given['detail'] === 'string' && given['detail'] !== '') made.detail = clean(given['detail'], MAX_WORDS_CHARS);
   if (given['degraded'] === true) made.degraded = true;
   if (given['replay'] === true) made.replay = true;
+  if (given['sandbox'] === true) made.sandbox = true;
   if (Array.isArray(given['decision'])) {
     const lines = given['decision'].slice(0, MAX_LINES).flatMap(lineIn);
     if (lines.length > 0) made.decision = lines;
@@ -118,10 +120,10 @@ function lineIn(value: unknown): TraceLine[] {
   return [
     {
       at_ms: at,
-      stage: cut(stage, 64),
-      reason: cut(reason, 64),
+      stage: clean(stage, 64),
+      reason: clean(reason, 64),
       code: typeof code === 'number' ? code : 0,
-      words: cut(words, MAX_WORDS_CHARS),
+      words: clean(words, MAX_WORDS_CHARS),
     },
   ];
 }
@@ -130,6 +132,8 @@ function countOf(value: unknown): number {
   return typeof value === 'number' && Number.isSafeInteger(value) && value > 0 ? value : 0;
 }
 
-function cut(text: string, max: number): string {
-  return text.length <= max ? text : `${text.slice(0, max - 1)}…`;
+/** As it may stand anywhere, and no longer than that when all of it had to be written out. */
+function clean(text: string, max: number): string {
+  const shown = printable(text, max);
+  return shown.length <= max ? shown : `${shown.slice(0, max - 1)}…`;
 }

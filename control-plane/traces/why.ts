@@ -69,7 +69,7 @@ function outcomeOf({ span }: Node): string {
   if (span.code === 0)
     return span.provider === undefined
       ? `answered without a provider after ${took}`
-      : `${span.provider}${versioned(span.version)} served it in ${took}${span.degraded === true ? ', as its fallback' : ''}`;
+      : `${span.provider}${versioned(span.version)} served it in ${took}${span.degraded === true ? ', as its fallback' : ''}${span.sandbox === true ? ', by a mock of the sandbox' : ''}`;
   return `failed with ${codeWords(span.code)} after ${took}${span.detail === undefined ? '' : `: ${span.detail}`}`;
 }
 

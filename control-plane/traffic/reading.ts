@@ -62,10 +62,12 @@ function readProvider(map: Loose): ProviderDigest | null {
 }
 
 function readBreaker(map: Loose): BreakerDigest | null {
-  const { provider, capability, to, why, at_ms: at } = map;
+  const { provider, capability, from, to, why, at_ms: at } = map;
   if (!isText(provider, DIGEST_NAME) || !isText(capability, DIGEST_NAME) || !STATES.has(to)) return null;
+  if (from !== undefined && !STATES.has(from)) return null;
   if (typeof why !== 'string' || !isAtLeastZero(at)) return null;
-  return { provider, capability, to: to as BreakerDigest['to'], why: why.slice(0, MAX_WORDS), at_ms: at };
+  const told = { provider, capability, to: to as BreakerDigest['to'], why: why.slice(0, MAX_WORDS), at_ms: at };
+  return from === undefined ? told : { ...told, from: from as BreakerDigest['to'] };
 }
 
 function rows<T>(value: unknown, read: (map: Loose) => T | null): T[] | null {

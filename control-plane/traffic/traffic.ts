@@ -54,6 +54,8 @@ export interface BreakerMove {
   readonly instance: string;
   readonly provider: string;
   readonly capability: string;
+  /** Absent = its sidecar did not say. */
+  readonly from?: BreakerDigest['to'] | undefined;
   readonly to: BreakerDigest['to'];
   readonly why: string;
   /** Monotonic, of this replica. */
@@ -92,10 +94,10 @@ export class Traffic {
     minute.sidecars.add(digest.sidecar);
     for (const edge of digest.edges) minute.edge(edge);
     for (const provider of digest.providers) minute.provider(provider);
-    for (const { provider, capability, to, why, at_ms: at } of digest.breakers) {
+    for (const { provider, capability, from, to, why, at_ms: at } of digest.breakers) {
       // Its sender's clock tells how long before the end of its period it was, and nothing else.
       const agoMs = Math.min(Math.max(0, digest.to_ms - at), MINUTE_MS);
-      this.#moves.push({ sidecar: digest.sidecar, instance: digest.instance, provider, capability, to, why, atMs: now - agoMs });
+      this.#moves.push({ sidecar: digest.sidecar, instance: digest.instance, provider, capability, from, to, why, atMs: now - agoMs });
     }
     if (this.#moves.length > MAX_MOVES) this.#moves.splice(0, this.#moves.length - MAX_MOVES);
     for (const listener of this.#listeners) listener();

@@ -9,6 +9,10 @@ export const DIGEST_EVERY_MS = 10_000;
 export const MAX_EDGES = 2_000;
 /** Rows of one list in one message. What does not fit into a message goes into the next of the same period. */
 export const MAX_DIGEST_ROWS = 250;
+/** Of rows in one message; what is over it is less than one row. Far below what a NATS server takes (1 MiB where nobody has set it). */
+export const MAX_DIGEST_BYTES = 400_000;
+/** Of rows in one message; what is over it is less than one row. Far below what a NATS server takes (1 MiB where nobody has set it). */
+export const MAX_DIGEST_BYTES = 400_000;
 /** Agents, capabilities and versions, as they may stand in a digest. */
 export const DIGEST_NAME: RegExp = /^[A-Za-z0-9_.+-]{0,256}$/;
 export const OTHER = 'other';
@@ -54,6 +58,10 @@ export interface ProviderDigest {
 export interface BreakerDigest {
   readonly provider: string;
   readonly capability: string;
+  /** Only closed → open is an opening; absent = a sidecar of before, which does not say it. */
+  readonly from?: 'closed' | 'open' | 'half_open' | 'ramping';
+  /** Only closed → open is an opening; absent = a sidecar of before, which does not say it. */
+  readonly from?: 'closed' | 'open' | 'half_open' | 'ramping';
   readonly to: 'closed' | 'open' | 'half_open' | 'ramping';
   readonly why: string;
   /** Wall clock. */

@@ -170,7 +170,7 @@ function registryOf(front: Front, response: ServerResponse): RegistryClient | nu
 
 function whoIs(front: Front, request: IncomingMessage, response: ServerResponse): Principal | 'operator' | null {
   const { authorization } = request.headers;
-  if (authorization !== undefined && front.registry?.isOperator(authorization) === true) return 'operator';
+  if (authorization !== undefined && front.isOperator(authorization)) return 'operator';
   const principal = front.engine.identities.caller(authorization);
   if (principal === null) refuse(response, Code.unauthenticated, 401, 'no known credential: send Authorization: Bearer <token>', 'keep');
   return principal;

@@ -48,15 +48,11 @@ export interface RecorderDoor {
   start(filter: Partial<RecordingFilter>): void;
   stop(): void;
   status(): RecordingStatus;
-  /** Whether an `Authorization` header is the operator's. */
-  isOperator(authorization: string): boolean;
 }
 
 /** The registry as the ways in see it. */
 export interface RegistryDoor {
   readonly client: RegistryClient;
-  /** Whether an `Authorization` header is the operator's. */
-  isOperator(authorization: string): boolean;
 }
 
 /** The channels as the other ways in see them. */
@@ -103,6 +99,8 @@ export class Front {
   readonly pipeline: Pipeline;
   /** null = standalone. */
   readonly registry: RegistryDoor | null;
+  /** Whether an `Authorization` header is the operator's, with a registry or without. Set by the composition root before the ports are made. */
+  isOperator: (authorization: string) => boolean = () => false;
   /** null = agents cannot dial in here. Set by the composition root before the ports are made. */
   channels: ChannelDoor | null = null;
   /** Messages out; null = this sidecar takes none. This and the next two are set before the ports are made. */

@@ -19,7 +19,7 @@ export function recording(front: Front, request: IncomingMessage, response: Serv
     refuse(response, Code.invalid_request, 409, 'nothing is recorded here: the settings have no recording with its keep', 'keep');
     return;
   }
-  if (!recorder.isOperator(request.headers.authorization ?? '')) {
+  if (!front.isOperator(request.headers.authorization ?? '')) {
     refuse(response, Code.forbidden, 403, 'recording is for the operator: show the operator_token of the settings', 'keep');
     return;
   }

@@ -18,7 +18,7 @@ export function traceHeld(front: Front, request: IncomingMessage, response: Serv
     return;
   }
   const { authorization } = request.headers;
-  const isOperator = authorization !== undefined && front.registry?.isOperator(authorization) === true;
+  const isOperator = authorization !== undefined && front.isOperator(authorization);
   const principal = isOperator ? null : front.engine.identities.caller(authorization);
   if (!isOperator && principal === null) {
     refuse(response, Code.unauthenticated, 401, NO_CREDENTIAL, 'keep');

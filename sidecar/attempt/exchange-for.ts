@@ -4,6 +4,7 @@
  * left of the total.
  */
 import { Header } from '../../proto/wire/headers.ts';
+import { formatTraceparent } from '../../proto/wire/trace-context.ts';
 import type { Attempt } from '../call/attempt-record.ts';
 import { type Call, headerOf, HttpAsk } from '../call/call.ts';
 import type { Principal } from '../call/principal.ts';
@@ -27,7 +28,7 @@ export function exchangeFor(
     Header.deadlineTotalMs,
     String(Math.floor(call.totalMs)),
     Header.traceparent,
-    `00-${call.traceId}-${made.spanId}-${call.traceFlags === 0 ? '00' : '01'}`,
+    formatTraceparent(call.traceId, made.spanId, call.traceFlags),
     Header.path,
     pathHeader,
     Header.caller,

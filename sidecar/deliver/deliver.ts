@@ -107,6 +107,7 @@ export class Deliver implements WorkDoor {
       ...shared,
       self: parts.self,
       take: (delivery, arrivedAt, consumer, work, seat) => tasks.take(delivery, arrivedAt, consumer, work, seat, true),
+      moved: (consumer) => tasks.watch.moved(consumer),
       extendIfDue: (waiting, now) => tasks.watch.extendIfDue(waiting, now),
     });
     tasks.ends.onFree = () => this.#dispatcher.due();

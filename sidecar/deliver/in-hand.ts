@@ -31,6 +31,8 @@ export class InHand {
   isRecorded = false;
   /** Ends the pause before it is tried again in its place. */
   wake: (() => void) | null = null;
+  /** Its partition has another owner: it is not tried again here. */
+  hasMoved = false;
   /** Hand-overs so far. */
   tries = 0;
   /** Who had it last, where that is not the agent that it was taken for; '' = nobody knows. */

@@ -26,6 +26,8 @@ export interface StickyParts {
   readonly log: Logger;
   /** Resolves when the message has ended, whatever pauses lie between; false = it comes again. */
   take(delivery: Delivery, arrivedAt: number, consumer: string, work: WorkPool, seat: Seat): Promise<boolean>;
+  /** What was taken of this consumer is the next owner's: it is tried no more here. */
+  moved(consumer: string): void;
   /** What is not extended for so long is delivered again. */
   ackWaitMs(): number;
   extendIfDue(waiting: Waiting, now: number): void;
@@ -116,6 +118,7 @@ export class Sticky {
       this.#partitions.delete(consumer);
       // Its consumer is gone or goes: what waits here is delivered to the next owner, in order.
       this.#close(partition);
+      this.#parts.moved(consumer);
     }
     this.refill();
   }

@@ -81,10 +81,10 @@ export class Tasks {
         if (pauseMs === OVER) break;
         // A failed try that its agent has reported is taken, whatever follows.
         task.tell('stored');
-        if (inPlace && task.stoppedBy === 'no') await this.#rest(task, pauseMs);
+        if (inPlace && staysHere(task)) await this.#rest(task, pauseMs);
         if (task.stoppedBy === 'lost') break;
-        if (!inPlace || task.stoppedBy !== 'no') {
-          queue.giveBack(task.delivery, task.stoppedBy === 'no' ? pauseMs : 0);
+        if (!inPlace || !staysHere(task)) {
+          queue.giveBack(task.delivery, staysHere(task) ? pauseMs : 0);
           break;
         }
         task.handedAt = -1;
@@ -379,4 +379,9 @@ export class Tasks {
     this.ends.counts.waited++;
     if (task.delivery.deliveries === 1 && task.claim === null) this.ends.tries.remember(task.envelope.task_id).untried = true;
   }
+}
+
+/** Nothing has stopped it, and nobody else is to have it. */
+function staysHere({ stoppedBy, hasMoved }: InHand): boolean {
+  return stoppedBy === 'no' && !hasMoved;
 }

@@ -144,6 +144,15 @@ export class Watch {
     });
   }
 
+  /** What is in hand of a partition has another owner now: an agent that has it may end it, and here it is not tried again. */
+  moved(consumer: string): void {
+    for (const task of this.#inHand) {
+      if (task.consumer !== consumer) continue;
+      task.hasMoved = true;
+      task.wake?.();
+    }
+  }
+
   /** Stops what is still under way. */
   stopAll(): void {
     // What is remembered over a restart is the next life's: neither given back nor in doubt.

@@ -288,24 +288,39 @@ export class Breaker {
     this.#setDue();
   }
 
+  /** Whether the samples that it was opened by, or has now, are bad enough for a closed one under its settings. */
+  isBad(now: number): boolean {
+    const settings = this.#settings;
+    if (!settings.enabled) return false;
+    const { window } = this;
+    // What came in while it was open is nothing: its samples are those of the instant when it opened.
+    window.roll(this.#state.name === 'open' ? this.#state.openedAt : now);
+    return tripCause(window.calls, window.failures, window.slow, settings.minCalls, 1, settings) !== null;
+  }
+
   /**
-   * What the samples at hand say under the settings it has now, when they were counted under others: opens it, or closes it. Only of
-   * one that is closed or open; one that is being probed is judged by its probes. True = it moved.
+   * Its samples were counted under other settings: what the ones it has now make of them. It moves only where the samples were evidence
+   * for one judgement and are for the other now; where they never were (it was opened by a probe, or while ramping), it stays as it is.
+   * Switched off, it is closed from any state. True = it moved.
+   *
+   * @param wasBad what `isBad` said under the others
    */
-  rejudge(now: number): boolean {
+  rejudge(now: number, wasBad: boolean): boolean {
     const settings = this.#settings;
     const { name } = this.#state;
-    if (name !== 'closed' && name !== 'open') return false;
-    this.window.roll(now);
-    const { calls, failures, slow } = this.window;
-    const cause = settings.enabled ? tripCause(calls, failures, slow, settings.minCalls, 1, settings) : null;
-    if (cause === null) {
+    if (!settings.enabled) {
       if (name === 'closed') return false;
       this.#state = CLOSED;
     } else {
-      if (name === 'open') return false;
-      this.why = tripWords(cause, calls, failures, slow, settings);
-      this.#state = { name: 'open', openedAt: now };
+      if (name !== 'closed' && name !== 'open') return false;
+      const isBad = this.isBad(now);
+      if (isBad === wasBad || isBad === (name === 'open')) return false;
+      if (isBad) {
+        const { calls, failures, slow } = this.window;
+        const cause = tripCause(calls, failures, slow, settings.minCalls, 1, settings) ?? 'failures';
+        this.why = tripWords(cause, calls, failures, slow, settings);
+        this.#state = { name: 'open', openedAt: now };
+      } else this.#state = CLOSED;
     }
     this.#setDue();
     return true;

@@ -263,9 +263,14 @@ export class HealthCell implements Timed, BreakerListener, SlowStarting {
     this.#schedule.bump();
   }
 
+  /** See `Breaker.isBad`. */
+  isBad(now: number): boolean {
+    return this.#breaker.isBad(now);
+  }
+
   /** See `Breaker.rejudge`. */
-  rejudge(now: number): boolean {
-    const moved = this.#breaker.rejudge(now);
+  rejudge(now: number, wasBad: boolean): boolean {
+    const moved = this.#breaker.rejudge(now, wasBad);
     if (moved) this.roomChanged();
     return moved;
   }

@@ -1,13 +1,13 @@
 /**
  * Tells the control plane each ten seconds what was counted (digest.ts), on core NATS. A period without traffic is told as well:
  * so silence is told apart from absence. What cannot be sent is gone; the numbers go on, so that the gap is seen. A period that is
- * too large for one message goes in several, each with its own number: all of it adds up.
+ * too large for one message, in rows or in bytes, goes in several, each with its own number: all of it adds up.
  *
  * The first one comes after a part of a period that chance sets, so that a fleet that starts together does not speak together.
  */
 import type { Clock, Timer } from '../../base/clock.ts';
 import type { Random } from '../../base/random.ts';
-import { type Digest, DIGEST_EVERY_MS, DIGEST_WIRE, MAX_DIGEST_ROWS } from '../../proto/wire/digests.ts';
+import { type Digest, DIGEST_EVERY_MS, DIGEST_WIRE, MAX_DIGEST_BYTES, MAX_DIGEST_ROWS } from '../../proto/wire/digests.ts';
 import type { Counted, DigestCounts } from './digest.ts';
 
 export interface DigestSenderParts {
@@ -64,22 +64,32 @@ export class DigestSender {
     const to = Math.max(from, clock.wallMs());
     this.#fromMs = to;
     for (const part of inParts(counts.take())) {
-      const digest: Digest = { wire: DIGEST_WIRE, sidecar, instance, seq: ++this.#seq, from_ms: from, to_ms: to, ...part };
-      if (bus.connected && bus.publish(subject, Buffer.from(JSON.stringify(digest), 'utf8'))) this.#sent++;
+      const head: Omit<Digest, keyof Counted> = { wire: DIGEST_WIRE, sidecar, instance, seq: ++this.#seq, from_ms: from, to_ms: to };
+      if (bus.connected && bus.publish(subject, Buffer.from(`${JSON.stringify(head).slice(0, -1)},${part}}`, 'utf8'))) this.#sent++;
       else this.#dropped++;
     }
   }
 }
 
-/** At least one, so that the period is told. */
-function inParts({ edges, providers, breakers }: Counted): Counted[] {
-  const parts: Counted[] = [];
-  const rows = Math.max(1, edges.length, providers.length);
-  for (let from = 0; from < rows; from += MAX_DIGEST_ROWS)
-    parts.push({
-      edges: edges.slice(from, from + MAX_DIGEST_ROWS),
-      providers: providers.slice(from, from + MAX_DIGEST_ROWS),
-      breakers: from === 0 ? breakers : [],
+const LISTS: readonly (keyof Counted)[] = ['edges', 'providers', 'breakers'];
+
+/** The lists of each message as JSON, without the braces around them. At least one, so that the period is told. */
+function inParts(counted: Counted): string[] {
+  const parts: string[] = [];
+  const at = { edges: 0, providers: 0, breakers: 0 };
+  do {
+    let bytes = 0;
+    const lists = LISTS.map((list) => {
+      const rows = counted[list];
+      const texts: string[] = [];
+      while (at[list] < rows.length && texts.length < MAX_DIGEST_ROWS && bytes < MAX_DIGEST_BYTES) {
+        const text = JSON.stringify(rows[at[list]++]);
+        bytes += Buffer.byteLength(text, 'utf8') + 1;
+        texts.push(text);
+      }
+      return `"${list}":[${texts.join(',')}]`;
     });
+    parts.push(lists.join(','));
+  } while (LISTS.some((list) => at[list] < counted[list].length));
   return parts;
 }

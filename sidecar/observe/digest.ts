@@ -190,11 +190,12 @@ export class DigestCounts {
   }
 
   /** @param atMs wall clock */
-  breakerMoved(provider: string, capability: string, to: BreakerStateName, why: string, atMs: number): void {
+  breakerMoved(provider: string, capability: string, from: BreakerStateName, to: BreakerStateName, why: string, atMs: number): void {
     if (!this.#isOn) return;
     this.#moves.push({
       provider: named(provider),
       capability: named(capability),
+      from,
       to,
       why: printable(scrubbed(why), MAX_WORDS),
       at_ms: atMs,

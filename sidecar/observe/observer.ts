@@ -87,7 +87,7 @@ export class Observation implements Observer {
     why: string,
   ): void => {
     this.metrics.breakerMoved(cell.agentId, cell.capability, from, to);
-    this.digest.breakerMoved(cell.agentId, cell.capability, to, why, this.#clock.wallMs());
+    this.digest.breakerMoved(cell.agentId, cell.capability, from, to, why, this.#clock.wallMs());
     const line = { provider: cell.agentId, capability: cell.capability, from, to, why: printable(why) };
     if (to === 'open') this.#logger.warn(line, 'breaker');
     else this.#logger.info(line, 'breaker');

@@ -18,6 +18,13 @@ import { type Changes, policiesOf } from './changes.ts';
 /** Says what is wrong with the payload of the call that is being decided; null = nothing. */
 export type Fits = (version: Version, real: Validator) => readonly string[] | null;
 
+/** What samples are judged by; the others say what a sample is, or what an open breaker does. */
+const JUDGING = ['enabled', 'failureRatio', 'slowRatio', 'minCalls', 'windowMs'] as const;
+const SLOW_CALL =
+  'breaker.slow_call: calls were counted as slow by the limit of then, and are not counted anew: of breakers it changes nothing here';
+const LONGER_WINDOW =
+  'breaker.window: no more is recorded than the shorter window of then held: a longer one is judged by that, and opens no breaker that it would have';
+
 /** Time of the health view's own: it is only ever set, never left to itself. */
 const STILL = { now: (): number => 0, wallMs: (): number => 0, after: () => ({ cancel: () => undefined }) };
 
@@ -45,7 +52,9 @@ export class ReplayTables {
   readonly #withOverrides = new Map<string, Snapshot>();
   /** The same file without changes; null = this is it. */
   readonly #base: ReplayTables | null;
-  readonly #changed = new WeakMap<HealthCell, boolean>();
+  readonly #judgedOtherwise = new WeakMap<HealthCell, boolean>();
+  /** What the changes would have to count anew, and cannot. */
+  readonly remarks = new Set<string>();
 
   constructor(file: RecordedFile, changes: Changes, fits: Fits, base: ReplayTables | null) {
     this.#file = file;
@@ -88,10 +97,11 @@ export class ReplayTables {
           provider.health.restore(known);
           provider.health.limit = this.#limitOf(parts, provider.agentId, world, known.limit);
         }
-        const isChanged = this.#isChanged(parts, cell);
         const dump = this.#file.cell(cell.agentId, cell.capability, rev);
-        cell.restore(isChanged && dump !== null ? this.#under(parts, cell, dump) : dump);
-        if (isChanged) cell.rejudge(now);
+        if (this.#isJudgedOtherwise(parts, cell)) {
+          cell.restore(dump === null ? null : this.#under(parts, cell, dump));
+          cell.rejudge(now, this.#base?.wasBad(parts, cell, dump, now) ?? false);
+        } else cell.restore(dump);
       }
       version.eligible = null;
     }
@@ -105,15 +115,29 @@ export class ReplayTables {
     return now === before ? (recorded ?? Number.POSITIVE_INFINITY) : now;
   }
 
-  #isChanged(parts: readonly number[], cell: HealthCell): boolean {
+  /** Settings by which samples are judged are other ones. Of those by which they were counted it is remarked that they do nothing. */
+  #isJudgedOtherwise(parts: readonly number[], cell: HealthCell): boolean {
     if (this.#base === null) return false;
-    let isChanged = this.#changed.get(cell);
-    if (isChanged === undefined) {
+    let isOther = this.#judgedOtherwise.get(cell);
+    if (isOther === undefined) {
       const before = this.#base.settingsOf(parts, cell);
-      isChanged = before !== null && JSON.stringify(before) !== JSON.stringify(cell.settings);
-      this.#changed.set(cell, isChanged);
+      const { settings } = cell;
+      isOther = before !== null && JUDGING.some((name) => before[name] !== settings[name]);
+      if (before !== null && settings.enabled) {
+        if (before.slowCallMs !== settings.slowCallMs) this.remarks.add(SLOW_CALL);
+        if (before.windowMs < settings.windowMs) this.remarks.add(LONGER_WINDOW);
+      }
+      this.#judgedOtherwise.set(cell, isOther);
     }
-    return isChanged;
+    return isOther;
+  }
+
+  /** Under the settings of then, with all that its window held. */
+  wasBad(parts: readonly number[], { agentId, capability }: HealthCell, dump: CellDump | null, now: number): boolean {
+    const cell = this.world(parts).snapshot.capabilities.get(capability)?.members.get(agentId)?.cell ?? null;
+    if (cell === null) return false;
+    cell.restore(dump);
+    return cell.isBad(now);
   }
 
   settingsOf(parts: readonly number[], { agentId, capability }: HealthCell): HealthCell['settings'] | null {

@@ -57,6 +57,8 @@ export interface ReplayReport {
   /** Not decided anew: by reason. */
   readonly unfit: ReadonlyMap<string, number>;
   readonly remarks: readonly string[];
+  /** Changed settings, or parts of them, that a recording cannot answer for. */
+  readonly withoutEffect: readonly string[];
   readonly changes: Changes;
 }
 
@@ -66,8 +68,8 @@ export async function replay(recording: RecordingSource, options: ReplayOptions)
     await run.replay(file);
     if (run.isOver) break;
   }
-  const { calls, unfit, sums } = run;
-  return { calls, unfit, sums, remarks: recording.remarks, changes: options.changes };
+  const { calls, unfit, sums, withoutEffect } = run;
+  return { calls, unfit, sums, remarks: recording.remarks, withoutEffect: [...withoutEffect], changes: options.changes };
 }
 
 class Run {
@@ -83,6 +85,7 @@ class Run {
     undecided: 0,
     by: { code: 0, provider: 0, version: 0, attempts: 0, reasons: 0 },
   };
+  readonly withoutEffect = new Set<string>();
   readonly #options: ReplayOptions;
   #decided = 0;
 
@@ -122,6 +125,7 @@ class Run {
         soFar: other?.soFar ?? null,
         moved: other?.moved ?? 0,
       });
+      for (const remark of changed?.remarks ?? []) this.withoutEffect.add(remark);
     }
   }
 

@@ -27,6 +27,7 @@ export function linesOf(report: ReplayReport): string[] {
   for (const remark of report.remarks) lines.push(`  ${remark}`);
   if (report.changes.words.length === 0) return lines;
   lines.push('', `With ${report.changes.words.join(' ')} (${BREAKERS}):`);
+  for (const words of report.withoutEffect) lines.push(`  ${words}`);
   lines.push(`  ${sums.same} the same, ${sums.different} different, ${sums.undecided} undecided (${REPLAY_MISS})`);
   for (const kind of DIFFERENCES)
     if (sums.by[kind] > 0)
@@ -97,6 +98,7 @@ export function jsonOf(report: ReplayReport): object {
     breakers: BREAKERS,
     not_replayed: Object.fromEntries(report.unfit),
     remarks: report.remarks,
+    without_effect: report.withoutEffect,
     first_not_identical: report.calls.find((one) => one.broken !== null)?.broken ?? null,
     listed: report.calls
       .filter((one) => one.broken !== null || one.differences.length > 0 || one.miss !== null)

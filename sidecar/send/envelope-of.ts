@@ -5,6 +5,7 @@
 import { hash } from 'node:crypto';
 import { type Envelope, type Lane, MESSAGE_WIRE } from '../../proto/wire/envelope.ts';
 import { Header } from '../../proto/wire/headers.ts';
+import { formatTraceparent } from '../../proto/wire/trace-context.ts';
 import type { Call } from '../call/call.ts';
 import type { MessageSettings } from '../messages-config.ts';
 import { forwardRequestHeaders } from '../transports/hygiene.ts';
@@ -96,7 +97,7 @@ export function envelopeOf(
     expires_ms: submission.expiresMs ?? settings.expiresMs,
     deadline_ms: submission.deadlineMs,
     timeout_ms: timeoutOf(messageType, settings),
-    traceparent: `00-${call.traceId}-${stamp.spanId}-0${call.traceFlags & 3}`,
+    traceparent: formatTraceparent(call.traceId, stamp.spanId, call.traceFlags),
     tracestate: call.traceState,
     ...(call.parentSpanId === '' ? null : { sent_in: call.parentSpanId }),
     path: call.path.length === 0 ? NO_PATH : call.path,

@@ -546,12 +546,17 @@ t.test('every order to the control plane needs the token of an operator', async 
   const before = watch.count;
   let orders = 0;
   let questions = 0;
+  const wrong = ['wrong', `${OPERATOR}x`, OPERATOR.slice(0, -1), world.token(ALICE), 'operator-of-the-sidecar'];
+  for (const token of wrong) {
+    const { status, body: answer } = await plane.ask('/v1/session', { json: { token }, token: null });
+    t.match(outcomeOf(status, answer), { status: 401, code: unauthenticated }, 'signing in is open, and needs it in the body');
+  }
   for (const [path, methods] of Object.entries(
     body['paths'] as Record<string, Record<string, { security: object[]; description?: string }>>,
   )) {
     for (const [name, { security, description }] of Object.entries(methods)) {
       if (security.length === 0) {
-        t.match(`${name} ${path}`, /^get \/(v1\/(health|ready|openapi\.json)|metrics)$/, 'open to everybody');
+        t.match(`${name} ${path}`, /^(get \/(v1\/(health|ready|openapi\.json)|metrics)|post \/v1\/session)$/, 'open to everybody');
         continue;
       }
       const ask = async (token: string | null): Promise<Outcome> => {
@@ -562,8 +567,7 @@ t.test('every order to the control plane needs the token of an operator', async 
         });
         return outcomeOf(status, answer);
       };
-      for (const token of [null, '', 'wrong', `${OPERATOR}x`, OPERATOR.slice(0, -1), world.token(ALICE), 'operator-of-the-sidecar'])
-        t.match(await ask(token), { status: 401, code: unauthenticated }, `${name} ${path}`);
+      for (const token of [null, '', ...wrong]) t.match(await ask(token), { status: 401, code: unauthenticated }, `${name} ${path}`);
       if (description?.includes('role operator') === true) {
         orders++;
         t.match(await ask(VIEWER), { status: 403, code: forbidden }, `${name} ${path}, who may only look`);

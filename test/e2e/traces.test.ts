@@ -12,6 +12,7 @@ import { chainTo } from '../support/span-chain.ts';
 const PARENT = '00f067aa0ba902b7';
 const OTHER = 'support.other.1';
 const OTHER_TOKEN = `token-of-the-other-${MARK}`;
+const OPERATOR_TOKEN = `token-of-the-operator-${MARK}`;
 let traces = 0;
 const newTrace = (): string => `4bf92f3577b34da6a3ce929d0e0e${(0x1000 + ++traces).toString(16)}`;
 const above = (trace: string): Record<string, string> => ({ traceparent: `00-${trace}-${PARENT}-01` });
@@ -60,7 +61,8 @@ providers:
   - ${provider('crm.text.a1', 'crm.text.flow', agent)}
   - ${provider('crm.rpc.a1', 'crm.rpc.query', rpc, 'jsonrpc')}
 `,
-      settings: `  traces: {otlp: {url: '${collector.url}', headers: {x-key: 'a-key-of-the-collector'}}}`,
+      settings: `  operator_token: "${OPERATOR_TOKEN}"
+  traces: {otlp: {url: '${collector.url}', headers: {x-key: 'a-key-of-the-collector'}}}`,
     });
     t.strictSame(rig.started.front.table.problems, [], 'the table is taken');
     return new World(rig, agent, spare, rpc, collector);
@@ -195,7 +197,7 @@ t.test('one sidecar and a collector, nothing else', async (t) => {
     }
   });
 
-  await t.test('the sidecar shows what it holds: to an agent what concerns it', async (t) => {
+  await t.test('the sidecar shows what it holds: to an agent what concerns it, to the operator all', async (t) => {
     const trace = await world.call('crm.order.query');
     const mine = await rig.ask(`/v1/traces/${trace}`);
     t.equal(mine.status, 200);
@@ -204,7 +206,12 @@ t.test('one sidecar and a collector, nothing else', async (t) => {
       ['outbound', 'attempt'],
     );
     t.equal((await rig.ask(`/v1/traces/${trace}`, { token: OTHER_TOKEN })).status, 404);
-    t.equal((await rig.ask(`/v1/traces/${trace}`, { token: null })).status, 401);
+    const all = await rig.ask(`/v1/traces/${trace}`, { token: OPERATOR_TOKEN });
+    t.equal(all.status, 200, 'without a registry too');
+    t.equal(all.json.spans.length, 2);
+    for (const token of [null, `${OPERATOR_TOKEN}x`]) t.equal((await rig.ask(`/v1/traces/${trace}`, { token })).status, 401);
+    t.equal((await rig.ask('/v1/agents', { token: OPERATOR_TOKEN })).status, 409, 'there is no registry all the same');
+    t.equal((await rig.ask(`/v1/rates/${CALLER}`, { method: 'DELETE', token: OPERATOR_TOKEN })).status, 403);
     t.equal((await rig.ask('/v1/traces/nonsense')).status, 400);
     t.equal((await rig.ask(`/v1/traces/${newTrace()}`)).status, 404);
   });

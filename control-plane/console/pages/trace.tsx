@@ -173,6 +173,12 @@ function Row({ line, isFolded, isOpen, onFold, onOpen }: RowProps) {
             {span.remote_parent === true && <Badge tone="plain">began outside</Badge>}
             {span.degraded === true && <Badge tone="warn">degraded</Badge>}
             {span.replay === true && <Badge tone="accent">replayed answer</Badge>}
+            {span.sandbox === true && (
+              <Badge tone="accent" title="A mock answered, and no agent.">
+                sandbox
+              </Badge>
+            )}
+            {span.sandbox === true && <Badge tone="accent">answered by a mock</Badge>}
             {isFolded && <span class="muted"> +{line.below}</span>}
           </button>
         </div>

@@ -46,6 +46,12 @@ class Line {
     return this.fresh.length - this.first;
   }
 
+  empty(): void {
+    this.fresh.length = 0;
+    this.first = 0;
+    this.again.length = 0;
+  }
+
   next(): Message | null {
     const back = this.again.shift();
     if (back !== undefined) return back;
@@ -58,6 +64,12 @@ class Line {
     }
     return message;
   }
+}
+
+/** A message that has not ended, and where it lies: another line when the owner of its partition changes, whoever has it then. */
+interface Open {
+  readonly message: Message;
+  line: Line;
 }
 
 class LinePull implements Pull {
@@ -91,7 +103,7 @@ export class LabQueue implements Queue {
   readonly #ackWaitMs: number;
   readonly #lines = new Map<string, Line>();
   /** Not acknowledged, by sequence. */
-  readonly #open = new Map<number, { readonly message: Message; readonly line: Line }>();
+  readonly #open = new Map<number, Open>();
   #seq = 0;
   #token = 0;
   #isClosed = false;
@@ -132,8 +144,9 @@ export class LabQueue implements Queue {
     const held = this.#open.get(delivery.streamSeq);
     if (held === undefined || held.message.token !== tokenOf(delivery)) return true;
     held.message.token = 0;
-    if (delayMs <= 0) this.#back(held.line, held.message);
-    else this.#clock.after(delayMs, () => this.#back(held.line, held.message));
+    const { line, message } = held;
+    if (delayMs <= 0) this.#back(line, message);
+    else this.#clock.after(delayMs, () => this.#back(line, message));
     return true;
   }
 
@@ -151,15 +164,23 @@ export class LabQueue implements Queue {
     return Promise.resolve({ nowMs: this.#clock.wallMs(), ackWaitMs: this.#ackWaitMs });
   }
 
-  /** What waited at one consumer waits at another one from now on: the owner of a partition has changed. */
+  /**
+   * What lies at one consumer lies at another one from now on, the oldest first: the owner of a partition has changed. As on a real
+   * server, where that is a new consumer, it is given everything that has not ended: also what pauses, and what the former owner has.
+   */
   move(from: string, to: string): void {
     const old = this.#lines.get(from);
     if (old === undefined) return;
     const line = this.#of(to);
-    for (let message = old.next(); message !== null; message = old.next()) {
-      line.fresh.push(message);
-      this.#open.set(message.seq, { message, line });
+    this.#lines.delete(from);
+    for (const open of this.#open.values()) {
+      if (open.line !== old) continue;
+      open.line = line;
+      open.message.token = 0;
+      open.message.deliveries = 0;
+      line.fresh.push(open.message);
     }
+    old.empty();
     this.pump(line);
   }
 
@@ -213,8 +234,9 @@ export class LabQueue implements Queue {
     });
   }
 
+  /** @param line where it was: when it lies elsewhere by now, it has come again there */
   #back(line: Line, message: Message): void {
-    if (this.#isClosed || !this.#open.has(message.seq)) return;
+    if (this.#isClosed || this.#open.get(message.seq)?.line !== line) return;
     line.again.push(message);
     this.pump(line);
   }

@@ -1,15 +1,17 @@
 /** The store of traces: what it takes, keeps and lets go; the tree it makes of spans, what it says is missing, and why calls went where. */
 import t from 'tap';
+import { printable } from '../../../base/log.ts';
 import { VirtualClock } from '../../../base/virtual-clock.ts';
+import { labelOf, outcomeOf } from '../../../control-plane/cli/trace-view.ts';
 import { DEFAULT_TRACES, type TracesConfig } from '../../../control-plane/traces/config.ts';
 import { TraceDesk } from '../../../control-plane/traces/desk.ts';
-import type { ToldSpan } from '../../../control-plane/traces/read-batch.ts';
+import { readSpans, type ToldSpan } from '../../../control-plane/traces/read-batch.ts';
 import { TraceStore } from '../../../control-plane/traces/store.ts';
 import { Tail } from '../../../control-plane/traces/tail.ts';
-import { type Timeline, timelineOf } from '../../../control-plane/traces/timeline.ts';
+import { type PlacedSpan, type Timeline, timelineOf } from '../../../control-plane/traces/timeline.ts';
 import type { Surroundings } from '../../../control-plane/traces/why.ts';
 import type { BreakerMove } from '../../../control-plane/traffic/traffic.ts';
-import type { Span } from '../../../proto/wire/spans.ts';
+import { SPAN_STAGES, type Span } from '../../../proto/wire/spans.ts';
 import { tripWords } from '../../../sidecar/health/trip.ts';
 import type { TraceLine } from '../../../proto/wire/trace-line.ts';
 import { CONTROL, Subjects } from '../../../proto/wire/subjects.ts';
@@ -392,6 +394,26 @@ t.test('bad batches are refused, and what is good in others is kept', async (t) 
   t.equal(rig.desk.figures.refusedSpans, bad.length + 88, 'one batch holds 512');
 });
 
+t.test('texts of a sidecar cannot move a cursor, and that a mock answered is kept', async (t) => {
+  const bad = '\u001b[2J\u202e\u0007x';
+  const [, attempt] = meshCall().front as readonly [Span, Span];
+  const fields = { capability: bad, version: bad, provider: bad, caller: bad, way: bad, task_id: bad, lane: bad, pool: bad, rule: bad, detail: bad };
+  const decision = [{ at_ms: 0, stage: bad, reason: bad, code: 0, words: bad }];
+  const { spans } = readSpans([{ ...attempt, ...fields, decision, sandbox: true }], 'front-a');
+  const [read] = spans;
+  t.equal(spans.length, 1);
+  const clean = '\\u001b[2J\\u202e\\u0007x';
+  for (const name of Object.keys(fields)) t.equal(read?.[name as keyof Span], clean, name);
+  t.same(read?.decision, [{ at_ms: 0, stage: clean, reason: clean, code: 0, words: clean }]);
+  t.equal(read?.sandbox, true);
+  t.equal(readSpans([{ ...attempt, sidecar: bad }], null).refused, 1, 'nor its name, as another replica tells it');
+  const raw = { ...attempt, ...fields, sidecar: bad, depth: 0, shown_start_ms: 0, self_ms: 0 };
+  for (const stage of SPAN_STAGES) t.equal(printable(labelOf({ ...raw, stage })), labelOf({ ...raw, stage }), `${stage} at a terminal`);
+  const placed = timeline(spans).spans[0] as PlacedSpan;
+  t.match(labelOf({ ...placed, stage: 'attempt' }), /, a mock$/);
+  t.equal(outcomeOf(placed), 'ok, by a mock');
+});
+
 t.test('spans that come twice count once, those of one trace are bounded, and bytes and age bound all of them', async (t) => {
   await t.test('twice', async (t) => {
     const rig = new Rig();
@@ -436,6 +458,37 @@ t.test('spans that come twice count once, those of one trace are bounded, and by
     for (let i = 0; i < 500; i++) store.add(one(i, i % 10 === 0 ? {} : { code: 9001 }), i);
     const good = [...store.all()].filter(({ failed }) => !failed).length;
     t.ok(good >= 10 && good < store.size / 2, `${good} of ${store.size}`);
+  });
+  await t.test('by age: one that is full and goes on being told holds nobody else up, nor itself', async (t) => {
+    const store = new TraceStore({ ...DEFAULT_TRACES, keepMs: 60_000, keepTroubledMs: 60_000 });
+    let spans = 0;
+    const tellLoop = (atMs: number): boolean => store.add(one(0, { span_id: (++spans).toString(16).padStart(16, '0') }), atMs);
+    while (tellLoop(0));
+    for (let i = 1; i <= 10; i++) store.add(one(i), 1_000);
+    for (let at = 0; at <= 59_000; at += 1_000) tellLoop(at);
+    store.expire(60_000);
+    t.equal(store.get(trace(0)), null, 'its last span that was kept is a minute old');
+    t.equal(store.size, 10);
+    for (let at = 60_000; at <= 200_000; at += 1_000) {
+      tellLoop(at);
+      store.expire(at);
+    }
+    t.equal(store.size, 1);
+    t.equal(store.counts.aged, 11);
+  });
+  await t.test('what lies in a queue, on a disk or in an inbox for hours is not slow, and an inbox is not part of how long it took', async (t) => {
+    const store = new TraceStore({ ...DEFAULT_TRACES, slowMs: 1_000 });
+    const hour = 3_600_000;
+    store.add(one(1, { stage: 'inbox', start_ms: WALL + 40, elapsed_ms: 9 * hour }), 0);
+    t.equal(store.get(trace(1))?.endMs, WALL + 40 + 9 * hour, 'when there is nothing else, it is the time there is');
+    store.add(one(1, { stage: 'send', span_id: idOf('send'), start_ms: WALL, elapsed_ms: 5 }), 0);
+    for (const stage of ['outbox', 'queue', 'inbox'] as const)
+      store.add(one(1, { stage, span_id: idOf(`its ${stage}`), start_ms: WALL + 5, elapsed_ms: stage === 'inbox' ? 8 * hour : hour }), 0);
+    t.match(store.get(trace(1)), { startMs: WALL, endMs: WALL + 5 + hour, troubled: false, failed: false });
+    store.add(one(1, { stage: 'deliver', span_id: idOf('deliver'), start_ms: WALL + hour, elapsed_ms: 999 }), 0);
+    t.equal(store.get(trace(1))?.troubled, false);
+    store.add(one(1, { stage: 'deliver', span_id: idOf('again'), start_ms: WALL + hour, elapsed_ms: 1_000 }), 0);
+    t.equal(store.get(trace(1))?.troubled, true, 'work that takes long is');
   });
   await t.test('by age: failed and slow ones are held for longer', async (t) => {
     const rig = new Rig({ keepMs: 60_000, keepTroubledMs: 300_000, slowMs: 1_000 });

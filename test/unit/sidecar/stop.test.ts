@@ -6,7 +6,7 @@ import { readResume, resumeToken } from '../../../sidecar/accept/resume.ts';
 import { EventMaker, EventRelay, LineEvents } from '../../../sidecar/accept/sse.ts';
 import type { Engine } from '../../../sidecar/engine.ts';
 import type { ShutdownSettings } from '../../../sidecar/shutdown-config.ts';
-import { isClean, type StopReport, stopWords } from '../../../sidecar/stop.ts';
+import { isClean, Stop, type StopParts, type StopReport, stopWords } from '../../../sidecar/stop.ts';
 import { OwnAgents } from '../../../sidecar/table/own-agents.ts';
 import { type Condition, OwnProbes } from '../../../sidecar/table/own-probes.ts';
 import { contractOf, providerOf } from '../../support/route-table.ts';
@@ -262,4 +262,61 @@ t.test('health checks of the agents here', async (t) => {
     t.strictSame(seen.events, ['lost crm.order.1'], 'it has announced itself');
     probes.stop();
   });
+});
+
+t.test('a last step that hangs or fails takes nothing from those behind it', async (t) => {
+  const clock = new VirtualClock();
+  const did: string[] = [];
+  const warned: string[] = [];
+  const never = new Promise<void>(() => undefined);
+  const logger = {
+    info: () => undefined,
+    warn: (what: { readonly what?: string }, words: string) => warned.push(`${what.what}: ${words}`),
+  };
+  const parts = {
+    clock,
+    log: { logger, flush: () => did.push('log') },
+    front: {
+      draining: false,
+      channels: null,
+      finishing: null,
+      observation: { inFlight: () => 0 },
+      submitting: 0,
+      streamsTold: 0,
+      outbox: null,
+      close: () => undefined,
+    },
+    ports: [],
+    grpc: null,
+    delivery: null,
+    inbox: null,
+    joined: null,
+    unwatch: () => undefined,
+    flush: [
+      ['spans', () => void did.push('spans')],
+      ['outbox', () => never],
+      ['digests', () => Promise.reject(new Error('no'))],
+      [
+        'odd',
+        () => {
+          throw new Error('at once');
+        },
+      ],
+      ['nats', async () => void did.push('nats')],
+    ],
+    beside: [['recording', () => never]],
+  } as unknown as StopParts;
+  let report: StopReport | null = null;
+  void new Stop(parts).run(1_000).then((done) => {
+    report = done;
+  });
+  await clock.advanceTo(1_500);
+  t.strictSame(warned, ['recording: stops without waiting longer for what does not end'], 'a disk that hangs waits beside the others');
+  await clock.advanceTo(10_000);
+  t.match(report, { callsCut: 0 });
+  t.strictSame(did, ['spans', 'nats', 'log']);
+  t.strictSame(
+    warned.slice(1).map((each) => each.split(':')[0]),
+    ['outbox', 'digests', 'odd'],
+  );
 });

@@ -89,16 +89,42 @@ t.test('under other settings the samples at hand open a closed breaker, or close
   t.equal(breaker.stateName, 'closed');
   const strict = new Breaker({ ...SETTINGS, failureRatio: 0.4 }, NOBODY);
   strict.restore(written(breaker.dump()));
-  t.equal(strict.rejudge(20), true);
+  t.equal(strict.rejudge(20, breaker.isBad(20)), true);
   t.match([strict.stateName, strict.why, strict.reopensAt], ['open', /^5 of 10 calls failed/, 1_020]);
   const back = new Breaker(lenient, NOBODY);
   back.restore(written(strict.dump()));
-  t.equal(back.rejudge(30), true);
+  t.equal(back.rejudge(30, strict.isBad(30)), true);
   t.equal(back.stateName, 'closed');
-  t.equal(back.rejudge(30), false, 'there is nothing more to say');
+  t.equal(back.rejudge(30, true), false, 'there is nothing more to say');
   const off = new Breaker({ ...SETTINGS, enabled: false }, NOBODY);
   off.restore(written(strict.dump()));
-  off.rejudge(30);
+  off.rejudge(30, strict.isBad(30));
   t.equal(off.stateName, 'closed', 'one that is switched off lets everything pass');
+  for (const state of ['half_open', 'ramping'] as const) {
+    const probed = new Breaker(SETTINGS, NOBODY);
+    probed.restore(written(strict.dump()));
+    probed.advance(1_020);
+    if (state === 'ramping') while (probed.stateName === 'half_open') probed.end(probed.admit(1_021), 'success', 10, 1_021);
+    t.equal(probed.stateName, state);
+    off.restore(written(probed.dump()));
+    t.equal(off.rejudge(1_030, false), true, `from ${state} too`);
+    t.equal(off.stateName, 'closed');
+  }
+  t.end();
+});
+
+t.test('under other settings one that a probe opened stays open: its few samples were no evidence, and are none', (t) => {
+  const breaker = new Breaker(SETTINGS, NOBODY);
+  for (let i = 0; i < 10; i++) breaker.end(breaker.admit(i), 'failure', 10, i);
+  const openFor = SETTINGS.openMs;
+  breaker.advance(100_000);
+  breaker.end(breaker.admit(100_000), 'failure', 10, 100_000);
+  t.match([breaker.stateName, breaker.why], ['open', 'a probe failed']);
+  for (const other of [{ failureRatio: 0.2 }, { failureRatio: 0.9 }, { minCalls: 50 }]) {
+    const now = new Breaker({ ...SETTINGS, ...other }, NOBODY);
+    now.restore(written(breaker.dump()));
+    t.equal(now.rejudge(100_000 + openFor / 2, breaker.isBad(100_000 + openFor / 2)), false);
+    t.equal(now.stateName, 'open');
+  }
   t.end();
 });
