@@ -7,6 +7,10 @@ const FIXED64 = 1;
 const BYTES = 2;
 const FIXED32 = 5;
 const TWO_32 = 4_294_967_296;
+const ZERO = 0x30;
+const POINT = 0x2e;
+/** Below it they are reckoned in 32 bits. */
+const MAX_HUNDREDTHS = 2_147_483_648;
 
 export class BackwardWriter {
   #buffer: Buffer;
@@ -49,6 +53,31 @@ export class BackwardWriter {
     // A call into the platform costs as much as some sixty bytes.
     if (length < 64) for (let i = 0, at = this.#at; i < length; i++) this.#buffer[at++] = bytes[i] as number;
     else this.#buffer.set(bytes, this.#at);
+  }
+
+  /** Whole fields as they were written before, but for the time that stands in them at `at`, as `nanos` writes it. */
+  rawAt(bytes: Uint8Array, at: number, ms: number): void {
+    this.raw(bytes);
+    this.#nanosAt(this.#at + at, ms);
+  }
+
+  /** Text within a field that is not closed yet: a number as `toFixed(2)` shows it. */
+  hundredths(value: number): void {
+    let rest = Math.round(value * 100);
+    if (!(rest >= 0 && rest < MAX_HUNDREDTHS)) {
+      this.#wide(value.toFixed(2));
+      return;
+    }
+    this.#room(16);
+    const buffer = this.#buffer;
+    let at = this.#at;
+    for (let i = 0; rest > 0 || i < 3; i++) {
+      if (i === 2) buffer[--at] = POINT;
+      const tenth = (rest / 10) | 0;
+      buffer[--at] = ZERO + rest - tenth * 10;
+      rest = tenth;
+    }
+    this.#at = at;
   }
 
   /** Closes a message, or any field with a length, that began when `length` was that. */
@@ -112,16 +141,20 @@ export class BackwardWriter {
 
   /** Nanoseconds since 1970, of milliseconds with a fraction; exact to the microsecond. */
   nanos(field: number, ms: number): void {
+    this.#room(8);
+    this.#at -= 8;
+    this.#nanosAt(this.#at, ms);
+    this.#varint((field << 3) | FIXED64);
+  }
+
+  #nanosAt(at: number, ms: number): void {
     const micros = Math.round(ms * 1_000);
     // Split by multiplication: the remainder of a division of floats is ten times as dear.
     const upper = Math.floor(micros / TWO_32);
     const low = (micros - upper * TWO_32) * 1_000;
     const carry = Math.floor(low / TWO_32);
-    this.#room(8);
-    this.#at -= 8;
-    this.#word(this.#at, low - carry * TWO_32);
-    this.#word(this.#at + 4, upper * 1_000 + carry);
-    this.#varint((field << 3) | FIXED64);
+    this.#word(at, low - carry * TWO_32);
+    this.#word(at + 4, upper * 1_000 + carry);
   }
 
   #word(at: number, value: number): void {

@@ -65,6 +65,8 @@ const ASK_MS = 3_000;
 /** What waits for NATS at the end has this long. */
 const FLUSH_MS = 2_000;
 const MAX_OFFSETS = 12;
+/** Characters of a token. Whoever is right gets in whatever was tried before (`sessions/tries.ts`): length alone withstands guessing. */
+const SHORT_CHARS = 16;
 
 export class ControlPlane implements Plane {
   readonly name: string;
@@ -143,7 +145,11 @@ export class ControlPlane implements Plane {
     this.#admission = new Admission(config.addresses, clock);
     this.#admission.bus(config.nats.url.split(',').map((each) => each.trim()));
     this.#keys = config.identity === null ? null : keysOf(config.identity);
-    const operators = new Operators(config.api.operators.map(({ name, role, token }) => ({ name, role, token: secretOf(token) })));
+    const tokens = config.api.operators.map(({ name, role, token }) => ({ name, role, token: secretOf(token) }));
+    for (const { name, token } of tokens)
+      if (token.length < SHORT_CHARS)
+        this.#logger.warn(`the token of operator ${name} has fewer than ${SHORT_CHARS} characters: it can be guessed; use 32 random bytes`);
+    const operators = new Operators(tokens);
     const { credential, tls } = config.nats;
     try {
       readCredential(credential);

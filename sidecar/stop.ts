@@ -12,7 +12,7 @@
  * Asked again with a shorter grace, the time becomes shorter: a second signal means now.
  */
 import type { Clock, Timer } from '../base/clock.ts';
-import { errorWords, type Log } from '../base/log.ts';
+import type { Log } from '../base/log.ts';
 import type { Front } from './accept/front.ts';
 import type { GrpcPort } from './accept/grpc.ts';
 import type { Port } from './accept/server.ts';
@@ -163,7 +163,7 @@ export class Stop {
       ]);
       if (isOver) log.logger.warn({ what, within_ms: withinMs }, 'stops without waiting longer for what does not end');
     } catch (error) {
-      log.logger.warn({ what, err: errorWords(error) }, 'stops, though this failed');
+      log.logger.warn({ what, err: error }, 'stops, though this failed');
     } finally {
       (timer as Timer | null)?.cancel();
     }

@@ -2,7 +2,8 @@
  * What follows from what the judges say: pending, firing, resolved. One alert for each subject; it fires once it has been bad for
  * long enough, and is resolved once it has been good for long enough, so that what swings around a limit is one alert and not thirty.
  * Not knowing changes nothing for an hour, so that a restart, a sink that was away or a new leader neither ends an alert nor begins
- * one. All times are wall-clock: what is stored is gone on with by the next leader. What is to be written and told is read from it.
+ * one. All times are wall-clock: what is stored is gone on with by the next leader. When the wall clock is set, all of them are moved
+ * with it (`shift`), so that what has passed stays what has passed. What is to be written and told is read from it.
  */
 import { type Alert, type AlertKind, covers, type Observation, type Patience, type Silence, type StoredAlerts } from './alert.ts';
 
@@ -51,9 +52,10 @@ export class AlertBook {
     };
   }
 
-  load(stored: StoredAlerts): void {
-    this.#alerts = [...stored.alerts];
-    this.#silences = [...stored.silences];
+  /** What was stored before, perhaps by a replica whose clock reads otherwise: nothing of it is later than now. */
+  load(stored: StoredAlerts, nowMs: number): void {
+    this.#alerts = stored.alerts.map((one) => notAfter(one, nowMs));
+    this.#silences = stored.silences.map((one) => begunBy(one, nowMs));
     this.#lastAlert = stored.lastAlert;
     this.#lastSilence = stored.lastSilence;
   }
@@ -62,15 +64,32 @@ export class AlertBook {
   takeIn(stored: StoredAlerts, nowMs: number): boolean {
     this.#lastAlert = Math.max(this.#lastAlert, stored.lastAlert);
     this.#lastSilence = Math.max(this.#lastSilence, stored.lastSilence);
-    const alerts = stored.alerts.filter((one) => this.#room(one) && !this.#alerts.some((each) => isSame(each, one)));
-    const silences = stored.silences.filter((one) => one.untilMs > nowMs && !this.#silences.some((each) => sameSilence(each, one)));
-    this.#alerts = [
-      ...alerts.map((one) => ({ ...one, id: this.#alerts.some(({ id }) => id === one.id) ? this.#nextAlert() : one.id })),
-      ...this.#alerts,
-    ];
-    for (const one of silences.slice(0, MAX_SILENCES - this.#silences.length))
+    const own = this.#alerts;
+    let isNew = false;
+    // One by one, since each takes room.
+    for (const one of stored.alerts) {
+      if (this.#alerts.some((each) => isSame(each, one))) continue;
+      if (!this.#hasRoom(one)) {
+        this.dropped++;
+        continue;
+      }
+      const id = this.#alerts.some((each) => each.id === one.id) ? this.#nextAlert() : one.id;
+      const taken = this.#alerts.slice(0, this.#alerts.length - own.length);
+      this.#alerts = [...taken, { ...notAfter(one, nowMs), id }, ...own];
+      isNew = true;
+    }
+    for (const one of stored.silences) {
+      if (one.untilMs <= nowMs || this.#silences.length >= MAX_SILENCES || this.#silences.some((each) => sameSilence(each, one))) continue;
       this.#silences.push(this.#silences.some(({ id }) => id === one.id) ? { ...one, id: `q${++this.#lastSilence}` } : one);
-    return alerts.length + silences.length > 0;
+      isNew = true;
+    }
+    return isNew;
+  }
+
+  /** The wall clock was set by so much: all times as it would have shown them. */
+  shift(byMs: number): void {
+    this.#alerts = this.#alerts.map((one) => withTimes(one, (ms) => ms + byMs));
+    this.#silences = this.#silences.map((one) => ({ ...one, createdMs: one.createdMs + byMs, untilMs: one.untilMs + byMs }));
   }
 
   /** Alerts of a kind that are not over. */
@@ -93,8 +112,8 @@ export class AlertBook {
     return next === null || isNews(alert, next);
   }
 
-  /** It is part of another one from now on: over, and nobody is told. */
-  absorb(alert: Alert, into: string, nowMs: number): void {
+  /** It is part of another one from now on: over, and whoever was told that it fires is told that, so that nothing stays open there. */
+  absorb(alert: Alert, into: string, nowMs: number, isBeingTold = false): void {
     if (alert.state === 'pending') this.#alerts = this.#alerts.filter((one) => one !== alert);
     else
       this.#replace(alert, {
@@ -103,7 +122,7 @@ export class AlertBook {
         resolvedMs: nowMs,
         words: `${alert.words}; now part of the alert ${into}`.slice(0, MAX_WORDS),
         toldFiring: true,
-        toldResolved: true,
+        toldResolved: !(alert.toldFiring || isBeingTold),
       });
   }
 
@@ -167,11 +186,11 @@ export class AlertBook {
 
   #begin(seen: Observation, { forMs }: Patience, nowMs: number): boolean {
     if (seen.grade !== 'bad' && seen.grade !== 'rising') return false;
-    if (this.#alerts.filter(({ state }) => state !== 'resolved').length >= MAX_ACTIVE) {
+    if (!this.#hasRoom({ state: 'pending' })) {
       this.dropped++;
       return false;
     }
-    const sinceMs = seen.beganMs ?? nowMs;
+    const sinceMs = Math.min(seen.beganMs ?? nowMs, nowMs);
     const fires = seen.grade === 'bad' && nowMs - sinceMs >= forMs;
     const alert: Alert = {
       id: this.#nextAlert(),
@@ -196,7 +215,7 @@ export class AlertBook {
     return `a${++this.#lastAlert}`;
   }
 
-  #room({ state }: Alert): boolean {
+  #hasRoom({ state }: Pick<Alert, 'state'>): boolean {
     return state === 'resolved' || this.#alerts.filter((one) => one.state !== 'resolved').length < MAX_ACTIVE;
   }
 
@@ -232,6 +251,28 @@ function step(alert: Alert, seen: Observation, { forMs, calmMs, unknownMs }: Pat
 
 function resolved(alert: Alert, { words, value }: Observation, nowMs: number): Alert {
   return { ...alert, state: 'resolved', resolvedMs: nowMs, words: words.slice(0, MAX_WORDS), value };
+}
+
+/** Its times, each by itself. */
+function withTimes(alert: Alert, of: (ms: number) => number): Alert {
+  const { sinceMs, firedMs, resolvedMs, goodSinceMs, unknownSinceMs } = alert;
+  const or = (ms: number | null): number | null => (ms === null ? null : of(ms));
+  return {
+    ...alert,
+    sinceMs: of(sinceMs),
+    firedMs: or(firedMs),
+    resolvedMs: or(resolvedMs),
+    goodSinceMs: or(goodSinceMs),
+    unknownSinceMs: or(unknownSinceMs),
+  };
+}
+
+const notAfter = (alert: Alert, nowMs: number): Alert => withTimes(alert, (ms) => Math.min(ms, nowMs));
+
+/** One that begins later than now was made by a clock ahead of this one: it lasts as long as was meant. */
+function begunBy(silence: Silence, nowMs: number): Silence {
+  const aheadMs = Math.max(0, silence.createdMs - nowMs);
+  return aheadMs === 0 ? silence : { ...silence, createdMs: nowMs, untilMs: silence.untilMs - aheadMs };
 }
 
 function shown({ words, value, limit, capability, agent, sidecar, traceId, look }: Observation) {

@@ -6,7 +6,7 @@
 import type { Clock } from '../../base/clock.ts';
 import { Sketch } from '../../base/sketch.ts';
 import type { Traffic, Window } from '../traffic/traffic.ts';
-import { OTHER } from '../../proto/wire/digests.ts';
+import { OTHER, UNKNOWN } from '../../proto/wire/digests.ts';
 import type { Alert, Observation } from './alert.ts';
 import { type AlertsConfig, limitsFor, type RiseSettings } from './config.ts';
 import { judgeRise, minutesNeeded, type Rise } from './rise.ts';
@@ -56,7 +56,7 @@ export class Rises {
       const name = this.#queue.pop();
       if (name === undefined) break;
       const settings = limitsFor(this.#config, name).p95;
-      if (name === OTHER || !settings.enabled) continue;
+      if (name === OTHER || name === UNKNOWN || !settings.enabled) continue;
       const one = this.#judge(name, settings, byName.get(name) ?? null);
       room -= one.look === '' ? 1 : SUSPECT;
       seen.push(one);

@@ -19,6 +19,7 @@ import { AlertBook } from './book.ts';
 import { lookAtBreakers } from './breakers.ts';
 import { type AlertsConfig, limitsFor } from './config.ts';
 import { type Gone, goneAgents } from './offline.ts';
+import { OfflineTimes } from './offline-times.ts';
 import { Rises } from './rises.ts';
 import { readStored } from './stored.ts';
 
@@ -51,6 +52,8 @@ const MAX_PAUSE_MS = 60_000;
 /** About five hours. */
 const TRIES = 300;
 const HOUR_MS = 3_600_000;
+/** Between two looks a wall clock goes otherwise by far less, unless somebody has set it. */
+const SET_MS = 1_000;
 const CALM_MS = 300_000;
 const BACK_MS = 60_000;
 const AT_ONCE: Patience = { forMs: 0, calmMs: 0, unknownMs: 0 };
@@ -63,10 +66,15 @@ export class AlertWatch {
   readonly #parts: WatchParts;
   readonly #rises: Rises | null;
   readonly #backlogs: Backlogs;
+  readonly #offlineTimes = new OfflineTimes();
+  /** What the wall clock is ahead of the one that does not jump. */
+  #aheadMs: number;
   #lookedMs = Number.NEGATIVE_INFINITY;
   #isDirty = false;
   #isStoring = false;
   #isTelling = false;
+  /** Those of which somebody is being told at present. */
+  #beingTold: ReadonlySet<string> = new Set();
   #tries = 0;
   #pause: Timer | null = null;
   #isEnded = false;
@@ -78,7 +86,8 @@ export class AlertWatch {
     const { traffic, config, clock } = parts;
     this.book = new AlertBook(REGISTRY_WIRE, parts.epoch);
     const stored = readStored(parts.stored());
-    if (stored !== null) this.book.load(stored);
+    if (stored !== null) this.book.load(stored, clock.wallMs());
+    this.#aheadMs = clock.wallMs() - clock.now();
     this.#rises = traffic === null ? null : new Rises(traffic, config, clock);
     this.#backlogs = new Backlogs(config, clock);
   }
@@ -86,6 +95,7 @@ export class AlertWatch {
   /** To be called a few times a second, while sidecars can be heard and what is decided can be written. */
   tick(): void {
     if (this.#isEnded) return;
+    this.#followClock();
     const { clock, config, traffic } = this.#parts;
     const now = clock.now();
     if (this.#rises !== null) this.#take(this.#rises.look(this.book.active('p95_rise')), OF_TRAFFIC);
@@ -109,6 +119,7 @@ export class AlertWatch {
   // ---- orders of operators
 
   silence(silence: Omit<Silence, 'id'>): Silence | string {
+    this.#followClock();
     const made = this.book.silence(silence);
     if (typeof made !== 'string') this.#isDirty = true;
     return made;
@@ -122,6 +133,7 @@ export class AlertWatch {
 
   /** What an export holds. */
   takeIn(stored: StoredAlerts): void {
+    this.#followClock();
     if (this.book.takeIn(stored, this.#parts.clock.wallMs())) this.#isDirty = true;
   }
 
@@ -132,6 +144,18 @@ export class AlertWatch {
   }
 
   // ---- looks
+
+  /** A clock that was set is no time that has passed: nothing fires or ends by it, and no silence gets longer or shorter. */
+  #followClock(): void {
+    const { clock, logger } = this.#parts;
+    const aheadMs = clock.wallMs() - clock.now();
+    const byMs = aheadMs - this.#aheadMs;
+    this.#aheadMs = aheadMs;
+    if (Math.abs(byMs) < SET_MS) return;
+    this.book.shift(byMs);
+    this.#isDirty = true;
+    logger.warn({ by_ms: Math.round(byMs) }, 'the wall clock was set: times of alerts and silences are moved with it');
+  }
 
   #take(seen: readonly Observation[], patience: Patience): void {
     const wallMs = this.#parts.clock.wallMs();
@@ -148,7 +172,7 @@ export class AlertWatch {
     const { clock, config } = this.#parts;
     const registry = this.#parts.registry();
     const wallMs = clock.wallMs();
-    const providers = registry.providers();
+    const providers = this.#offlineTimes.corrected(registry.providers(), wallMs, clock.now());
     const gone = goneAgents(providers, registry.sidecars(), registry.held());
     const patience = { forMs: config.offline.forMs, calmMs: BACK_MS, unknownMs: HOUR_MS };
     this.#take(gone.map(observationOf), patience);
@@ -161,7 +185,7 @@ export class AlertWatch {
         // Until the larger one fires, the smaller one stays as it is.
         const into = this.book.find('agent_offline', group.subject);
         if (into?.state !== 'firing') continue;
-        this.book.absorb(alert, into.id, wallMs);
+        this.book.absorb(alert, into.id, wallMs, this.#isTelling && this.#beingTold.has(alert.id));
         this.#isDirty = true;
       }
     }
@@ -227,6 +251,7 @@ export class AlertWatch {
     const { deliver } = this.#parts;
     if (deliver === null) return this.#told(untold);
     this.#isTelling = true;
+    this.#beingTold = new Set(untold.map(({ alert }) => alert.id));
     void deliver(untold.map(({ alert, state }) => noticeOf(this.#parts.epoch, alert, state))).then((problem) => {
       this.#isTelling = false;
       if (this.#isEnded) return;

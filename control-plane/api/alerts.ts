@@ -60,7 +60,7 @@ const KINDS: readonly unknown[] = ALERT_KINDS;
 /** Of the leader as they are at this moment, of another replica as they were last stored. */
 export function alertsOf(plane: Pick<Plane, 'leading' | 'mirror' | 'clock'>): AlertsAnswer {
   const nowMs = plane.clock.wallMs();
-  const book = plane.leading?.alerts.book ?? storedBook(readStored(plane.mirror.state(Tail.alerts)));
+  const book = plane.leading?.alerts.book ?? storedBook(readStored(plane.mirror.state(Tail.alerts)), nowMs);
   return {
     alerts: book.alerts
       .map((alert) => viewOf(alert, book.silencedUntil(alert, nowMs)))
@@ -188,9 +188,9 @@ function isText(value: unknown): value is string {
   return typeof value === 'string' && value.trim() !== '' && value.length <= MOST_CHARS;
 }
 
-function storedBook(stored: StoredAlerts | null): AlertBook {
+function storedBook(stored: StoredAlerts | null, nowMs: number): AlertBook {
   const book = new AlertBook(REGISTRY_WIRE, stored?.epoch ?? '');
-  if (stored !== null) book.load(stored);
+  if (stored !== null) book.load(stored, nowMs);
   return book;
 }
 

@@ -5,12 +5,17 @@
 import { nearest } from '../../base/suggest.ts';
 import { codeEntry, isCode } from '../../proto/wire/codes.ts';
 import { coversAgent, coversName } from '../../proto/language/covers.ts';
-import type { AffinityRule, LimitsPolicy } from '../../proto/language/types.ts';
-import { breakerStates } from '../overview/breakers.ts';
+import { mergeSettings, providerLimit } from '../../proto/language/merge.ts';
+import type { LimitsSettings } from '../../proto/language/settings.ts';
+import type { AffinityRule } from '../../proto/language/types.ts';
+import type { CapabilityState } from '../../proto/wire/registry.ts';
+import { breakersOf } from '../overview/breakers.ts';
 import { LATELY } from '../overview/capability-rows.ts';
 import type { CapabilityView, ProviderView } from '../registry/views.ts';
 import { isOver } from '../shifts/shift.ts';
 import type { ToldSpan } from '../traces/read-batch.ts';
+import type { AttemptFigures } from '../traffic/figures.ts';
+import type { EdgeFigures } from '../traffic/traffic.ts';
 import { edgeView, type EdgeView, wallOf } from './overview.ts';
 import type { OverrideShown } from './override-shapes.ts';
 import { shownOverrides } from './overrides.ts';
@@ -20,7 +25,6 @@ import { type QuotaView, shownQuotas } from './quotas.ts';
 import { json, type Reply, type Route } from './route.ts';
 import { type Snake, snake } from './shapes.ts';
 
-const BREAKERS_MS = 7_200_000;
 const MINUTES = 60;
 const MAX_FAILURES = 20;
 const MAX_CALLERS = 100;
@@ -38,7 +42,7 @@ export type ServingView = Snake<ProviderView> & {
   /** Of this capability. */
   readonly versions: readonly string[];
   readonly breaker: BreakerView;
-  /** Calls at once that it takes; null = not limited. */
+  /** Calls of this capability at once that it is given; null = it is in nobody's table. */
   readonly slots: number | null;
   /** Lately, of all callers. */
   readonly attempts: number;
@@ -63,8 +67,8 @@ export interface FailureView {
 export interface CapabilityViewAnswer extends Snake<CapabilityView> {
   /** By version, newest first: where the key of a session is read; null = none. */
   readonly affinity: Readonly<Record<string, AffinityRule | null>>;
-  /** By version: what its contract and the operators' policies say, field by field. */
-  readonly limits: Readonly<Record<string, LimitsPolicy & { readonly timeoutMs: number | null; readonly deadlineMs: number | null }>>;
+  /** By version: what holds, of the shipped defaults, its contract and the operators' policies. */
+  readonly limits: Readonly<Record<string, LimitsSettings & { readonly timeoutMs: number; readonly deadlineMs: number }>>;
   readonly lately: {
     readonly calls: number;
     readonly calls_per_s: number;
@@ -116,9 +120,10 @@ function view(plane: Plane, name: string): Reply {
     return absent(`no capability is called ${JSON.stringify(name.slice(0, 200))}${near === null ? '' : `; did you mean ${near}?`}`);
   }
   const { traffic } = plane;
-  const state = registry.capabilityStates(name)[0];
-  const contracts = state?.contracts ?? [];
-  const policies = state?.policies ?? [];
+  const states = registry.capabilityStates(name);
+  const contracts = states[0]?.contracts ?? [];
+  const policies = states[0]?.policies ?? [];
+  const edges = traffic.edges(LATELY, name);
   const figures = traffic.capability(name, LATELY);
   const seconds = traffic.seconds(LATELY);
   const providers = registry.providers().filter(({ offers }) => offers.some((offer) => offer.startsWith(`${name}@`)));
@@ -127,17 +132,10 @@ function view(plane: Plane, name: string): Reply {
     ...snake(found),
     affinity: Object.fromEntries(contracts.map(({ version, affinity }) => [version, affinity])),
     limits: Object.fromEntries(
-      contracts.map((contract) => [
-        contract.version,
-        {
-          ...merged(
-            contract.limits,
-            policies.map((policy) => policy.limits),
-          ),
-          timeoutMs: last([contract.timeoutMs, ...policies.map((policy) => policy.timeoutMs)]),
-          deadlineMs: last([contract.deadlineMs, ...policies.map((policy) => policy.deadlineMs)]),
-        },
-      ]),
+      contracts.map((contract) => {
+        const { limits, timeoutMs, deadlineMs } = mergeSettings(contract, policies);
+        return [contract.version, { ...limits, timeoutMs, deadlineMs }];
+      }),
     ),
     lately: {
       calls: figures?.calls ?? 0,
@@ -154,17 +152,8 @@ function view(plane: Plane, name: string): Reply {
       failed: minute.figures?.failed ?? 0,
       p95_ms: minute.figures?.times.quantile(0.95) ?? null,
     })),
-    provider_list: servingViews(
-      plane,
-      name,
-      providers,
-      policies.map((policy) => policy.limits.perProvider),
-    ),
-    callers: traffic
-      .edges(LATELY)
-      .filter((edge) => edge.capability === name)
-      .slice(0, MAX_CALLERS)
-      .map((edge) => edgeView(edge, seconds)),
+    provider_list: servingViews(plane, name, providers, slotsIn(states)),
+    callers: edges.slice(0, MAX_CALLERS).map((edge) => edgeView(edge, seconds)),
     quotas: shownQuotas(plane, ({ kind, target }) =>
       kind === 'capability' ? fits(target, name) : kind === 'provider' && providers.some(({ agent }) => fits(target, agent)),
     ),
@@ -180,30 +169,24 @@ function view(plane: Plane, name: string): Reply {
       .shiftList()
       .filter((shift) => shift.capability === name && !isOver(shift))
       .map(({ id, target, steps, step, status }) => ({ id, to: `${target.kind} ${target.name}`, share: steps[step] ?? 0, status })),
-    failures: failures(plane, name, serves),
+    failures: failures(plane, name, edges, serves),
   };
   return json(answer);
 }
 
-function servingViews(
-  plane: Plane,
-  name: string,
-  providers: readonly ProviderView[],
-  policySlots: readonly (number | null)[],
-): ServingView[] {
+function servingViews(plane: Plane, name: string, providers: readonly ProviderView[], slots: ReadonlyMap<string, number>): ServingView[] {
   const { clock, traffic } = plane;
-  const breakers = breakerStates(traffic.breakerMoves(BREAKERS_MS), clock.now()).filter(({ capability }) => capability === name);
-  const served = traffic.providers(LATELY).filter(({ capability }) => capability === name);
-  const slots = new Map(
-    plane
-      .registry()
-      .capabilityStates(name)
-      .flatMap((state) => state.providers.map(({ record }) => [record.agentId, record.limits.perProvider] as const)),
-  );
+  const breakers = breakersOf(traffic, clock.now()).filter(({ capability }) => capability === name);
+  // Of all versions.
+  const served = new Map<string, AttemptFigures>();
+  for (const { provider, figures } of traffic.providers(LATELY, name)) {
+    const known = served.get(provider);
+    if (known === undefined) served.set(provider, figures);
+    else known.merge(figures);
+  }
   return providers.map((provider): ServingView => {
     const breaker = breakers.find((each) => each.provider === provider.agent);
-    const of = served.filter((each) => each.provider === provider.agent);
-    const busiest = of.toSorted((a, b) => b.figures.attempts - a.figures.attempts)[0]?.figures;
+    const figures = served.get(provider.agent);
     return {
       ...snake(provider),
       versions: provider.offers.filter((offer) => offer.startsWith(`${name}@`)).map((offer) => offer.slice(name.length + 1)),
@@ -213,17 +196,31 @@ function servingViews(
         why: breaker?.why ?? '',
         since_ms: breaker === undefined ? null : wallOf(clock, breaker.atMs),
       },
-      slots: slots.get(provider.agent) ?? last(policySlots),
-      attempts: of.reduce((sum, { figures }) => sum + figures.attempts, 0),
-      failures: of.reduce((sum, { figures }) => sum + figures.failures, 0),
-      p50_ms: busiest?.times.quantile(0.5) ?? null,
-      p95_ms: busiest?.times.quantile(0.95) ?? null,
+      slots: slots.get(provider.agent) ?? null,
+      attempts: figures?.attempts ?? 0,
+      failures: figures?.failures ?? 0,
+      p50_ms: figures?.times.quantile(0.5) ?? null,
+      p95_ms: figures?.times.quantile(0.95) ?? null,
     };
   });
 }
 
+/** What sidecars work out of the same state (`sidecar/table/compile.ts`): of several versions the smallest counts. */
+function slotsIn(states: readonly CapabilityState[]): Map<string, number> {
+  const { name = '', contracts = [], policies = [] } = states[0] ?? {};
+  const settings = new Map(contracts.map((contract) => [contract.version, mergeSettings(contract, policies)]));
+  const slots = new Map<string, number>();
+  for (const { record } of states.flatMap(({ providers }) => providers))
+    for (const offer of record.offers) {
+      const line = offer.name === name ? settings.get(offer.version) : undefined;
+      if (line === undefined) continue;
+      slots.set(record.agentId, Math.min(providerLimit(record, line, policies), slots.get(record.agentId) ?? Number.POSITIVE_INFINITY));
+    }
+  return slots;
+}
+
 /** Those of which this replica holds the trace, newest first; and those that sidecars gave as examples. */
-function failures({ traces, traffic }: Plane, name: string, serves: (agent: string) => boolean): FailureView[] {
+function failures({ traces }: Plane, name: string, edges: readonly EdgeFigures[], serves: (agent: string) => boolean): FailureView[] {
   const found = new Map<string, FailureView>();
   const held = [...traces.all()].filter((trace) => trace.failed && trace.names('f', (each) => each === name));
   for (const trace of held.sort((a, b) => b.startMs - a.startMs).slice(0, MAX_FAILURES)) {
@@ -239,12 +236,10 @@ function failures({ traces, traffic }: Plane, name: string, serves: (agent: stri
       at_ms: Math.round(span?.start_ms ?? trace.startMs),
     });
   }
-  for (const { capability, caller, provider, figures } of traffic.edges(LATELY)) {
-    if (capability !== name) continue;
+  for (const { caller, provider, figures } of edges)
     for (const { trace_id: id, code, elapsed_ms: elapsed } of figures.examples)
       if (code !== 0 && !found.has(id))
         found.set(id, { trace_id: id, code, name: nameOf(code), elapsed_ms: elapsed, caller, provider, at_ms: null });
-  }
   return [...found.values()].slice(0, MAX_FAILURES);
 }
 
@@ -264,21 +259,4 @@ const nameOf = (code: number): string => (isCode(code) ? codeEntry(code).name : 
 function fits(target: string, name: string): boolean {
   const parts = name.split('.');
   return target.split('.').every((part, i) => part === '*' || part === parts[i]);
-}
-
-/** The strongest that says something. @param values weakest first */
-function last<T>(values: readonly (T | null)[]): T | null {
-  return values.findLast((value) => value !== null) ?? null;
-}
-
-/** Field by field. */
-function merged(weakest: LimitsPolicy, stronger: readonly LimitsPolicy[]): LimitsPolicy {
-  const all = [weakest, ...stronger];
-  return {
-    perCaller: last(all.map((each) => each.perCaller)),
-    perProvider: last(all.map((each) => each.perProvider)),
-    requestBytes: last(all.map((each) => each.requestBytes)),
-    responseBytes: last(all.map((each) => each.responseBytes)),
-    eventBytes: last(all.map((each) => each.eventBytes)),
-  };
 }

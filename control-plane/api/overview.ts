@@ -3,10 +3,11 @@ import { parseDuration } from '../../base/duration.ts';
 import type { Clock } from '../../base/clock.ts';
 import { MAX_ROWS, type Overview, USUAL_ROWS } from '../overview/overview.ts';
 import type { Example } from '../traffic/figures.ts';
+import { TopologyOnce } from '../traffic/fresh-topology.ts';
 import { type EdgeFigures, KEPT_MINUTES, type Window } from '../traffic/traffic.ts';
 import type { Plane } from './plane.ts';
 import { invalid } from './problem.ts';
-import { type Asked, json, type Reply, type Route } from './route.ts';
+import type { Asked, Reply, Route } from './route.ts';
 
 const MAX_EDGES = 2_000;
 const USUAL_EDGES = 500;
@@ -42,6 +43,7 @@ export interface TopologyAnswer {
 
 export function overviewRoutes(plane: Plane, overview: Overview): readonly Route[] {
   const read = { method: 'GET', role: 'viewer', onLeader: false } as const;
+  const once = new TopologyOnce(plane.traffic, plane.clock);
   return [
     {
       ...read,
@@ -68,35 +70,37 @@ export function overviewRoutes(plane: Plane, overview: Overview): readonly Route
         { name: 'agent', doc: 'Only calls by it or to it.' },
         { name: 'limit', doc: `Edges at most; 1 to ${MAX_EDGES}, usually ${USUAL_EDGES}.` },
       ],
-      answer: { status: 200, doc: 'Edges, and the circles among them. Nothing is sampled.' },
-      handle: (asked) => topology(plane, asked),
+      answer: { status: 200, doc: 'Edges, and the circles among them, as old as a second. Nothing is sampled.' },
+      handle: (asked) => topology(once, asked),
     },
   ];
 }
 
-function topology({ traffic }: Plane, { query }: Asked): Reply {
+function topology(once: TopologyOnce, { query }: Asked): Reply {
   const window = windowIn(query['window']);
   if (window === null) return invalid(`window must be a duration from 1m to ${KEPT_MINUTES}m`);
   const limit = wholeIn(query['limit'], USUAL_EDGES, MAX_EDGES);
   if (limit === null) return invalid(`limit must be a whole number from 1 to ${MAX_EDGES}`);
   const { capability, agent } = query;
-  const isAll = capability === undefined && agent === undefined;
-  const found = traffic.topology(window, isAll ? limit : Number.MAX_SAFE_INTEGER);
-  const edges = isAll
-    ? found.edges
-    : found.edges.filter(
-        (edge) =>
-          (capability === undefined || edge.capability === capability) &&
-          (agent === undefined || edge.caller === agent || edge.provider === agent),
-      );
-  const seconds = traffic.seconds(window);
-  const answer: TopologyAnswer = {
-    window_ms: window.minutes * MINUTE_MS,
-    edges: edges.slice(0, limit).map((edge) => edgeView(edge, seconds)),
-    cycles: agent === undefined ? found.cycles : found.cycles.filter((cycle) => cycle.includes(agent)),
-    cut: found.isCut || edges.length > limit,
+  const { found, seconds, text } = once.of(window);
+  const make = (): string => {
+    const edges =
+      capability === undefined && agent === undefined
+        ? found.edges
+        : found.edges.filter(
+            (edge) =>
+              (capability === undefined || edge.capability === capability) &&
+              (agent === undefined || edge.caller === agent || edge.provider === agent),
+          );
+    const answer: TopologyAnswer = {
+      window_ms: window.minutes * MINUTE_MS,
+      edges: edges.slice(0, limit).map((edge) => edgeView(edge, seconds)),
+      cycles: agent === undefined ? found.cycles : found.cycles.filter((cycle) => cycle.includes(agent)),
+      cut: found.isCut || edges.length > limit,
+    };
+    return JSON.stringify(answer);
   };
-  return json(answer);
+  return { status: 200, text: text(JSON.stringify([capability, agent, limit]), make), contentType: 'application/json; charset=utf-8' };
 }
 
 export function edgeView({ caller, capability, version, provider, figures }: EdgeFigures, seconds: number): EdgeView {

@@ -423,7 +423,8 @@ const ledBack = (url: string): Refused =>
   );
 
 function unanswered(url: string, { why, mayBeDone }: Lost): Refused {
-  if (!mayBeDone) return unavailable(`this replica does not lead, and no answer came from the one that does, at ${url} (${why}): nothing was changed`);
+  if (!mayBeDone)
+    return unavailable(`this replica does not lead, and no answer came from the one that does, at ${url} (${why}): nothing was changed`);
   const words = `this replica does not lead; the order left for the one that does, at ${url}, and its answer was lost (${why}). It may have been carried out: look before you repeat it`;
   return new Refused(502, Code.connection_lost, words, [], { retryable: false, ambiguous: true });
 }

@@ -100,7 +100,8 @@ export function labelOf(span: PlacedSpan): string {
 
 export function outcomeOf(span: Pick<PlacedSpan, 'code' | 'status' | 'degraded' | 'replay' | 'sandbox'>): string {
   const { code, status, degraded, replay, sandbox } = span;
-  if (code === 0) return replay === true ? 'ok, said again' : degraded === true ? 'ok, by its fallback' : sandbox === true ? 'ok, by a mock' : 'ok';
+  if (code === 0)
+    return replay === true ? 'ok, said again' : degraded === true ? 'ok, by its fallback' : sandbox === true ? 'ok, by a mock' : 'ok';
   const entry = codeEntry(code);
   return `${code} ${entry.code === code ? entry.name : ''}${status === undefined || status === 0 ? '' : ` (${status})`}`;
 }

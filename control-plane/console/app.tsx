@@ -46,6 +46,7 @@ import { TaskPage } from './pages/task.tsx';
 import { TopologyPage } from './pages/topology.tsx';
 import { TracePage } from './pages/trace.tsx';
 import { TracesPage } from './pages/traces.tsx';
+import type { NamedOrder } from './red-order.ts';
 import { RedPanel } from './red.tsx';
 import type { Session } from './shapes.ts';
 import { SignIn } from './sign-in.tsx';
@@ -121,6 +122,7 @@ function Shell({ client, clock, session, onOut }: ShellProps) {
   const live = useMemo(() => new Live({ clock, open: () => new EventSource('/v1/live') }), [clock]);
   const [liveState, setLiveState] = useState<LiveState>(live.state);
   const sayings = useRef(0);
+  const unsure = useRef<NamedOrder | null>(null);
   const main = useRef<HTMLElement>(null);
   useEffect(() => {
     client.onReach = (isReached) => live.reached(isReached);
@@ -163,6 +165,7 @@ function Shell({ client, clock, session, onOut }: ShellProps) {
       mayAct: session.role === 'operator',
       address,
       openRed: (preset = {}) => setRed(preset),
+      unsure,
       say: (words) => {
         const id = ++sayings.current;
         setSaid((before) => [...before.slice(-3), { id, words }]);

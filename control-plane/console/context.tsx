@@ -6,6 +6,7 @@ import type { Address } from './address.ts';
 import { Asking } from './asking.ts';
 import type { Answer, ApiProblem, Client } from './client.ts';
 import type { Live } from './live.ts';
+import type { NamedOrder } from './red-order.ts';
 import type { OverrideAction, OverrideTarget, Session } from './shapes.ts';
 
 export interface RedPreset {
@@ -22,6 +23,8 @@ export interface Console {
   readonly address: Address;
   /** Opens the red button's panel. */
   readonly openRed: (preset?: RedPreset) => void;
+  /** The order that was pressed and of which it is not known whether it stands; kept while the panel is closed. */
+  readonly unsure: { current: NamedOrder | null };
   /** Says something in a corner, and to screen readers. */
   readonly say: (words: string) => void;
 }

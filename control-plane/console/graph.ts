@@ -65,7 +65,7 @@ export const MAX_LINKS = 90;
 const MAX_COLUMNS = 6;
 const BAD_SHARE = 0.05;
 /** Callers that are nobody, and calls that nobody served. */
-const NOBODY = '(nobody)';
+export const NOBODY = '(nobody)';
 
 export function teamOf(agent: string): string {
   const dot = agent.indexOf('.');

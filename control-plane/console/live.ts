@@ -81,10 +81,12 @@ export class Live {
 
   /** Told with each answer of the API. */
   reached(isReached: boolean): void {
-    const isLate = this.state === 'live' && this.#parts.clock.now() - this.#heardMs >= LATE_MS;
-    if (isReached === this.#isReached && !(isLate && !isReached)) return;
+    if (!isReached && this.state === 'live' && this.#source !== null && this.#parts.clock.now() - this.#heardMs >= LATE_MS) {
+      this.#isReached = false;
+      return this.#cut(this.#source);
+    }
+    if (isReached === this.#isReached) return;
     this.#isReached = isReached;
-    if (isLate && !isReached && this.#source !== null) return this.#cut(this.#source);
     this.#judge();
     // Back again: no need to wait for the next try.
     if (isReached && this.#source === null && !this.#isOver) {
@@ -106,6 +108,7 @@ export class Live {
     source.addEventListener('error', () => this.#cut(source));
     for (const name of ['hello', 'ping'] as const) source.addEventListener(name, () => this.#word(source));
     source.addEventListener('changed', ({ data }) => {
+      if (this.#source !== source) return;
       this.#word(source);
       this.#heard(String(data));
     });

@@ -1,21 +1,17 @@
 /** The second step of the red button: what it would do and hit, the press itself, and how far it is in force. */
-import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
-import type { ApiProblem, Client } from './client.ts';
-import { useConsole } from './context.tsx';
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
+import type { ApiProblem } from './client.ts';
+import { type Asked, useConsole, useNow } from './context.tsx';
 import { count, listed, many } from './format.ts';
 import { effectWords, isWide, type OverrideDraft, targetWords, typedWord } from './override-words.ts';
 import { wordsOf } from './parts/overrides.tsx';
 import { ProblemBox } from './parts/states.tsx';
-import { Badge } from './parts/words.tsx';
-import type { InForce, OverrideOrdered, OverrideShown, OverrideTried } from './shapes.ts';
+import { Badge, Time } from './parts/words.tsx';
+import { type Known, newestOf, type Order, watchForce } from './red-order.ts';
+import type { OverrideOrdered, OverridesAnswer, OverrideTried } from './shapes.ts';
 
-const WATCH_MS = 500;
-const WATCHED_FOR_MS = 15_000;
-
-export interface Order extends OverrideDraft {
-  readonly reason: string;
-  readonly lasting: string;
-}
+/** How old a count may be before that is said. */
+const OLD_MS = 5_000;
 
 export function Effects({ draft }: { readonly draft: OverrideDraft }) {
   return (
@@ -99,28 +95,20 @@ export function Press({ tried, order, isBusy, problem, onBack, onPress }: PressP
   );
 }
 
-/** Until it is in force everywhere, or for a while: who lacks it is cut off, and takes it over when it is back. */
-export function Progress({ client, ordered }: { readonly client: Client; readonly ordered: OverrideOrdered }) {
-  const { clock } = useConsole();
-  const [now, setNow] = useState<InForce>(ordered);
+/** How far it is in force: watched closely at first, then as the list below has it; with its age, when that is old. */
+export function Progress({ ordered, list }: { readonly ordered: OverrideOrdered; readonly list: Asked<OverridesAnswer> }) {
+  const { client, clock } = useConsole();
+  const [watched, setWatched] = useState<{ readonly id: string; readonly known: Known } | null>(null);
+  const orderedMs = useMemo(() => clock.wallMs(), [ordered, clock]);
   useEffect(() => {
-    let isOver = false;
-    const until = clock.now() + WATCHED_FOR_MS;
-    setNow(ordered);
-    const look = async (): Promise<void> => {
-      const answer = await client.get<OverrideShown>(`/v1/overrides/${encodeURIComponent(ordered.id)}`);
-      if (isOver || !('ok' in answer)) return;
-      setNow(answer.ok);
-      if (answer.ok.in_force < answer.ok.of && clock.now() < until) clock.after(WATCH_MS, () => void look());
-    };
-    if (ordered.in_force < ordered.of) void look();
-    return () => {
-      isOver = true;
-    };
+    if (ordered.in_force >= ordered.of) return undefined;
+    return watchForce({ client, clock }, ordered.id, (known) => setWatched({ id: ordered.id, known }));
   }, [ordered, client, clock]);
   const box = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => box.current?.focus(), [ordered]);
-  const isAll = now.in_force >= now.of;
+  const { force: now, atMs, isGone } = newestOf(ordered, orderedMs, watched?.id === ordered.id ? watched.known : null, list);
+  const isAll = now.in_force >= now.of && !isGone;
+  const isOld = useNow() - atMs > OLD_MS;
   return (
     <div
       class={`box ${isAll ? 'good' : 'warn'}`}
@@ -131,9 +119,15 @@ export function Progress({ client, ordered }: { readonly client: Client; readonl
       data-in-force={now.in_force}
       data-of={now.of}
     >
-      <strong>{wordsOf(now)}</strong>
-      <progress max={now.of} value={now.in_force} aria-label={`In force on ${now.in_force} of ${count(now.of)}`} />
-      {!isAll && (
+      <strong>{isGone ? 'it is no longer in force: it was lifted or has run out' : wordsOf(now)}</strong>
+      {isOld && (
+        <span class="muted small" data-test="red-as-of">
+          {' '}
+          as of <Time ms={atMs} />
+        </span>
+      )}
+      {!isGone && <progress max={now.of} value={now.in_force} aria-label={`In force on ${now.in_force} of ${count(now.of)}`} />}
+      {!isAll && !isGone && (
         <ul class="plain small">
           {now.missing.slice(0, 5).map(({ sidecar, why }) => (
             <li key={sidecar}>

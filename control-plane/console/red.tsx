@@ -1,15 +1,17 @@
 /**
  * The red button: what is in force, with the time it has left and the way to lift it; and a new order in two steps: what, whom, why
  * and for how long; then what that would do and hit (asked of the control plane without writing anything), and only then the press.
- * What covers more than one name has to be typed once more.
+ * What covers more than one name has to be typed once more. What becomes of a press whose answer is lost: red-order.ts.
  */
 import { useState } from 'preact/hooks';
+import { systemRandom } from '../../base/random.ts';
 import type { ApiProblem } from './client.ts';
-import { type RedPreset, useApi, useConsole } from './context.tsx';
+import { type Asked, type RedPreset, useApi, useConsole } from './context.tsx';
 import { Dialog } from './parts/dialog.tsx';
 import { OverrideList } from './parts/overrides.tsx';
 import { ProblemBox, Shown, ViewerNote } from './parts/states.tsx';
-import { Effects, type Order, Press, Progress } from './red-press.tsx';
+import { type NamedOrder, named, type Order, pressed, tryOut } from './red-order.ts';
+import { Effects, Press, Progress } from './red-press.tsx';
 import type { OverrideAction, OverrideOrdered, OverridesAnswer, OverrideTarget, OverrideTried } from './shapes.ts';
 import { TOPICS } from './topics.ts';
 
@@ -31,7 +33,7 @@ export function RedPanel({ preset, onClose }: { readonly preset: RedPreset; read
   return (
     <Dialog title="Red button" onClose={onClose} test="red-panel" tone="red">
       <ViewerNote />
-      {mayAct && <NewOrder preset={preset} after={asked.again} />}
+      {mayAct && <NewOrder preset={preset} list={asked} />}
       <h3>In force now</h3>
       <Shown asked={asked} what="overrides">
         {(answer) => (
@@ -50,20 +52,8 @@ function kindOf(target: OverrideTarget | undefined): Kind {
   return KINDS.find((kind) => target?.[kind] !== undefined) ?? 'capability';
 }
 
-function bodyOf({ action, target, to, cut, reason, lasting }: Order): Record<string, unknown> {
-  return {
-    action,
-    target,
-    reason,
-    for: lasting,
-    ...(action === 'reroute' ? { to } : {}),
-    ...(action === 'block' && cut ? { cut } : {}),
-    ...(target.all === true ? { confirm: true } : {}),
-  };
-}
-
-function NewOrder({ preset, after }: { readonly preset: RedPreset; readonly after: () => void }) {
-  const { client } = useConsole();
+function NewOrder({ preset, list }: { readonly preset: RedPreset; readonly list: Asked<OverridesAnswer> }) {
+  const { client, unsure } = useConsole();
   const [action, setAction] = useState<OverrideAction>(preset.action ?? 'block');
   const [kind, setKind] = useState<Kind>(kindOf(preset.target));
   const [name, setName] = useState(() => {
@@ -74,7 +64,7 @@ function NewOrder({ preset, after }: { readonly preset: RedPreset; readonly afte
   const [cut, setCut] = useState(false);
   const [reason, setReason] = useState('');
   const [lasting, setLasting] = useState('1h');
-  const [tried, setTried] = useState<{ readonly order: Order; readonly answer: OverrideTried } | null>(null);
+  const [tried, setTried] = useState<{ readonly order: NamedOrder; readonly answer: OverrideTried } | null>(null);
   const [ordered, setOrdered] = useState<OverrideOrdered | null>(null);
   const [problem, setProblem] = useState<ApiProblem | null>(null);
   const [isBusy, setBusy] = useState(false);
@@ -84,28 +74,27 @@ function NewOrder({ preset, after }: { readonly preset: RedPreset; readonly afte
   const look = async (): Promise<void> => {
     setBusy(true);
     setProblem(null);
-    const answer = await client.order<OverrideTried>('POST', '/v1/overrides', { ...bodyOf(order), dry_run: true });
+    const one = named(order, unsure.current, systemRandom);
+    const answer = await tryOut(client, one);
     setBusy(false);
     if ('problem' in answer) setProblem(answer.problem);
-    else setTried({ order, answer: answer.ok });
+    else setTried({ order: one, answer: answer.ok });
   };
   const press = async (isMeant: boolean): Promise<void> => {
     if (tried === null) return;
     setBusy(true);
     setProblem(null);
-    const answer = await client.order<OverrideOrdered>('POST', '/v1/overrides', {
-      ...bodyOf(tried.order),
-      ...(isMeant ? { confirm: true } : {}),
-    });
+    const outcome = await pressed(client, tried.order, isMeant);
     setBusy(false);
-    if ('problem' in answer) {
-      setProblem(answer.problem);
+    list.again();
+    unsure.current = 'isUnsure' in outcome && outcome.isUnsure ? tried.order : null;
+    if ('problem' in outcome) {
+      setProblem(outcome.problem);
       return;
     }
     setTried(null);
-    setOrdered(answer.ok);
+    setOrdered(outcome.ordered);
     setReason('');
-    after();
   };
   if (tried !== null)
     return (
@@ -120,7 +109,7 @@ function NewOrder({ preset, after }: { readonly preset: RedPreset; readonly afte
     );
   return (
     <>
-      {ordered !== null && <Progress client={client} ordered={ordered} />}
+      {ordered !== null && <Progress ordered={ordered} list={list} />}
       <form
         class="red-form"
         onSubmit={(event) => {

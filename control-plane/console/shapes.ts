@@ -548,14 +548,14 @@ export interface Affinity {
   readonly mode: 'soft' | 'strict';
 }
 
-/** The contract's own words: these keys are not snake case. */
+/** What holds, in the contract's own words: these keys are not snake case. */
 export interface Limits {
-  readonly perCaller: number | null;
-  readonly perProvider: number | null;
-  readonly requestBytes: number | null;
-  readonly responseBytes: number | null;
-  readonly timeoutMs: number | null;
-  readonly deadlineMs: number | null;
+  readonly perCaller: number;
+  readonly perProvider: number;
+  readonly requestBytes: number;
+  readonly responseBytes: number;
+  readonly timeoutMs: number;
+  readonly deadlineMs: number;
 }
 
 export interface Minute {

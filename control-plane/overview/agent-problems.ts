@@ -1,7 +1,7 @@
 /** Agents that are gone or about to be, and breakers that keep calls away from agents. */
 import type { ProviderView } from '../registry/views.ts';
 import type { BreakerState } from './breakers.ts';
-import type { CapabilityRow } from './capability-rows.ts';
+import { type CapabilityRow, isDrained } from './capability-rows.ts';
 import { counted, named, type Problem, problem } from './problem.ts';
 
 const WHY = {
@@ -20,7 +20,7 @@ export function agentProblems(providers: readonly ProviderView[]): Problem[] {
   for (const provider of providers) {
     const { agent, status, why, sidecar } = provider;
     if (status === 'overdue') overdue.push(agent);
-    else if (provider.drain || provider.operator?.drain === true) drained.push(agent);
+    else if (isDrained(provider)) drained.push(agent);
     // Who has said goodbye has gone by itself: that is no fault.
     if (status !== 'offline' || why === 'left') continue;
     const known = bySidecar.get(sidecar);
@@ -66,24 +66,38 @@ export function agentProblems(providers: readonly ProviderView[]): Problem[] {
   return problems;
 }
 
-/** @param wallLessNowMs what turns a monotonic time into one by the wall clock */
+/**
+ * Each sidecar has breakers of its own, so who is left is counted at each; the one that has fewest is told of.
+ * @param wallLessNowMs what turns a monotonic time into one by the wall clock
+ */
 export function breakerProblems(breakers: readonly BreakerState[], rows: readonly CapabilityRow[], wallLessNowMs: number): Problem[] {
   const byName = new Map(rows.map((row) => [row.capability, row]));
-  return breakers.flatMap(({ capability, provider, state, sidecars, why, atMs }) => {
+  return breakers.flatMap(({ capability, provider, state, openAt, why, sinceMs }) => {
     if (state !== 'open') return [];
     const row = byName.get(capability);
-    const left =
-      row?.providers.filter((each) => each.status === 'online' && !row.open.some((open) => open.provider === each.agent)).length ?? 0;
-    const at = sidecars.length === 1 ? `at ${sidecars[0] ?? ''}` : `at ${counted(sidecars.length, 'sidecar')}`;
-    const rest = left === 0 ? 'nobody else is left to serve it' : `${counted(left, 'other agent')} ${left === 1 ? 'serves' : 'serve'} it`;
+    const left = openAt.map((sidecar) => (row === undefined ? 0 : leftAt(row, provider, sidecar)));
+    const least = Math.min(...left);
+    const bare = openAt.filter((_, i) => left[i] === 0);
+    const only = openAt.length === 1 ? (openAt[0] as string) : null;
+    const at = only === null ? `at ${counted(openAt.length, 'sidecar')}` : `at ${only}`;
+    const rest =
+      bare.length > 0
+        ? `nobody else is left to serve it${only === null ? ` at ${named(bare)}` : ' there'}`
+        : `${only === null ? 'at least ' : ''}${counted(least, 'other agent')} ${least === 1 ? 'serves' : 'serve'} it`;
     const words = `The breaker of ${provider} for ${capability} is open ${at}${why === '' ? '' : ` (${why})`}: ${rest}`;
     return [
-      problem(left === 0 ? 'critical' : 'warning', 'breaker', words, row?.figures?.calls ?? 0, {
+      problem(bare.length > 0 ? 'critical' : 'warning', 'breaker', words, row?.figures?.calls ?? 0, {
         capability,
         agent: provider,
-        sidecar: sidecars.length === 1 ? (sidecars[0] ?? null) : null,
-        sinceMs: Math.round(atMs + wallLessNowMs),
+        sidecar: only ?? (bare.length === 1 ? (bare[0] as string) : null),
+        sinceMs: Math.round(sinceMs + wallLessNowMs),
       }),
     ];
   });
+}
+
+/** Other agents to whom this sidecar can still turn. */
+function leftAt({ serving, open }: CapabilityRow, provider: string, sidecar: string): number {
+  const shut = new Set(open.flatMap((each) => (each.openAt.includes(sidecar) ? each.provider : [])));
+  return serving.filter(({ agent }) => agent !== provider && !shut.has(agent)).length;
 }

@@ -4,7 +4,7 @@
  * ten seconds would tell nothing, and of more it would still be red when it is long well again.
  */
 import { Code, codeEntry, isCode } from '../../proto/wire/codes.ts';
-import { OTHER } from '../../proto/wire/digests.ts';
+import { OTHER, UNKNOWN } from '../../proto/wire/digests.ts';
 import type { ProviderView } from '../registry/views.ts';
 import type { Example, Figures } from '../traffic/figures.ts';
 import type { ProviderFigures, Traffic, Window } from '../traffic/traffic.ts';
@@ -36,8 +36,11 @@ const FEW = 3;
 const WARNING_SHARE = 0.05;
 const CRITICAL_SHARE = 0.2;
 const CRITICAL_FAILURES = 5;
-/** A provider is named when it has so much of the failed attempts. */
+/** A provider is named when it has so much of the failed attempts, and they fail so many times as often as those at all others. */
 const MOSTLY = 0.8;
+const CLEARLY = 2;
+/** Names that stand for many, or for nobody's. */
+const NO_CAPABILITY: ReadonlySet<string> = new Set([OTHER, UNKNOWN, '']);
 /** Single ones are named; of more there is one sentence. */
 const MANY = 8;
 
@@ -49,6 +52,8 @@ export interface CapabilityRow {
   readonly faults: number;
   readonly providers: readonly ProviderView[];
   readonly online: number;
+  /** Of them, who is online and not drained: calls go to nobody else. */
+  readonly serving: readonly ProviderView[];
   readonly open: readonly BreakerState[];
 }
 
@@ -62,7 +67,7 @@ export function capabilityRows(traffic: Traffic, providers: readonly ProviderVie
       if (known === undefined) serving.set(name, new Set([provider]));
       else known.add(provider);
     }
-  for (const name of traffic.capabilities(LATELY)) if (!serving.has(name) && name !== OTHER && name !== '') serving.set(name, new Set());
+  for (const name of traffic.capabilities(LATELY)) if (!serving.has(name) && !NO_CAPABILITY.has(name)) serving.set(name, new Set());
   const open = new Map<string, BreakerState[]>();
   for (const breaker of breakers) {
     if (breaker.state !== 'open') continue;
@@ -79,6 +84,7 @@ export function capabilityRows(traffic: Traffic, providers: readonly ProviderVie
       faults: figures === null ? 0 : faultsOf(figures),
       providers: list,
       online: list.filter(({ status }) => status === 'online').length,
+      serving: list.filter((each) => each.status === 'online' && !isDrained(each)),
       open: open.get(capability) ?? [],
     };
   });
@@ -86,14 +92,22 @@ export function capabilityRows(traffic: Traffic, providers: readonly ProviderVie
 
 export function faultsOf({ codes }: Figures): number {
   let faults = 0;
-  for (const [code, times] of codes) if (!OWN_FAULT.has(code)) faults += times;
+  for (const [code, times] of codes) if (isFault(code)) faults += times;
   return faults;
 }
 
+/** By itself, or by an operator. */
+export function isDrained({ drain, operator }: ProviderView): boolean {
+  return drain || operator?.drain === true;
+}
+
+const isFault = (code: number): boolean => !OWN_FAULT.has(code);
+const isOwn = (code: number): boolean => OWN_FAULT.has(code);
+
 export function rowsWorstFirst(rows: readonly CapabilityRow[]): CapabilityRow[] {
-  const badness = ({ figures, faults, online, providers, open }: CapabilityRow): number =>
+  const badness = ({ figures, faults, online, serving, providers, open }: CapabilityRow): number =>
     (figures !== null && figures.calls > 0 ? (faults / figures.calls) * 1_000 : 0) +
-    (online === 0 && (providers.length > 0 || faults > 0) ? (figures === null ? 50 : 500) : 0) +
+    (serving.length === 0 && (providers.length > 0 || faults > 0) ? (figures === null ? 50 : 500) : 0) +
     open.length * 100 +
     (providers.length - online);
   const scored = rows.map((row) => ({ row, badness: badness(row) }));
@@ -110,24 +124,20 @@ export function capabilityProblems(rows: readonly CapabilityRow[], served: reado
   const problems: Problem[] = [];
   const idle: string[] = [];
   for (const row of rows) {
-    const { capability, figures, faults, providers, online } = row;
+    const { capability, figures, faults, providers, serving } = row;
     if (figures !== null) problems.push(...failing(row, figures, faults, served));
-    if (online > 0 || providers.length === 0) continue;
-    const many = `${providers.length === 1 ? 'its only agent' : `all ${providers.length} of its agents`} (${named(providers.map(({ agent }) => agent))})`;
+    if (serving.length > 0) continue;
+    // Who is not registered any more, or stands in a sidecar's file alone, may have served it a moment ago.
+    if (providers.length === 0 && served.some((each) => each.capability === capability && each.figures.failures < each.figures.attempts))
+      continue;
     if (figures === null) idle.push(capability);
     else
       problems.push(
-        problem(
-          'critical',
-          'no_provider',
-          `Nobody serves ${capability}: ${many} cannot be reached, and it is being called`,
-          figures.calls,
-          {
-            capability,
-            agent: providers.length === 1 ? (providers[0]?.agent ?? null) : null,
-            traceId: exampleOf(figures)?.trace_id ?? null,
-          },
-        ),
+        problem('critical', 'no_provider', `Nobody serves ${capability}: ${whyNobody(providers)}, and it is being called`, figures.calls, {
+          capability,
+          agent: providers.length === 1 ? (providers[0]?.agent ?? null) : null,
+          traceId: exampleOf(figures)?.trace_id ?? null,
+        }),
       );
   }
   if (idle.length > MANY)
@@ -152,7 +162,7 @@ function failing({ capability }: CapabilityRow, figures: Figures, faults: number
     const provider = culprit(capability, served);
     const isBad = share >= CRITICAL_SHARE && faults >= CRITICAL_FAILURES;
     const where = provider === null ? '' : `; ${provider.words}`;
-    const words = `${faults} of ${counted(calls, 'call')} of ${capability} failed ${LATELY_WORDS} (${percent(share)}), ${mostly(figures)}${where}`;
+    const words = `${faults} of ${counted(calls, 'call')} of ${capability} failed ${LATELY_WORDS} (${percent(share)}), ${mostly(figures, isFault, faults)}${where}`;
     return [
       problem(isBad ? 'critical' : 'warning', 'failing', words, faults, {
         capability,
@@ -163,36 +173,86 @@ function failing({ capability }: CapabilityRow, figures: Figures, faults: number
   }
   const own = failed - faults;
   if (own < FEW || own / calls < WARNING_SHARE) return [];
-  const words = `${own} of ${counted(calls, 'call')} of ${capability} were refused ${LATELY_WORDS} (${percent(own / calls)}), ${mostly(figures)}: no fault of who serves it`;
+  const words = `${own} of ${counted(calls, 'call')} of ${capability} were refused ${LATELY_WORDS} (${percent(own / calls)}), ${mostly(figures, isOwn, own)}: no fault of who serves it`;
   return [problem('info', 'refused', words, own, { capability, traceId: exampleOf(figures)?.trace_id ?? null })];
 }
 
-/** What most of them ended with. */
-function mostly({ codes, failed }: Figures): string {
+/** What most of those ended with that count. @param all how many they are */
+function mostly({ codes }: Figures, counts: (code: number) => boolean, all: number): string {
   let most: readonly [number, number] = [0, 0];
-  for (const entry of codes) if (entry[1] > most[1]) most = entry;
+  for (const entry of codes) if (counts(entry[0]) && entry[1] > most[1]) most = entry;
   const [code, times] = most;
-  return `${times === failed ? 'all' : 'most'} with ${code}${isCode(code) ? ` ${codeEntry(code).name}` : ''}`;
+  const how = times === all ? 'all' : times * 2 > all ? 'most' : `${times}`;
+  return `${how} with ${code}${isCode(code) ? ` ${codeEntry(code).name}` : ''}`;
 }
 
-/** The agent at which nearly all attempts that failed were made, where others serve as well. */
+function whyNobody(providers: readonly ProviderView[]): string {
+  if (providers.length === 0) return 'no agent that does is registered';
+  const who = `${providers.length === 1 ? 'its only agent' : `all ${providers.length} of its agents`} (${named(providers.map(({ agent }) => agent))})`;
+  const drained = providers.filter((each) => each.status === 'online' && isDrained(each)).length;
+  if (drained === 0) return `${who} cannot be reached`;
+  if (drained === providers.length) return `${who} ${drained === 1 ? 'is' : 'are'} drained`;
+  return `${who} cannot be reached or are drained`;
+}
+
+/**
+ * Calls of names that nobody has: whoever made them has to look. One sentence about all of them, since sidecars do not tell such
+ * names; and no place to look at, since there is none.
+ */
+export function unknownNames(traffic: Traffic): Problem[] {
+  const figures = traffic.capability(UNKNOWN, LATELY);
+  if (figures === null || figures.calls === 0) return [];
+  const by = new Map<string, number>();
+  for (const edge of traffic.edges(LATELY, UNKNOWN)) by.set(edge.caller, (by.get(edge.caller) ?? 0) + edge.figures.calls);
+  const callers = [...by].sort((a, b) => b[1] - a[1]).map(([caller]) => CALLERS[caller] ?? caller);
+  const words = `${counted(figures.calls, 'call')} asked for names that nobody has ${LATELY_WORDS}, by ${named(callers)}`;
+  return [problem('warning', 'unknown_name', words, figures.calls, { traceId: exampleOf(figures)?.trace_id ?? null })];
+}
+
+/** Names of callers that are none. */
+const CALLERS: Readonly<Record<string, string>> = { [UNKNOWN]: 'callers nobody knows', [OTHER]: 'others' };
+
+interface Attempts {
+  attempts: number;
+  failures: number;
+}
+
+/**
+ * The agent at which nearly all attempts that failed were made. Where others serve as well, it has to fail clearly more often than
+ * they do together: whoever has most of the calls has most of the failures, and is not to blame for them. A call more at the others,
+ * failed, keeps few of their calls from proving anything.
+ */
 function culprit(capability: string, served: readonly ProviderFigures[]): { readonly agent: string; readonly words: string } | null {
-  let all = 0;
-  let worst: ProviderFigures | null = null;
-  const agents = new Set<string>();
-  for (const each of served) {
-    if (each.capability !== capability || each.provider === OTHER) continue;
-    agents.add(each.provider);
-    all += each.figures.failures;
-    if (worst === null || each.figures.failures > worst.figures.failures) worst = each;
+  const byAgent = new Map<string, Attempts>();
+  const all: Attempts = { attempts: 0, failures: 0 };
+  const rows = served.filter((each) => each.capability === capability && each.provider !== OTHER && each.figures.attempts > 0);
+  for (const { provider, figures } of rows) {
+    const sum = byAgent.get(provider);
+    if (sum === undefined) byAgent.set(provider, { attempts: figures.attempts, failures: figures.failures });
+    else add(sum, figures);
+    add(all, figures);
   }
-  if (worst === null || worst.figures.failures === 0 || worst.figures.failures < MOSTLY * all) return null;
-  const { provider, version, figures } = worst;
-  const others = agents.size > 1 ? `, the ${agents.size === 2 ? 'other agent fares' : 'others fare'} better` : '';
+  let worst: readonly [string, Attempts] | null = null;
+  for (const entry of byAgent) if (worst === null || entry[1].failures > worst[1].failures) worst = entry;
+  if (worst === null || worst[1].failures === 0 || worst[1].failures < MOSTLY * all.failures) return null;
+  const [agent, sum] = worst;
+  if (byAgent.size > 1) {
+    const others = (all.failures - sum.failures + 1) / (all.attempts - sum.attempts + 1);
+    if (sum.failures / sum.attempts < CLEARLY * others) return null;
+  }
+  const of = rows.filter(({ provider }) => provider === agent);
+  const version = of.find(({ figures }) => figures.failures >= MOSTLY * sum.failures) ?? null;
+  const { attempts, failures } = version?.figures ?? sum;
+  const others = byAgent.size > 1 ? `, the ${byAgent.size === 2 ? 'other agent fares' : 'others fare'} better` : '';
   return {
-    agent: provider,
-    words: `at ${provider} (version ${version}) ${figures.failures} of ${counted(figures.attempts, 'attempt')} failed${others}`,
+    agent,
+    words: `at ${agent}${version === null ? '' : ` (version ${version.version})`} ${failures} of ${counted(attempts, 'attempt')} failed${others}`,
   };
+}
+
+function add(sum: Attempts, { attempts, failures }: Readonly<Attempts>): void {
+  sum.attempts += attempts;
+  sum.failures += failures;
 }
 
 /** The newest failure that is nobody's own fault; of the others one is better than none. */

@@ -8,8 +8,8 @@ import { type Alert, covers, type StoredAlerts } from '../alerts/alert.ts';
 import type { Plane } from '../api/plane.ts';
 import { shownOverrides } from '../api/overrides.ts';
 import { agentProblems, breakerProblems } from './agent-problems.ts';
-import { breakerStates } from './breakers.ts';
-import { type CapabilityRow, capabilityProblems, capabilityRows, LATELY, rowsWorstFirst } from './capability-rows.ts';
+import { breakersOf } from './breakers.ts';
+import { type CapabilityRow, capabilityProblems, capabilityRows, LATELY, rowsWorstFirst, unknownNames } from './capability-rows.ts';
 import { fleetProblems, overrideProblems, rolloutProblems } from './fleet-problems.ts';
 import { type OverviewAnswer, rowView, SPARK_MINUTES } from './overview-shapes.ts';
 import { counted, type Problem, problem, worstFirst } from './problem.ts';
@@ -19,8 +19,6 @@ const FRESH_MS = 1_000;
 const MAX_PROBLEMS = 200;
 export const MAX_ROWS = 2_000;
 export const USUAL_ROWS = 200;
-/** How far back breakers are looked for. */
-const BREAKERS_MS = 7_200_000;
 /** From here on a stream is called nearly full. */
 const NEARLY_FULL = 0.8;
 
@@ -83,13 +81,14 @@ export class Overview {
     const now = clock.now();
     const registry = this.#plane.registry();
     const providers = registry.providers();
-    const breakers = breakerStates(traffic.breakerMoves(BREAKERS_MS), now);
+    const breakers = breakersOf(traffic, now);
     const rows = rowsWorstFirst(capabilityRows(traffic, providers, breakers));
     const sidecars = fleet.rows(now);
     const left = new Set(registry.sidecars().flatMap(({ sidecar, status }) => (status === 'left' ? [sidecar] : [])));
     const standing = (wanted: string): number => sidecars.filter((row) => row.standing === wanted && !left.has(row.sidecar)).length;
     const problems = worstFirst([
       ...capabilityProblems(rows, traffic.providers(LATELY)),
+      ...unknownNames(traffic),
       ...breakerProblems(breakers, rows, clock.wallMs() - now),
       ...agentProblems(providers),
       ...fleetProblems(sidecars, left),

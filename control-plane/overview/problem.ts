@@ -5,6 +5,7 @@ export type ProblemKind =
   | 'failing'
   | 'refused'
   | 'no_provider'
+  | 'unknown_name'
   | 'breaker'
   | 'agent_offline'
   | 'agent_overdue'

@@ -1,6 +1,6 @@
 /**
  * What waits in the queue and what is kept for people, as NATS counts it: any replica can ask. Looked at when somebody wants to know
- * and the last look is some seconds old; kinds are counted anew only when the stream has changed. Which pools have nobody who works
+ * and the last look is some seconds old; kinds are counted anew only when the stream has changed, or could not be. Which pools have nobody who works
  * on them is known to the leader alone.
  */
 import type { Clock } from '../../base/clock.ts';
@@ -17,6 +17,8 @@ export interface QueueFacts {
 
 const NOTHING: QueueFacts = Object.freeze({ tasks: null, dead: null, inDoubt: null, review: null });
 const LEAST_AGE_MS = 2_000;
+/** Older ones are not shown: nobody may have asked for hours. */
+const MOST_AGE_MS = 5_000;
 /** Subjects are counted one by one: beyond so many messages it would be felt. */
 const MOST_COUNTED = 50_000;
 
@@ -36,12 +38,12 @@ export class QueueLook {
     this.#clock = clock;
   }
 
-  /** As of the last look, at most some seconds old; waits only for the first. */
+  /** As of the last look, at most some seconds old; waits for a new one only when that is older. */
   async facts(): Promise<QueueFacts> {
     if (!this.#bus.connected) return NOTHING;
-    const isFirst = this.#lookedMs === Number.NEGATIVE_INFINITY;
-    if (this.#clock.now() - this.#lookedMs >= LEAST_AGE_MS) this.#looking ??= this.#look();
-    if (isFirst && this.#looking !== null) await this.#looking;
+    const ageMs = this.#clock.now() - this.#lookedMs;
+    if (ageMs >= LEAST_AGE_MS) this.#looking ??= this.#look();
+    if (ageMs >= MOST_AGE_MS && this.#looking !== null) await this.#looking;
     return this.#facts;
   }
 
@@ -49,8 +51,10 @@ export class QueueLook {
     const [tasks, kept] = await Promise.all([this.#bus.stream(TASK_STREAM), this.#bus.stream(KEPT_STREAM)]);
     const waiting = tasks === null || 'failed' in tasks ? null : tasks.messages;
     let { dead, inDoubt, review } = this.#facts;
-    if (kept === null || 'failed' in kept) [dead, inDoubt, review] = [null, null, null];
-    else {
+    if (kept === null || 'failed' in kept) {
+      [dead, inDoubt, review] = [null, null, null];
+      this.#countedAt = '';
+    } else {
       const at = `${kept.firstSeq} ${kept.lastSeq} ${kept.messages}`;
       if (at !== this.#countedAt) {
         this.#countedAt = at;
@@ -58,7 +62,7 @@ export class QueueLook {
         [dead, inDoubt, review] = isMuch
           ? [null, null, null]
           : await Promise.all([this.#count('dead'), this.#count('in_doubt'), this.#count('review')]);
-        if (dead === null && !isMuch) this.#countedAt = '';
+        if (!isMuch && (dead === null || inDoubt === null || review === null)) this.#countedAt = '';
       }
     }
     this.#facts = { tasks: waiting, dead, inDoubt, review };

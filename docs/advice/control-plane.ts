@@ -27,7 +27,8 @@ export const CONTROL_PLANE_ADVICE: Advice = {
   api: {
     listen:
       'Loopback, or an address in a network of operators. The API speaks clear text: put TLS in front of it where the network is not yours.',
-    public_url: 'Needed with `0.0.0.0`, and with several replicas: reachctl is sent there when this one leads. The own address of this replica, not the name of a proxy before all of them.',
+    public_url:
+      'Needed with `0.0.0.0`, and with several replicas: reachctl is sent there when this one leads. The own address of this replica, not the name of a proxy before all of them.',
     allowed_hosts: 'Add the name of a proxy in front of it (here, not in `public_url`).',
     'operators[]': {
       name: 'One for each person and each program: the audit log shows it, and it is taken away without touching the others.',

@@ -4,7 +4,7 @@
  */
 import { DEFAULT_SETTINGS } from './defaults.ts';
 import type { BreakerSettings, LimitsSettings, RetrySettings, Settings, StreamSettings } from './settings.ts';
-import type { Contract, Policy } from './types.ts';
+import type { Contract, Policy, ProviderRecord } from './types.ts';
 
 /** What a policy says for one provider. */
 export type ProviderPolicy = Policy['providers'][string];
@@ -90,6 +90,15 @@ export function mergeSettings(contract: Contract, policies: readonly Policy[], p
     locality,
     slowStartMs,
   });
+}
+
+/**
+ * Calls at once that a provider takes of one contract: the operator's word for this provider, else its record's, else what its
+ * contract and the policies say.
+ * @param settings merged of the contract and the same policies
+ */
+export function providerLimit({ agentId, limits }: ProviderRecord, settings: Settings, policies: readonly Policy[]): number {
+  return providerPolicyFor(agentId, policies)?.limits.perProvider ?? limits.perProvider ?? settings.limits.perProvider;
 }
 
 /** `weak` with every field that `strong` says. */

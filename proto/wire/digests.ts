@@ -11,8 +11,6 @@ export const MAX_EDGES = 2_000;
 export const MAX_DIGEST_ROWS = 250;
 /** Of rows in one message; what is over it is less than one row. Far below what a NATS server takes (1 MiB where nobody has set it). */
 export const MAX_DIGEST_BYTES = 400_000;
-/** Of rows in one message; what is over it is less than one row. Far below what a NATS server takes (1 MiB where nobody has set it). */
-export const MAX_DIGEST_BYTES = 400_000;
 /** Agents, capabilities and versions, as they may stand in a digest. */
 export const DIGEST_NAME: RegExp = /^[A-Za-z0-9_.+-]{0,256}$/;
 export const OTHER = 'other';
@@ -58,8 +56,6 @@ export interface ProviderDigest {
 export interface BreakerDigest {
   readonly provider: string;
   readonly capability: string;
-  /** Only closed → open is an opening; absent = a sidecar of before, which does not say it. */
-  readonly from?: 'closed' | 'open' | 'half_open' | 'ramping';
   /** Only closed → open is an opening; absent = a sidecar of before, which does not say it. */
   readonly from?: 'closed' | 'open' | 'half_open' | 'ramping';
   readonly to: 'closed' | 'open' | 'half_open' | 'ramping';

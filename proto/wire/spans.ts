@@ -5,7 +5,8 @@
  *
  * Which spans are told is decided per trace, so that a trace is there whole or not at all: by a hash of its id (the same at every
  * sidecar), and always where something failed or was slow. Who finds that out names the trace on `keep.<sidecar>`; the others send
- * after what they still hold of it.
+ * after what they still hold of it. The control plane names one there too, when it has not got it whole: it alone is then told, also of
+ * what was told before, since it may have been started anew; it knows spans by their id.
  */
 import type { TraceLine } from './trace-line.ts';
 

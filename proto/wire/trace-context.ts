@@ -53,27 +53,44 @@ export function formatTraceparent(traceId: string, spanId: string, flags: number
 
 /** 32 hex digits, never all zero. */
 export function newTraceId(random: Random): string {
-  return eightHex(random) + eightHex(random) + eightHex(random) + eightNonZero(random);
+  const a = word(random);
+  const b = word(random);
+  const c = word(random);
+  return hexOf(a, b) + hexOf(c, word(random) || 1);
 }
 
 /** 16 hex digits, never all zero. */
 export function newSpanId(random: Random): string {
-  return eightHex(random) + eightNonZero(random);
+  const a = word(random);
+  return hexOf(a, word(random) || 1);
 }
 
 const HEX: readonly string[] = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, '0'));
+const DIGITS = Uint8Array.from('0123456789abcdef', (digit) => digit.charCodeAt(0));
 
-function eightHex(random: Random): string {
-  return wordHex((random.next() * 4_294_967_296) >>> 0);
+function word(random: Random): number {
+  return (random.next() * 4_294_967_296) >>> 0;
 }
 
-function eightNonZero(random: Random): string {
-  return wordHex((random.next() * 4_294_967_296) >>> 0 || 1);
-}
-
-function wordHex(word: number): string {
-  return (
-    (HEX[word >>> 24] as string) + (HEX[(word >>> 16) & 255] as string) + (HEX[(word >>> 8) & 255] as string) + (HEX[word & 255] as string)
+/** All digits at once: a text that is put together of parts is copied once more by whoever reads it. */
+function hexOf(a: number, b: number): string {
+  return String.fromCharCode(
+    DIGITS[a >>> 28] as number,
+    DIGITS[(a >>> 24) & 15] as number,
+    DIGITS[(a >>> 20) & 15] as number,
+    DIGITS[(a >>> 16) & 15] as number,
+    DIGITS[(a >>> 12) & 15] as number,
+    DIGITS[(a >>> 8) & 15] as number,
+    DIGITS[(a >>> 4) & 15] as number,
+    DIGITS[a & 15] as number,
+    DIGITS[b >>> 28] as number,
+    DIGITS[(b >>> 24) & 15] as number,
+    DIGITS[(b >>> 20) & 15] as number,
+    DIGITS[(b >>> 16) & 15] as number,
+    DIGITS[(b >>> 12) & 15] as number,
+    DIGITS[(b >>> 8) & 15] as number,
+    DIGITS[(b >>> 4) & 15] as number,
+    DIGITS[b & 15] as number,
   );
 }
 

@@ -1,7 +1,7 @@
 /**
  * `reach-sidecar sandbox scenario.yaml …`: runs scenarios and tells how they went. 0 = every expectation holds, 1 = some do
  * not, 2 = a file cannot be used. A folder stands for the scenarios in it. Files are run one after the other; one that cannot be used
- * does not keep the others from running.
+ * does not keep the others from running, but other policies (`--with`) that are about none of them do.
  */
 import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -14,6 +14,7 @@ import { type Overlay, readOverlay } from './overlay.ts';
 import { readScenarios } from './read-scenario.ts';
 import { jsonOf, tableOf } from './report.ts';
 import { type RunReport, runScenario } from './run.ts';
+import type { Scenario, ScenariosReading } from './scenario.ts';
 import { figuresOf, summaryOf } from './summary.ts';
 
 export interface SandboxOptions {
@@ -47,12 +48,21 @@ export async function runSandbox(paths: readonly string[], options: SandboxOptio
   const given = overlayOf(options.withFile ?? null);
   if ('problems' in given) return refuse(problemLines(given.problems).join('\n'));
   const beganAt = clock?.now() ?? 0;
-  const endings: Ending[] = [];
+  const readings: Reading[] = [];
   for (const file of files) {
-    const ending = await runFile(file, given.overlay, options);
-    if (ending !== null) endings.push(ending);
+    const reading = readFile(file, given.overlay, options);
+    if (reading !== null) readings.push(reading);
   }
-  if (endings.length === 0) return refuse(`no scenario is called ${(options.only ?? []).map((word) => JSON.stringify(word)).join(' or ')}`);
+  if (readings.length === 0)
+    return refuse(`no scenario is called ${(options.only ?? []).map((word) => JSON.stringify(word)).join(' or ')}`);
+  const { overlay } = given;
+  if (overlay !== null && readings.every((reading) => 'scenarios' in reading)) {
+    overlay.met?.refuseStrays(overlay);
+    const { problems } = overlay.place.source;
+    if (problems.length > 0) return refuse(problemLines(problems).join('\n'));
+  }
+  const endings: Ending[] = [];
+  for (const reading of readings) endings.push('problems' in reading ? reading : await runAll(reading));
   const tookMs = clock === null ? null : Math.round(clock.now() - beganAt);
   if (json) write(JSON.stringify({ ...countsOf(endings, tookMs), scenarios: endings.flatMap(endingJson) }));
   else tell(endings, options, tookMs);
@@ -161,16 +171,21 @@ function overlayOf(file: string | null): { readonly overlay: Overlay | null } | 
   return source.problems.length > 0 ? { problems: source.problems } : { overlay };
 }
 
+type Reading = { readonly file: string } & ScenariosReading;
+
 /** null = it is not asked for. */
-async function runFile(file: string, given: Overlay | null, { only = [], seed = null }: SandboxOptions): Promise<Ending | null> {
+function readFile(file: string, given: Overlay | null, { only = [], seed = null }: SandboxOptions): Reading | null {
   const content = contentOf(file);
   if (typeof content !== 'string') return { file, problems: [content] };
   const reading = readScenarios(content, file, given, seed);
   const name = 'scenarios' in reading ? (reading.scenarios[0]?.name ?? '') : '';
   if (only.length > 0 && !only.some((word) => `${file} ${name}`.toLowerCase().includes(word.toLowerCase()))) return null;
-  if ('problems' in reading) return { file, problems: reading.problems };
+  return { file, ...reading };
+}
+
+async function runAll({ file, scenarios }: { readonly file: string; readonly scenarios: readonly Scenario[] }): Promise<Ending> {
   const reports: RunReport[] = [];
-  for (const scenario of reading.scenarios) reports.push(await runScenario(scenario));
+  for (const scenario of scenarios) reports.push(await runScenario(scenario));
   return { file, reports };
 }
 

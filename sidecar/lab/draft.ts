@@ -56,10 +56,10 @@ export class Draft {
   document(): TableDocument | null {
     const map: Record<string, unknown> = {};
     const homes = new Map<string, Place>();
-    const { contracts } = this.#sections;
+    const about = { contracts: this.#sections.contracts, agents: this.agents };
     for (const name of SECTIONS) {
       let entries = this.#sections[name];
-      for (const overlay of this.#overlays) entries = overlaid(name, entries, overlay, contracts);
+      for (const overlay of this.#overlays) entries = overlaid(name, entries, overlay, about);
       if (name === 'rules' && entries.length === 0) continue;
       map[name] = entries.map((entry) => (name === 'providers' ? this.#asMock(entry) : entry.raw));
       homes.set(name, new Patchwork(this.#root.at(name), new Map(entries.map((entry, i) => [i, entry.place]))));

@@ -108,9 +108,13 @@ function shownValue(value: unknown): string {
 }
 
 function compare(wrong: string[], what: string, comparison: Comparison | null, actual: number, whole = 1): void {
-  if (comparison !== null && !holds(comparison, actual, whole))
-    wrong.push(`${what}: ${shown(comparison, actual, whole)}, expected ${comparison.text}`);
+  if (comparison === null) return;
+  if (comparison.unit === 'share' && whole === 0) wrong.push(`${what}: a share of none, so ${NOTHING_HOLDS}`);
+  else if (!holds(comparison, actual, whole)) wrong.push(`${what}: ${shown(comparison, actual, whole)}, expected ${comparison.text}`);
 }
+
+/** What never happened is not as it was expected, however little was asked of it. */
+const NOTHING_HOLDS = 'nothing holds';
 
 /** A whole distribution: what is not named must not occur. */
 function distribution<K extends string | number>(
@@ -140,9 +144,10 @@ export function checkStep(
   sessions: Sessions,
   lastedMs: number,
 ): string[] {
+  if (tally.calls === 0) return [`nothing was asked, so ${NOTHING_HOLDS}: the step has made no call that ended`];
   const wrong: string[] = [];
   quantiles(wrong, expect.latency, tally.times, '');
-  compare(wrong, 'sessions that met more than one provider', expect.brokenSessions, sessions.broken, sessions.count);
+  brokenSessions(wrong, 'provider', expect.brokenSessions, sessions);
   if (expect.perSecond !== null)
     compare(wrong, 'calls in a second', expect.perSecond, Math.round((tally.calls / Math.max(1, lastedMs)) * 1_000));
   compare(wrong, 'succeeded', expect.succeeded, tally.succeeded, tally.calls);
@@ -156,7 +161,16 @@ export function checkStep(
   return wrong;
 }
 
+function brokenSessions(wrong: string[], who: string, comparison: Comparison | null, sessions: Sessions): void {
+  if (comparison !== null && sessions.count === 0) wrong.push(`no session met any ${who}, so ${NOTHING_HOLDS}`);
+  else compare(wrong, `sessions that met more than one ${who}`, comparison, sessions.broken, sessions.count);
+}
+
 function quantiles(wrong: string[], bounds: Quantiles, times: Durations, of: string): void {
+  if (bounds.size > 0 && times.count === 0) {
+    wrong.push(`times${of}: there is none, so ${NOTHING_HOLDS}`);
+    return;
+  }
   for (const [quantile, bound] of bounds) {
     const name = quantile === 'most' ? 'the longest' : quantile === 'mean' ? 'the mean' : quantile.toUpperCase();
     compare(wrong, `${name}${of}`, bound, times.at(quantile));
@@ -182,7 +196,8 @@ export function checkMessage(expect: SendExpectation, record: MessageRecord): st
   unequal('lane', record.lane, expect.lane);
   unequal('replay', record.replay, expect.replay);
   compare(wrong, 'hand-overs', expect.attempts, record.attempts);
-  compare(wrong, 'elapsed', expect.elapsed, record.elapsedMs);
+  if (record.elapsedMs !== null) compare(wrong, 'elapsed', expect.elapsed, record.elapsedMs);
+  else if (expect.elapsed !== null) wrong.push(`elapsed: it is ${record.fate} and has not ended, so ${NOTHING_HOLDS}`);
   for (const words of expect.detail)
     if (!record.detail.includes(words))
       wrong.push(`detail is ${JSON.stringify(record.detail)}, expected to contain ${JSON.stringify(words)}`);
@@ -198,11 +213,12 @@ export function checkMessages(
   sessions: Sessions,
   sent: number,
 ): string[] {
+  if (sent === 0) return [`nothing was sent, so ${NOTHING_HOLDS}: the step has made no message`];
   const wrong: string[] = [];
   distribution(wrong, expect.states, byFate, sent, (fate) => `messages that are ${fate}`);
   distribution(wrong, expect.byProvider, byProvider, sent, (agent) => `messages that ${agent} had last`);
   quantiles(wrong, expect.latency, times, '');
-  compare(wrong, 'sessions that met more than one agent', expect.brokenSessions, sessions.broken, sessions.count);
+  brokenSessions(wrong, 'agent', expect.brokenSessions, sessions);
   return wrong;
 }
 
@@ -232,7 +248,8 @@ export interface State {
   /** Null when the table has no such provider and capability. */
   breaker(cell: string): string | null;
   opened(cell: string): number;
-  taskMs(task: string): number;
+  /** Null = it has made no call. */
+  taskMs(task: string): number | null;
   /** The states that a breaker has been in so far. */
   breakerPath(cell: string): readonly string[];
   openMs(cell: string): number;
@@ -263,7 +280,11 @@ export function checkState(expect: StateExpectation, state: State): string[] {
   }
   for (const [cell, comparison] of expect.opened ?? [])
     compare(wrong, `times that the breaker of ${cell} opened`, comparison, state.opened(cell));
-  for (const [task, comparison] of expect.tasks ?? []) compare(wrong, `time of the task ${task}`, comparison, state.taskMs(task));
+  for (const [task, comparison] of expect.tasks ?? []) {
+    const ms = state.taskMs(task);
+    if (ms === null) wrong.push(`the task ${task} has made no call, so ${NOTHING_HOLDS}`);
+    else compare(wrong, `time of the task ${task}`, comparison, ms);
+  }
   for (const [cell, must] of expect.breakerPath ?? []) {
     const is = state.breakerPath(cell);
     if (is.join() !== must.join()) wrong.push(`the breaker of ${cell} went ${is.join(' → ')}, expected ${must.join(' → ')}`);

@@ -24,7 +24,7 @@ export class MessageRecord {
   replay = false;
   attempts = 0;
   /** Until its end; 0 = it has none. */
-  elapsedMs = 0;
+  elapsedMs: number | null = null;
 
   constructor(n: number, session: string, sentAt: number) {
     this.n = n;

@@ -33,7 +33,7 @@ export function stateOf(world: World, history: History): State {
     opened: (cell) => moves.filter((move) => move.cell === cell && move.to === 'open').length,
     taskMs: (task) => {
       const span = history.tasks.get(task);
-      return span === undefined ? 0 : span.endedAtMs - span.beganAtMs;
+      return span === undefined ? null : span.endedAtMs - span.beganAtMs;
     },
     breakerPath: (cell) => {
       const mine = moves.filter((move) => move.cell === cell);
@@ -57,7 +57,7 @@ function timesOf(history: History, label: string): Durations | null {
   for (const run of history.sends) {
     if (run.step.label !== label) continue;
     const times = new Durations();
-    for (const record of run.records) if (record.elapsedMs > 0) times.add(record.elapsedMs);
+    for (const record of run.records) if (record.elapsedMs !== null) times.add(record.elapsedMs);
     return times;
   }
   return null;

@@ -118,7 +118,7 @@ export class SendRun extends TrafficRun {
       count(this.fates, record.fate);
       count(this.byProvider, record.by ?? 'none');
       this.sessions.add(record.session, record.by);
-      if (record.elapsedMs > 0) this.times.add(record.elapsedMs);
+      if (record.elapsedMs !== null) this.times.add(record.elapsedMs);
       if (expect === null) continue;
       for (const what of checkMessage(expect, record)) this.isWrong(what, record.n, () => this.decisionOf(record));
     }

@@ -35,6 +35,8 @@ export class AttemptMetrics {
   #others: AttemptCells | null = null;
   /** Providers that were gone at the last scrape. */
   readonly #leaving = new Set<string>();
+  /** Providers of which an opening that has not been is shown. */
+  readonly #watched = new Set<string>();
 
   constructor(page: MetricPage) {
     this.#attempts = page.series(METRICS.attempts);
@@ -63,6 +65,18 @@ export class AttemptMetrics {
   }
 
   /**
+   * Shows that these breakers have opened so many times, also those that never have: a series that begins with its first opening has,
+   * for whoever takes increases, never had it. As long as half of the room is left to what has been.
+   */
+  showBreakers(breakers: Iterable<{ readonly agentId: string; readonly capability: string }>): void {
+    for (const { agentId, capability } of breakers) {
+      if (this.#transitions.size >= MAX_SERIES / 2) return;
+      this.#transitions.cell(agentId, capability, 'closed', 'open');
+      this.#watched.add(agentId);
+    }
+  }
+
+  /**
    * What was counted of a provider that is gone is shown once more, so that its last calls are not lost, and then no longer:
    * agents come and go under new names, and the series of the dead would take the place of the living.
    */
@@ -79,7 +93,9 @@ export class AttemptMetrics {
       if (this.#others !== null) this.#others.isDropped = true;
       this.#others = null;
     }
+    for (const provider of this.#leaving) if (!isKnown(provider)) this.#watched.delete(provider);
     this.#leaving.clear();
+    for (const provider of this.#watched) if (!isKnown(provider)) this.#leaving.add(provider);
     for (const key of this.#cells.keys()) {
       const provider = key.slice(key.indexOf(' ') + 1);
       if (!isKnown(provider)) this.#leaving.add(provider);

@@ -81,7 +81,7 @@ export const SIDECAR_METRICS = {
   transitions: counted(
     'counter',
     'reach_breaker_transitions_total',
-    'Changes of a breaker, by the state it came from and the state it went to.',
+    'Changes of a breaker, by the state it came from and the state it went to; from closed to open from its beginning on, with 0.',
     ['provider', 'capability', 'from', 'to'],
   ),
   breakers: read('gauge', 'reach_breaker_state', '0 closed, 1 ramping up, 2 half-open, 3 open.', ['provider', 'capability']),

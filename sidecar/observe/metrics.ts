@@ -57,7 +57,9 @@ export class Metrics {
   async render(sources: ScrapeSources, format: MetricsFormat = 'text', wallAhead = 0): Promise<string> {
     if (sources.isKnown !== undefined) this.#attempts.dropGone(sources.isKnown);
     this.#page.clear();
-    readSources(this.#page, sources);
+    const breakers = [...sources.breakers];
+    this.#attempts.showBreakers(breakers);
+    readSources(this.#page, { ...sources, breakers });
     return this.#page.text(format, wallAhead);
   }
 }

@@ -19,9 +19,9 @@ import type { SpanSink } from './spans.ts';
 
 const compressed = promisify(gzip);
 
-/** Of one request: small enough for the usual bound of collectors (4 MiB, or 512 spans of a kind). */
-const REQUEST_BYTES = 524_288;
-const REQUEST_SPANS = 2_048;
+/** Of one request: well below the usual bound of collectors (4 MiB), and with its last span within the 1 MiB that its buffer grows to. */
+const REQUEST_BYTES = 1_000_000;
+const REQUEST_SPANS = 4_096;
 const EVERY_MS = 1_000;
 /** Requests on their way at once. */
 const AT_ONCE = 2;
@@ -98,10 +98,6 @@ export class OtlpExport implements SpanSink {
     open.add(this.#spans, record, startMs);
     if (open.bytes >= REQUEST_BYTES || open.spans >= REQUEST_SPANS) this.#close();
     else this.#openTimer ??= this.#parts.clock.after(EVERY_MS, this.#onTimer);
-  }
-
-  flush(): void {
-    // Requests are closed by size and time, and not by the turn.
   }
 
   /** What is at hand is sent, once, and what has not been taken when the time is over is given up. */

@@ -4,7 +4,7 @@
  * `reach.*`; the verdicts of the stages are the span's events. What repeats from call to call (who calls what, and where it goes; a
  * verdict with its words) is encoded once and copied.
  */
-import type { BackwardWriter } from '../../base/backward-writer.ts';
+import { BackwardWriter } from '../../base/backward-writer.ts';
 import { codeEntry } from '../../proto/wire/codes.ts';
 import type { SpanStage } from '../../proto/wire/spans.ts';
 import { SPREAD_WIDTH } from '../call/trace.ts';
@@ -80,32 +80,61 @@ class Shape {
   }
 }
 
+/** An event as it was written, whole but for its time. */
 class Line {
-  readonly reason: Reason;
   readonly a: Arg;
   readonly b: Arg;
   readonly c: Arg;
   readonly bytes: Buffer;
-  constructor(reason: Reason, a: Arg, b: Arg, c: Arg, bytes: Buffer) {
-    this.reason = reason;
+  /** Where its time stands. */
+  readonly timeAt: number;
+  constructor(a: Arg, b: Arg, c: Arg, bytes: Buffer, timeAt: number) {
     this.a = a;
     this.b = b;
     this.c = c;
     this.bytes = bytes;
+    this.timeAt = timeAt;
   }
 }
 
-/** Remembered of one provider, of one reason; and of how many. Beyond it everything is forgotten and begins anew. */
+/** An event whose last value is a time, which never comes again: what stands around it. */
+class Measured {
+  readonly a: Arg;
+  readonly b: Arg;
+  readonly before: Buffer;
+  readonly after: Buffer;
+  constructor(a: Arg, b: Arg, before: Buffer, after: Buffer) {
+    this.a = a;
+    this.b = b;
+    this.before = before;
+    this.after = after;
+  }
+}
+
+/** What is remembered of one reason. A place for each of its usual values: who comes to the same place takes it over. */
+class Lines {
+  readonly reason: Reason;
+  /** The name of the event, as a field. */
+  readonly name: Buffer;
+  readonly places: (Line | undefined)[] = new Array<Line | undefined>(PLACES).fill(undefined);
+  readonly measured: (Measured | undefined)[] = new Array<Measured | undefined>(PLACES).fill(undefined);
+  constructor(reason: Reason, name: Buffer) {
+    this.reason = reason;
+    this.name = name;
+  }
+}
+
+/** Remembered of one provider, and of how many of them and of reasons. Beyond it everything is forgotten and begins anew. */
 const SHAPES = 24;
-const LINES = 16;
+const PLACES = 64;
 const MOST_KEYS = 2_000;
 const MAX_CACHED_ARG = 160;
 
 export class OtlpSpans {
   readonly #shapes = new Map<string, Shape[]>();
-  readonly #lines = new Map<Reason, Line[]>();
-  /** What stood at this place of the call before: most calls are decided like the one before. */
-  readonly #last: (Line | undefined)[] = new Array<Line | undefined>(MAX_LINES * SPREAD_WIDTH).fill(undefined);
+  readonly #lines = new Map<Reason, Lines>();
+  /** Of the reason that stood at this place of the call before: most calls are decided like the one before. */
+  readonly #last: (Lines | undefined)[] = new Array<Lines | undefined>(MAX_LINES * SPREAD_WIDTH).fill(undefined);
 
   /** Writes one span as the given field of what is open. @param startMs on the wall */
   write(to: BackwardWriter, field: number, record: SpanRecord, startMs: number): void {
@@ -150,32 +179,96 @@ export class OtlpSpans {
     const a = record.lines[at + 1] as Arg;
     const b = record.lines[at + 2] as Arg;
     const c = record.lines[at + 3] as Arg;
-    const began = to.length;
-    const last = this.#last[at];
-    if (last !== undefined && last.reason === reason && last.a === a && last.b === b && last.c === c) to.raw(last.bytes);
-    else if (isLasting(a) && isLasting(b) && isLasting(c)) to.raw((this.#last[at] = this.#lineOf(to, reason, a, b, c)).bytes);
-    else writeLine(to, reason, a, b, c);
-    to.nanos(SpanEvent.time, timeMs);
-    to.close(Span.events, began);
+    let lines = this.#last[at];
+    if (lines === undefined || lines.reason !== reason) this.#last[at] = lines = this.#linesOf(to, reason);
+    const place = placeOf(a, b, c);
+    const line = lines.places[place];
+    if (line !== undefined && line.a === a && line.b === b && line.c === c) to.rawAt(line.bytes, line.timeAt, timeMs);
+    else if (isLasting(a) && isLasting(b)) {
+      if (isLasting(c)) lines.places[place] = keep(to, reason, a, b, c, timeMs);
+      else if (typeof c === 'number' && reason.passes) writeMeasured(to, lines, a, b, c, timeMs);
+      else writeEvent(to, reason, a, b, c, timeMs);
+    } else writeEvent(to, reason, a, b, c, timeMs);
   }
 
-  /** Made once, and remembered. What was written for it is taken back. */
-  #lineOf(to: BackwardWriter, reason: Reason, a: Arg, b: Arg, c: Arg): Line {
-    let known = this.#lines.get(reason);
-    if (known === undefined) {
+  #linesOf(to: BackwardWriter, reason: Reason): Lines {
+    let lines = this.#lines.get(reason);
+    if (lines === undefined) {
       if (this.#lines.size >= MOST_KEYS) this.#lines.clear();
-      known = [];
-      this.#lines.set(reason, known);
+      const began = to.length;
+      to.text(SpanEvent.name, `${reason.stage}.${reason.name}`);
+      lines = new Lines(reason, to.since(began));
+      to.back(began);
+      this.#lines.set(reason, lines);
     }
-    for (const line of known) if (line.a === a && line.b === b && line.c === c) return line;
-    const began = to.length;
-    writeLine(to, reason, a, b, c);
-    const made = new Line(reason, a, b, c, to.since(began));
-    to.back(began);
-    if (known.length >= LINES) known.length = 0;
-    known.push(made);
-    return made;
+    return lines;
   }
+}
+
+/** Which of the places these values have: usual ones are small numbers that go up and down, and names that end differently. */
+function placeOf(a: Arg, b: Arg, c: Arg): number {
+  return (numberOf(a) + 7 * numberOf(b) + 19 * numberOf(c)) & (PLACES - 1);
+}
+
+function numberOf(arg: Arg): number {
+  if (typeof arg === 'number') return arg | 0;
+  return typeof arg === 'string' && arg.length > 0 ? arg.length + arg.charCodeAt(arg.length - 1) : 0;
+}
+
+/** Writes an event, and gives what is remembered of it. */
+function keep(to: BackwardWriter, reason: Reason, a: Arg, b: Arg, c: Arg, timeMs: number): Line {
+  const began = to.length;
+  writeEvent(to, reason, a, b, c, timeMs);
+  const bytes = to.since(began);
+  // The tag and the length of the event, which has one byte or two; the tag of the time.
+  return new Line(a, b, c, bytes, (bytes[1] as number) < 0x80 ? 3 : 4);
+}
+
+function writeEvent(to: BackwardWriter, reason: Reason, a: Arg, b: Arg, c: Arg, timeMs: number): void {
+  const began = to.length;
+  writeLine(to, reason, a, b, c);
+  to.nanos(SpanEvent.time, timeMs);
+  to.close(Span.events, began);
+}
+
+/** A verdict that passes, with a time in its words: as `writeEvent`, and the words around it are made once. */
+function writeMeasured(to: BackwardWriter, lines: Lines, a: Arg, b: Arg, c: number, timeMs: number): void {
+  const { reason } = lines;
+  const place = placeOf(a, b, null);
+  let around = lines.measured[place];
+  if (around === undefined || around.a !== a || around.b !== b) {
+    const words = lineWords(reason, a, b, HOLE);
+    const at = words.indexOf(HOLE);
+    if (at < 0 || at !== words.lastIndexOf(HOLE) || words.length > MAX_MEASURED_CHARS) {
+      writeEvent(to, reason, a, b, c, timeMs);
+      return;
+    }
+    around = new Measured(a, b, Buffer.from(words.slice(0, at), 'utf8'), Buffer.from(words.slice(at + HOLE.length), 'utf8'));
+    lines.measured[place] = around;
+  }
+  const began = to.length;
+  to.raw(around.after);
+  to.hundredths(c);
+  to.raw(around.before);
+  to.close(AnyValue.text, began);
+  to.close(KeyValue.value, began);
+  to.raw(WORDS_KEY);
+  to.close(SpanEvent.attributes, began);
+  to.raw(lines.name);
+  to.nanos(SpanEvent.time, timeMs);
+  to.close(Span.events, began);
+}
+
+/** Of the plane of private use: nobody's words hold it. */
+const HOLE = '\uE0A7';
+/** Longer ones may be cut: these are written the long way. */
+const MAX_MEASURED_CHARS = 400;
+const WORDS_KEY = keyBytes('reach.words');
+
+function keyBytes(key: string): Buffer {
+  const to = new BackwardWriter(64);
+  to.text(KeyValue.key, key);
+  return Buffer.from(to.bytes());
 }
 
 /** Comes again: names and small numbers, not times. */

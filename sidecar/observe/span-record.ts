@@ -25,6 +25,10 @@ export class SpanColumns {
   readonly ids: Uint32Array;
   /** Of each of its lines, milliseconds after the call began. */
   readonly times: Float64Array;
+  /** The trace and the hop that were read last, as text and as words: those of a call are those of its attempts. */
+  traceId = '';
+  hopId = '';
+  readonly last = new Uint32Array(TRACE_WORDS + SPAN_WORDS);
 
   constructor(records: number) {
     this.ids = new Uint32Array(records * ID_WORDS);
@@ -32,7 +36,13 @@ export class SpanColumns {
   }
 }
 
-const ID_WORDS = 8;
+const TRACE_WORDS = 4;
+const SPAN_WORDS = 2;
+const ID_WORDS = TRACE_WORDS + 2 * SPAN_WORDS;
+
+/** Where ids stand in a record's words. */
+const SPAN_AT = TRACE_WORDS;
+const PARENT_AT = TRACE_WORDS + SPAN_WORDS;
 
 export class SpanRecord {
   readonly columns: SpanColumns;
@@ -43,8 +53,10 @@ export class SpanRecord {
   stage: SpanStage = 'outbound';
   /** Its trace was picked to be told when it began. */
   isPicked = false;
-  /** It has been told, or it was given up: nothing is told twice. */
+  /** It has been told, or it was given up: only the control plane is told again. */
   isTold = false;
+  /** The control plane was to be told, and could not be. */
+  isOwed = false;
   /** Another sidecar should have told it: it goes to the control plane only, and is no reason to tell anything. */
   isAgain = false;
   /** Of the clock that does not jump; of stages of messages the wall clock. */
@@ -106,9 +118,12 @@ export class SpanRecord {
     const last = call.attempts.length === 0 ? undefined : call.attempts[call.attempts.length - 1];
     const served = call.staticBody === null ? (call.chosen ?? last?.candidate ?? null) : null;
     this.stage = call.isInbound ? 'inbound' : 'outbound';
-    this.#ids(call.traceId, call.spanId, call.parentSpanId);
+    this.#hop(call, SPAN_AT);
+    this.#span(PARENT_AT, call.parentSpanId);
+    this.hasParent = call.parentSpanId !== '';
     this.isPicked = (call.traceFlags & 1) === 1;
     this.isTold = false;
+    this.isOwed = false;
     this.isAgain = false;
     this.startedAt = call.startedAt;
     this.isWall = false;
@@ -133,9 +148,12 @@ export class SpanRecord {
   ofAttempt(call: Call, attempt: Attempt): void {
     const { candidate } = attempt;
     this.stage = 'attempt';
-    this.#ids(call.traceId, attempt.spanId, call.spanId);
+    this.#hop(call, PARENT_AT);
+    this.#span(SPAN_AT, attempt.spanId);
+    this.hasParent = call.spanId !== '';
     this.isPicked = (call.traceFlags & 1) === 1;
     this.isTold = false;
+    this.isOwed = false;
     this.isAgain = false;
     this.startedAt = call.startedAt + attempt.atMs;
     this.isWall = false;
@@ -159,9 +177,13 @@ export class SpanRecord {
 
   ofStage(span: Span, isPicked: boolean, isAgain: boolean): void {
     this.stage = span.stage;
-    this.#ids(span.trace_id, span.span_id, span.parent_span_id);
+    this.#trace(span.trace_id);
+    this.#span(SPAN_AT, span.span_id);
+    this.#span(PARENT_AT, span.parent_span_id);
+    this.hasParent = span.parent_span_id !== '';
     this.isPicked = isPicked;
     this.isTold = false;
+    this.isOwed = false;
     this.isAgain = isAgain;
     this.startedAt = span.start_ms;
     this.isWall = true;
@@ -191,19 +213,31 @@ export class SpanRecord {
     return this.detail === '' ? '' : printable(scrubbed(this.detail), MAX_DETAIL_CHARS);
   }
 
-  #ids(traceId: string, spanId: string, parentSpanId: string): void {
+  /** The trace of a call, and where its hop's id belongs here. */
+  #hop({ traceId, spanId }: Call, at: number): void {
+    const { columns, idAt } = this;
+    const { ids, last } = columns;
+    if (columns.traceId === traceId && columns.hopId === spanId) {
+      for (let i = 0; i < TRACE_WORDS; i++) ids[idAt + i] = last[i] as number;
+      for (let i = 0; i < SPAN_WORDS; i++) ids[idAt + at + i] = last[TRACE_WORDS + i] as number;
+      return;
+    }
+    this.#trace(traceId);
+    this.#span(at, spanId);
+    columns.traceId = traceId;
+    columns.hopId = spanId;
+    for (let i = 0; i < TRACE_WORDS; i++) last[i] = ids[idAt + i] as number;
+    for (let i = 0; i < SPAN_WORDS; i++) last[TRACE_WORDS + i] = ids[idAt + at + i] as number;
+  }
+
+  #trace(id: string): void {
     const { ids } = this.columns;
-    const at = this.idAt;
-    ids[at] = wordAt(traceId, 0);
-    ids[at + 1] = wordAt(traceId, 8);
-    ids[at + 2] = wordAt(traceId, 16);
-    ids[at + 3] = wordAt(traceId, 24);
-    ids[at + 4] = wordAt(spanId, 0);
-    ids[at + 5] = wordAt(spanId, 8);
-    this.hasParent = parentSpanId !== '';
-    if (!this.hasParent) return;
-    ids[at + 6] = wordAt(parentSpanId, 0);
-    ids[at + 7] = wordAt(parentSpanId, 8);
+    for (let i = 0; i < TRACE_WORDS; i++) ids[this.idAt + i] = wordAt(id, 8 * i);
+  }
+
+  #span(at: number, id: string): void {
+    const { ids } = this.columns;
+    for (let i = 0; i < SPAN_WORDS; i++) ids[this.idAt + at + i] = id === '' ? 0 : wordAt(id, 8 * i);
   }
 
   #noMessage(): void {

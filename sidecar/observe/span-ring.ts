@@ -1,12 +1,13 @@
 /**
  * The last spans of this sidecar, told or not, in one ring: a record is made at the first use of its place, and from then on written
- * over. What is overwritten before anybody looked at it is counted as dropped: it never waits and never grows.
+ * over. What is overwritten before anybody looked at it, or before the control plane could be told, is counted as dropped: it never waits and
+ * never grows.
  */
 import { SpanColumns, SpanRecord } from './span-record.ts';
 
 export class SpanRing {
   readonly size: number;
-  /** Overwritten unseen. */
+  /** Overwritten unseen, or before the control plane could be told. */
   dropped = 0;
   readonly #slots: SpanRecord[] = [];
   readonly #columns: SpanColumns;
@@ -30,6 +31,10 @@ export class SpanRing {
     if (record === undefined) {
       record = new SpanRecord(this.#columns, at);
       this.#slots[at] = record;
+    } else if (record.isOwed) {
+      // Once: a look may come before the place is written.
+      record.isOwed = false;
+      this.dropped++;
     }
     return record;
   }

@@ -20,12 +20,16 @@ import { spanOf } from './span-of.ts';
 import type { SpanRecord } from './span-record.ts';
 import { SpanRing } from './span-ring.ts';
 
-/** Who is told. */
+/** Who is told once of each span. */
 export interface SpanSink {
   /** Takes what it needs of the record before it returns. @param startMs on the wall */
   take(record: SpanRecord, startMs: number): void;
-  /** No more come in this turn. */
-  flush(): void;
+}
+
+/** The control plane, which knows spans by their id and may be told of one again. */
+export interface ControlSink {
+  /** As of a sink; false = it cannot be told now: it asks for what it is owed (`tellOwed`) when it can. */
+  take(record: SpanRecord, startMs: number): boolean;
 }
 
 export interface SpanCounts {
@@ -33,7 +37,7 @@ export interface SpanCounts {
   readonly made: number;
   /** Given to the sinks. */
   readonly told: number;
-  /** Overwritten before they were looked at. */
+  /** Overwritten before they were looked at, or before the control plane could be told. */
   readonly dropped: number;
   /** Traces that were named to the other sidecars. */
   readonly named: number;
@@ -65,6 +69,8 @@ const MAX_SHOWN = 1_000;
 
 export class Spans implements StageSpans {
   readonly sinks: SpanSink[] = [];
+  /** Null = there is none. */
+  controlPlane: ControlSink | null = null;
   /** Hears of traces that something failed in, for the other sidecars. Null = there are none. */
   onNamed: ((traces: readonly string[]) => void) | null = null;
   readonly #clock: Clock;
@@ -82,6 +88,9 @@ export class Spans implements StageSpans {
   #wallOffset: number;
   /** What the ring holds of these is told at the end of the turn. */
   #after = new Set<number>();
+  /** Traces that the control plane asks for: it alone is told, of everything that is here and that comes. */
+  readonly #asked: KeptTraces;
+  #asking = new Set<number>();
   #naming: string[] = [];
   /** What others should have told, in the order in which it is due. */
   #again: Again[] = [];
@@ -101,6 +110,7 @@ export class Spans implements StageSpans {
     this.#slow = new SlowCalls(settings.slowMs);
     // Its later spans come as long as its calls run; longer than what is held is of no use to the earlier ones.
     this.#kept = new KeptTraces(Math.max(settings.holdMs, LATER_MS));
+    this.#asked = new KeptTraces(ASKED_MS);
     this.#holdMs = settings.holdMs;
     this.#maxPerSec = settings.maxPerSec;
     this.#early = settings.heldSpans >> 2;
@@ -166,6 +176,30 @@ export class Spans implements StageSpans {
     if (this.#after.size > 0) this.#lookLater();
   }
 
+  /** The control plane asks: it has not got these whole, since it has just started, or was not to be had. */
+  show(traces: readonly string[]): void {
+    const now = this.#clock.now();
+    for (const traceId of traces) {
+      const trace = traceKeyOf(traceId);
+      this.#asked.add(trace, now);
+      this.#asking.add(trace);
+    }
+    if (this.#asking.size > 0) this.#lookLater();
+  }
+
+  /** What the control plane could not be told is told now, as far as it is still here. False = some is left for later. */
+  tellOwed(): boolean {
+    const to = this.controlPlane;
+    if (to === null) return true;
+    let told = 0;
+    for (const record of this.#ring.seen()) {
+      if (!record.isOwed) continue;
+      if (++told > SLICE || !to.take(record, this.#startOf(record))) return false;
+      record.isOwed = false;
+    }
+    return true;
+  }
+
   /** What the ring holds of a trace, in the order in which it ended. */
   of(traceId: string): Span[] {
     const found: Span[] = [];
@@ -196,8 +230,11 @@ export class Spans implements StageSpans {
       this.#keptNow = 0;
       this.#namedNow = 0;
       this.#kept.forget(now);
+      this.#asked.forget(now);
     }
     if (this.#again.length > 0) this.#tellAgain(now);
+    // Before what comes now, which is shown as it comes.
+    if (this.#asking.size > 0) this.#showHeld();
     let record: SpanRecord | null = null;
     for (let i = 0; i < most && (record = this.#ring.look()) !== null; i++) this.#judge(record, now);
     if (this.#after.size > 0) this.#tellHeld(now);
@@ -206,7 +243,6 @@ export class Spans implements StageSpans {
       this.#naming = [];
       this.onNamed?.(named);
     }
-    for (const sink of this.sinks) sink.flush();
     return this.#ring.unseen === 0;
   }
 
@@ -215,6 +251,7 @@ export class Spans implements StageSpans {
     const isSlow = isHop && record.code === 0 && this.#slow.isSlow(record.capability, record.elapsedMs);
     if ((record.code !== 0 || isSlow) && !record.isAgain) this.#keepFor(record, now);
     if (record.isPicked || (!this.#kept.isEmpty && this.#kept.has(record.traceKey))) this.#give(record);
+    else if (!this.#asked.isEmpty && this.#asked.has(record.traceKey)) this.#giveControl(record);
   }
 
   /** Something in it failed or was slow: here and elsewhere it is told whole. */
@@ -252,12 +289,24 @@ export class Spans implements StageSpans {
     }
   }
 
+  /** Told or not: what was told is what it may have lost. */
+  #showHeld(): void {
+    const traces = this.#asking;
+    this.#asking = new Set();
+    for (const record of this.#ring.seen()) if (traces.has(record.traceKey)) this.#giveControl(record);
+  }
+
+  #giveControl(record: SpanRecord): void {
+    if (this.controlPlane !== null) record.isOwed = !this.controlPlane.take(record, this.#startOf(record));
+  }
+
   #give(record: SpanRecord): void {
     if (record.isTold) return;
     record.isTold = true;
     this.#told++;
     const startMs = this.#startOf(record);
     for (const sink of this.sinks) sink.take(record, startMs);
+    if (this.controlPlane !== null) record.isOwed = !this.controlPlane.take(record, startMs);
   }
 
   #startOf({ isWall, startedAt }: SpanRecord): number {
@@ -302,3 +351,5 @@ export class Spans implements StageSpans {
 
 /** Calls of a kept trace that still run end within this, mostly. */
 const LATER_MS = 60_000;
+/** Who looks at a trace that goes on asks again, every few seconds. */
+const ASKED_MS = 10_000;

@@ -69,9 +69,11 @@ export class Tracing {
       instance,
       dropped: () => this.spans.counts.dropped,
       keep: (traces) => this.spans.keep(traces),
+      show: (traces) => this.spans.show(traces),
+      tellOwed: () => this.spans.tellOwed(),
     });
     this.#publisher = publisher;
-    this.spans.sinks.push(publisher);
+    this.spans.controlPlane = publisher;
     this.spans.onNamed = (traces) => publisher.name(traces);
   }
 

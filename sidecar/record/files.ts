@@ -1,12 +1,15 @@
 /**
  * The files of a recording, and what waits to be written. Nobody waits for the disk: what finds no room in the queue is dropped
- * and counted, and a disk that fails is tried again after a while. The oldest file goes when there are too many bytes, or when it
- * is too old. A file is never opened again by another process: each start begins a new one.
+ * and counted, and a disk that fails is tried again after a while. What comes within a moment goes to the disk together.
+ *
+ * The oldest file goes when there are too many bytes, or when it is too old; that is looked at while nothing is recorded as well.
+ * A file is never opened again by another process: each start begins a new one. One is filled for an eighth of the age at most, so
+ * that what is removed for its age is not much younger than that.
  */
 import { randomBytes } from 'node:crypto';
 import { type FileHandle, mkdir, open, readdir, stat, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
-import { type Clock, nextTurn, type Timer } from '../../base/clock.ts';
+import type { Clock, Timer } from '../../base/clock.ts';
 import { FILE_HEAD_BYTES, fileHead, frame } from './frames.ts';
 
 export interface FileLimits {
@@ -18,6 +21,14 @@ export interface FileLimits {
 /** Waits at most for the disk. */
 const QUEUE_BYTES = 8 * 1_024 * 1_024;
 const TRY_AGAIN_MS = 5_000;
+/** What waits is written when it is so much, or so old. */
+const BATCH_BYTES = 131_072;
+const BATCH_MS = 200;
+/** Of the age that files may have: how long one is filled, and how often it is looked for too old ones. */
+const FILLED_PART = 8;
+const LOOKS = 64;
+const MIN_LOOK_MS = 1_000;
+const MAX_LOOK_MS = 600_000;
 export const EXTENSION = '.reachrec';
 
 interface Waiting {
@@ -37,15 +48,21 @@ export class RecordingFiles {
   #waitingBytes = 0;
   /** Of the file that is being filled, with what waits for it. */
   #fileBytes = 0;
+  #fileBegunAt = 0;
   #files = 0;
   #handle: FileHandle | null = null;
+  #handleName = '';
   #writing: Promise<void> | null = null;
+  #batch: Timer | null = null;
+  #look: Timer | null = null;
+  #looking: Promise<void> | null = null;
+  #isUntidy = false;
   #again: Timer | null = null;
   #isFailing = false;
   #isClosed = false;
   /** Bytes on disk in all files, as far as known. */
   bytes = 0;
-  /** Calls that were put and will not be written. */
+  /** The file under way is gone, and with it what calls to come would refer to; so many calls that were put will not be written. */
   onLost: (calls: number) => void = () => undefined;
 
   constructor(folder: string, limits: FileLimits, clock: Clock, warn: (words: string) => void) {
@@ -59,9 +76,15 @@ export class RecordingFiles {
     return this.#folder;
   }
 
-  /** The file under way has all that it may have. */
+  /** The file under way has all that it may have, or is as old as it may become. */
   get isFull(): boolean {
-    return this.#fileBytes >= this.#limits.fileBytes;
+    const { fileBytes, maxAgeMs } = this.#limits;
+    return this.#fileBytes >= fileBytes || this.#clock.now() - this.#fileBegunAt >= maxAgeMs / FILLED_PART;
+  }
+
+  /** From now on files that are too old are removed, also those of earlier processes, until it is closed. */
+  watchAge(): void {
+    this.#lookNow();
   }
 
   /** The disk does not take anything at present. */
@@ -79,6 +102,7 @@ export class RecordingFiles {
     this.#waiting.push({ data: head, begins: name, isCall: false });
     this.#waitingBytes += head.length;
     this.#fileBytes = head.length;
+    this.#fileBegunAt = this.#clock.now();
     this.#write();
     return true;
   }
@@ -97,28 +121,37 @@ export class RecordingFiles {
   /** Writes what waits, and closes. */
   async close(): Promise<void> {
     this.#isClosed = true;
-    this.#again?.cancel();
+    for (const timer of [this.#again, this.#look]) timer?.cancel();
     this.#again = null;
-    while (this.#writing !== null) await this.#writing;
+    this.#look = null;
+    await this.flushed();
     await this.#handle?.close().catch(() => undefined);
     this.#handle = null;
   }
 
-  /** What was put so far is on its way to the disk no more. */
+  /** What was put so far is on its way to the disk no more, and what was too old is gone. */
   async flushed(): Promise<void> {
+    this.#writeNow();
     while (this.#writing !== null) await this.#writing;
+    while (this.#looking !== null) await this.#looking;
   }
 
   #write(): void {
-    if (this.#writing !== null || this.#isFailing) return;
+    if (this.#waitingBytes >= BATCH_BYTES) this.#writeNow();
+    else if (this.#writing === null) this.#batch ??= this.#clock.after(BATCH_MS, () => this.#writeNow());
+  }
+
+  #writeNow(): void {
+    this.#batch?.cancel();
+    this.#batch = null;
+    if (this.#writing !== null || this.#isFailing || this.#waiting.length === 0) return;
     this.#writing = this.#drain().finally(() => {
       this.#writing = null;
     });
   }
 
   async #drain(): Promise<void> {
-    // Calls of the same turn go to the disk together.
-    await nextTurn();
+    while (this.#looking !== null) await this.#looking;
     while (this.#waiting.length > 0) {
       const batch = this.#waiting;
       this.#waiting = [];
@@ -138,13 +171,16 @@ export class RecordingFiles {
         await this.#handle?.close();
         this.#handle = null;
         await mkdir(this.#folder, { recursive: true, mode: 0o700 });
-        await this.#tidy();
+        await this.#tidy(this.#limits.fileBytes);
         this.#handle = await open(join(this.#folder, begins), 'wx', 0o600);
+        this.#handleName = begins;
       }
       let end = i + 1;
       while (end < batch.length && (batch[end] as Waiting).begins === null) end++;
       const data = Buffer.concat(batch.slice(i, end).map((each) => each.data));
-      if (this.#handle !== null) await this.#handle.writeFile(data);
+      // The file that it belongs to could not be begun, or is gone.
+      if (this.#handle === null) throw Object.assign(new Error(), { code: 'no file' });
+      await this.#handle.writeFile(data);
       this.#waitingBytes -= data.length;
       this.bytes += data.length;
       i = end;
@@ -153,8 +189,7 @@ export class RecordingFiles {
 
   #failed(error: unknown, batch: readonly Waiting[]): void {
     // What of the batch has been written already counts as lost too: nobody can tell.
-    const lost = [...batch, ...this.#waiting].filter(({ isCall }) => isCall).length;
-    if (lost > 0) this.onLost(lost);
+    this.onLost([...batch, ...this.#waiting].filter(({ isCall }) => isCall).length);
     this.#isFailing = true;
     this.#waiting = [];
     this.#waitingBytes = 0;
@@ -168,23 +203,67 @@ export class RecordingFiles {
     });
   }
 
-  /** Before a file is begun: makes room for it. */
-  async #tidy(): Promise<void> {
+  #lookNow(): void {
+    if (this.#isClosed) return;
+    const { maxAgeMs } = this.#limits;
+    this.#look = this.#clock.after(Math.min(MAX_LOOK_MS, Math.max(MIN_LOOK_MS, maxAgeMs / LOOKS)), () => this.#lookNow());
+    // While it is written, the next look does.
+    if (this.#writing !== null || this.#looking !== null) return;
+    this.#looking = this.#tidy(0)
+      .catch((error: unknown) => {
+        if (this.#isUntidy) return;
+        this.#isUntidy = true;
+        const { code = 'error' } = error as NodeJS.ErrnoException;
+        this.#warn(`recording: files that are too old cannot be removed (${code})`);
+      })
+      .finally(() => {
+        this.#looking = null;
+      });
+  }
+
+  /** Removes what is too old, and the oldest until there is that much room. */
+  async #tidy(roomBytes: number): Promise<void> {
     const oldest = this.#clock.wallMs() - this.#limits.maxAgeMs;
-    const files: { readonly path: string; readonly bytes: number; readonly at: number }[] = [];
-    for (const name of await readdir(this.#folder)) {
+    const files: { readonly name: string; readonly bytes: number; readonly at: number }[] = [];
+    for (const name of await there(readdir(this.#folder), [])) {
       if (!name.endsWith(EXTENSION)) continue;
-      const path = join(this.#folder, name);
-      const { size, birthtimeMs, mtimeMs } = await stat(path);
-      files.push({ path, bytes: size, at: Math.min(birthtimeMs > 0 ? birthtimeMs : mtimeMs, mtimeMs) });
+      const found = await there(stat(join(this.#folder, name)), null);
+      if (found === null) continue;
+      const { size, birthtimeMs, mtimeMs } = found;
+      files.push({ name, bytes: size, at: Math.min(birthtimeMs > 0 ? birthtimeMs : mtimeMs, mtimeMs) });
     }
-    files.sort((a, b) => (a.path < b.path ? -1 : 1));
+    files.sort((a, b) => (a.name < b.name ? -1 : 1));
     let bytes = files.reduce((sum, file) => sum + file.bytes, 0);
-    for (const { path, bytes: ofFile, at } of files) {
-      if (at >= oldest && bytes + this.#limits.fileBytes <= this.#limits.maxBytes) continue;
-      await unlink(path);
+    for (const { name, bytes: ofFile, at } of files) {
+      const isUnderWay = this.#handle !== null && name === this.#handleName;
+      if (at >= oldest && (isUnderWay || bytes + roomBytes <= this.#limits.maxBytes)) continue;
+      if (isUnderWay) await this.#abandon();
+      await there(unlink(join(this.#folder, name)), undefined);
       bytes -= ofFile;
     }
     this.bytes = bytes;
+  }
+
+  /** The file under way is as old as any may become: nothing has come for a long time. */
+  async #abandon(): Promise<void> {
+    const handle = this.#handle;
+    this.#handle = null;
+    // What waits for it has nowhere to go, and goes with it; what stands behind a new beginning stays.
+    const begins = this.#waiting.findIndex((each) => each.begins !== null);
+    const gone = this.#waiting.splice(0, begins < 0 ? this.#waiting.length : begins);
+    for (const { data } of gone) this.#waitingBytes -= data.length;
+    this.onLost(gone.filter(({ isCall }) => isCall).length);
+    await handle?.close();
+  }
+}
+
+/** Somebody else may have removed it: so be it. */
+async function there<T>(looking: Promise<T>, otherwise: T): Promise<T> {
+  try {
+    return await looking;
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === 'ENOENT' || code === 'ENOTDIR') return otherwise;
+    throw error;
   }
 }

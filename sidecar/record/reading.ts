@@ -24,6 +24,16 @@ class History<T> {
 
   /** As of that revision; null = it had not been written then. */
   at(rev: number): T | null {
+    const at = this.#indexAt(rev);
+    return at < 0 ? null : (this.#values[at] as T);
+  }
+
+  /** In which revision that was written. */
+  revAt(rev: number): number | null {
+    return this.#revs[this.#indexAt(rev)] ?? null;
+  }
+
+  #indexAt(rev: number): number {
     const revs = this.#revs;
     let low = 0;
     let high = revs.length;
@@ -32,7 +42,7 @@ class History<T> {
       if ((revs[middle] as number) <= rev) low = middle + 1;
       else high = middle;
     }
-    return low === 0 ? null : (this.#values[low - 1] as T);
+    return low - 1;
   }
 }
 
@@ -42,6 +52,12 @@ export class RecordedFile {
   readonly head: FileRecord;
   readonly calls: CallRecord[] = [];
   readonly #parts = new Map<number, CapabilityPart>();
+  /** Of the health view, what was read last. */
+  #rev: number;
+  /** Some revision from here on is missing; Infinity = none is. */
+  #missingFrom = Number.POSITIVE_INFINITY;
+  /** None is from here on. */
+  #missingTo = 0;
   readonly #overrides = new Map<number, readonly Override[]>();
   readonly #cells = new Map<string, History<CellDump>>();
   readonly #providers = new Map<string, History<ProviderDump>>();
@@ -49,25 +65,55 @@ export class RecordedFile {
   constructor(name: string, head: FileRecord) {
     this.name = name;
     this.head = head;
+    this.#rev = head.rev;
   }
 
   take(record: AnyRecord): void {
     switch (record.k) {
       case 'call':
-        this.calls.push(record);
+        this.calls.push(this.#isWhole(record) ? record : { ...record, unfit: MISSING });
         break;
       case 'part':
-        this.#parts.set(record.id, this.#partOf(record));
+        // What it is a change of stood in a damaged place.
+        if (record.base === null || this.#parts.has(record.base)) this.#parts.set(record.id, this.#partOf(record));
         break;
       case 'overrides':
         this.#overrides.set(record.id, record.list);
         break;
       case 'health':
+        if (record.before !== this.#rev) {
+          this.#missingFrom = Math.min(this.#missingFrom, this.#rev + 1);
+          this.#missingTo = record.rev;
+        }
+        this.#rev = record.rev;
         for (const [agent, capability, dump] of record.cells) into(this.#cells, `${agent} ${capability}`, record.rev, dump);
         for (const [agent, dump] of record.providers) into(this.#providers, agent, record.rev, dump);
         break;
       case 'file':
     }
+  }
+
+  /** Everything that it refers to has been read. */
+  #isWhole({ unfit, parts, overrides, rev, choices, after, claims }: CallRecord): boolean {
+    if (unfit !== '') return true;
+    if (!parts.every((id) => this.#parts.has(id)) || !overrides.every(([, id]) => this.#overrides.has(id))) return false;
+    const revs = [...choices.map((choice) => choice.rev), ...claims.map((claim) => claim.rev)];
+    for (const one of after) if (one !== null) revs.push(one);
+    // A call that did not look at it needs nothing of it.
+    if (revs.length === 0) return true;
+    if (Math.max(rev, ...revs) > this.#rev) return false;
+    if (Math.max(...revs) < this.#missingFrom) return true;
+    // Of everybody who might have served it, it must be known anew since then.
+    const least = Math.min(...revs);
+    const isKnown = (history: History<unknown> | undefined): boolean => (history?.revAt(least) ?? -1) >= this.#missingTo;
+    const names = new Set(choices.flatMap(({ lines }) => lines.map(({ capability }) => capability)));
+    return parts.every((id) => {
+      const part = this.#parts.get(id) as CapabilityPart;
+      if (names.size > 0 && !names.has(part.name)) return true;
+      return part.providers.every(
+        ({ record: { agentId } }) => isKnown(this.#cells.get(`${agentId} ${part.name}`)) && isKnown(this.#providers.get(agentId)),
+      );
+    });
   }
 
   part(id: number): CapabilityPart | null {
@@ -94,6 +140,8 @@ export class RecordedFile {
     return { name, contracts, policies, providers: [...all.values()] };
   }
 }
+
+const MISSING = 'what it refers to stood in a damaged place of the file';
 
 /** Stands where the address of a sidecar was. */
 const NOWHERE = 'http://recorded.invalid';

@@ -1,6 +1,7 @@
 /**
  * Which calls are recorded, and what becomes of them. A call that is not pays one comparison. One that is runs through the same
- * pipeline with a `Watch` in place of the engine, and is written down when it has ended, if the rest of the filter wants it.
+ * pipeline with a `Watch` in place of the engine, and is written down when it has ended, if the rest of the filter wants it: what can
+ * be told before (capability, caller) is asked then, and of a call that is not wanted in the end nothing is written or counted.
  *
  * Nothing here waits or throws for a call: no room in the queue, a disk that fails, more time spent than `cpu` allows: the call
  * is not recorded, and counted by the reason.
@@ -13,6 +14,7 @@ import type { Reply } from '../call/reply.ts';
 import type { SidecarConfig } from '../config.ts';
 import type { Decider, Engine } from '../engine.ts';
 import type { RecordingFilter, RecordingSettings } from '../recording-config.ts';
+import { targetOf } from '../name/name.ts';
 import type { Version } from '../table/snapshot.ts';
 import { packageVersion } from '../version.ts';
 import { RecordingFiles } from './files.ts';
@@ -49,6 +51,10 @@ type Inbound = (engine: Decider, call: Call, agentId: string, version: string) =
 const BURST_MS = 10_000;
 /** Calls under way that are watched. */
 const MAX_WATCHED = 10_000;
+/** Revisions of the health view that are held back for calls under way; then they are written, whether one will refer to them or not. */
+const MAX_HELD = 1_024;
+/** So many are let grow together before it is looked at which of them nobody needs. */
+const SETTLE_AT = 64;
 
 export class Recorder {
   readonly counts: RecordingCounts = { recorded: 0, disk: 0, cpu: 0, rotated: 0, fault: 0 };
@@ -67,7 +73,12 @@ export class Recorder {
   #file = 0;
   /** A record that others refer to found no room: the next file has everything anew. */
   #isBroken = false;
-  #watched = 0;
+  /** What stands in the head of a file has changed. */
+  #isOutdated = false;
+  /** Oldest first. */
+  readonly #watched = new Set<Watch>();
+  /** Of revisions that are held: at how many it is looked again which are needed. */
+  #settleAt = SETTLE_AT;
   /** Milliseconds that may be spent. */
   #allowance: number;
   #filledAt: number;
@@ -106,11 +117,15 @@ export class Recorder {
   /** To be said before the first call. */
   serve(engine: Engine): void {
     this.#engine = engine;
+    this.#files.watchAge();
   }
 
   /** From now on; what is given takes the place of what the settings say. */
   start(filter: Partial<RecordingFilter> = {}): void {
+    const before = this.#filter;
     this.#filter = { ...this.#settings.filter, ...filter };
+    // The head of a file says which calls stand in it.
+    if (JSON.stringify(before) !== JSON.stringify(this.#filter)) this.#isOutdated = true;
     this.#isOn = true;
   }
 
@@ -139,65 +154,102 @@ export class Recorder {
   outbound(outbound: Outbound): (engine: Engine, call: Call) => Promise<void> {
     return (engine, call) => {
       if (!this.#isOn || !isSampled(call.traceId, this.#filter.share)) return outbound(engine, call);
+      if (!this.#mayWant(engine, call)) return outbound(engine, call);
       const watch = this.#watch(engine, call, null);
-      return watch === null ? outbound(engine, call) : outbound(watch, call);
+      return typeof watch === 'string' ? this.#without(outbound(engine, call), call, watch) : outbound(watch, call);
     };
   }
 
   inbound(inbound: Inbound): (engine: Engine, call: Call, agentId: string, version: string) => Promise<void> {
     return (engine, call, agentId, version) => {
       if (!this.#isOn || !isSampled(call.traceId, this.#filter.share)) return inbound(engine, call, agentId, version);
+      if (!this.#mayWant(engine, call)) return inbound(engine, call, agentId, version);
       const watch = this.#watch(engine, call, { agent: agentId, version });
-      return watch === null ? inbound(engine, call, agentId, version) : inbound(watch, call, agentId, version);
+      return typeof watch === 'string'
+        ? this.#without(inbound(engine, call, agentId, version), call, watch)
+        : inbound(watch, call, agentId, version);
     };
   }
 
-  #watch(engine: Engine, call: Call, host: { readonly agent: string; readonly version: string } | null): Watch | null {
-    if (this.#watched >= MAX_WATCHED || !this.#mayspend()) {
-      this.counts.cpu++;
-      return null;
-    }
-    if (!this.#hasFile()) {
-      this.counts.disk++;
-      return null;
-    }
-    this.#watched++;
-    return new Watch(this, engine, call, host, this.#file);
+  /** Why it cannot be watched, or its watch. */
+  #watch(engine: Engine, call: Call, host: { readonly agent: string; readonly version: string } | null): Watch | 'cpu' | 'disk' {
+    if (this.#watched.size >= MAX_WATCHED || !this.#mayspend()) return 'cpu';
+    if (!this.#hasFile()) return 'disk';
+    const watch = new Watch(this, engine, call, host, this.#file);
+    this.#watched.add(watch);
+    return watch;
+  }
+
+  /** Only when it has ended can be told whether it would have been wanted. */
+  async #without(running: Promise<void>, call: Call, why: 'cpu' | 'disk'): Promise<void> {
+    await running;
+    if (this.wants(call) && this.#wantsEnd(call)) this.counts[why]++;
   }
 
   /** The call has ended, with its body. */
   ended(watch: Watch): void {
-    this.#watched--;
-    if (!this.#wants(watch.call)) return;
+    this.#watched.delete(watch);
+    if (watch.isLetGo || !this.wants(watch.call) || !this.#wantsEnd(watch.call)) return;
     if (watch.file !== this.#file || this.#isBroken) {
       this.counts.rotated++;
       return;
     }
     this.timed(() => {
       const record = watch.record();
+      this.#putHeld();
       if (record === null || this.#isBroken || !this.#files.put(JSON.stringify(record), true)) this.counts.disk++;
       else this.counts.recorded++;
     });
   }
 
-  /** What can only be told at its end. */
-  #wants(call: Call): boolean {
-    const { capability, caller, codes, failedOnly } = this.#filter;
-    if (failedOnly && call.code === 0) return false;
-    if (codes.length > 0 && !codes.includes(call.code)) return false;
-    if (capability !== '*' && !coversName(capability, call.capability?.name ?? '')) return false;
+  /** False = by the capability that it asks for, or by who is known to ask, it is none of those that are wanted. */
+  #mayWant(engine: Engine, call: Call): boolean {
+    const { capability, caller } = this.#filter;
+    if (capability !== '*') {
+      const target = targetOf(engine.table.current(), call.asked);
+      if (target === null || !coversName(capability, target.capability.name)) return false;
+    }
+    return caller === '' || call.principal === null || coversAgent(caller, call.principal.agent);
+  }
+
+  /** Whether it is one of the calls that the filter names, once it is known who asks for what. What it asked for counts, not what it was led to. */
+  wants(call: Call): boolean {
+    const { capability, caller } = this.#filter;
+    if (capability !== '*') {
+      const target = call.table === null ? null : targetOf(call.table, call.asked);
+      if (target === null || !coversName(capability, target.capability.name)) return false;
+    }
     return caller === '' || coversAgent(caller, call.principal?.agent ?? '');
   }
 
-  /** Revision of the health view, written down as far as it is new; null = it could not be, or the file is another one by now. */
+  /** What can only be told at its end. */
+  #wantsEnd(call: Call): boolean {
+    const { codes, failedOnly } = this.#filter;
+    if (failedOnly && call.code === 0) return false;
+    return codes.length === 0 || codes.includes(call.code);
+  }
+
+  /** Revision of the health view, held until it is needed as far as it is new; null = it could not be, or the file is another one by now. */
   health(lines: readonly Version[], now: number, file: number): number | null {
     if (file !== this.#file || this.#isBroken || this.#engine === null) return null;
     const { health } = this.#engine;
     const isDone = this.timed(() => {
-      const changes = this.#changes.look(lines, health, now);
-      if (changes !== null) this.#put(changes);
+      this.#changes.look(lines, health, now);
+      if (this.#changes.held >= this.#settleAt) this.#settle();
     });
     return this.#isBroken || !isDone ? null : this.#changes.rev;
+  }
+
+  /** Lets go what no call under way refers to. */
+  #settle(): void {
+    const [oldest] = this.#watched;
+    this.#changes.settle(oldest?.rev ?? this.#changes.rev);
+    if (this.#changes.held >= MAX_HELD) this.#putHeld();
+    this.#settleAt = Math.max(SETTLE_AT, 2 * this.#changes.held);
+  }
+
+  #putHeld(): void {
+    for (const record of this.#changes.take()) this.#put(record);
   }
 
   /** Of a stream so many bytes may be kept. */
@@ -232,11 +284,13 @@ export class Recorder {
   }
 
   #hasFile(): boolean {
-    if (this.#file > 0 && !this.#isBroken && !this.#files.isFull && !this.#files.isFailing) return true;
+    if (this.#file > 0 && !this.#isBroken && !this.#isOutdated && !this.#files.isFull && !this.#files.isFailing) return true;
     if (!this.#files.begin()) return false;
     this.#file++;
     this.#isBroken = false;
+    this.#isOutdated = false;
     this.#changes.forget();
+    this.#settleAt = SETTLE_AT;
     this.parts.forget();
     const head: FileRecord = {
       k: 'file',
@@ -244,6 +298,7 @@ export class Recorder {
       program: this.#program,
       wall_ms: this.#clock.wallMs(),
       config: this.#config,
+      rev: this.#changes.rev,
       share: this.#filter.share,
     };
     this.#put(head);

@@ -36,6 +36,8 @@ export interface FileRecord {
   readonly program: string;
   readonly wall_ms: number;
   readonly config: RecordedConfig;
+  /** Of the health view, before anything of it stands in this file. */
+  readonly rev: number;
   /** Of all traces; 1 = every call that the rest of the filter lets through. */
   readonly share: number;
 }
@@ -65,6 +67,8 @@ export interface OverridesRecord {
 export interface HealthRecord {
   readonly k: 'health';
   readonly rev: number;
+  /** The revision that stands before it in the file, or that the file began with: where it is another one, something is missing. */
+  readonly before: number;
   readonly cells: readonly (readonly [agentId: string, capability: string, CellDump])[];
   readonly providers: readonly (readonly [agentId: string, ProviderDump])[];
 }

@@ -78,6 +78,8 @@ export class Watch implements Decider {
   readonly #sends: SendsOf[] = [];
   /** Health could not be written: nothing of this call is. */
   #isLost = false;
+  /** It is known that it is not wanted: nothing more is noted. */
+  isLetGo = false;
 
   constructor(recorder: Recorder, engine: Engine, call: Call, host: CallRecord['host'], file: number) {
     this.#recorder = recorder;
@@ -114,6 +116,7 @@ export class Watch implements Decider {
       join: (one) => {
         // It has a name by now: it may be led elsewhere before anything else is asked.
         if (one.capability !== null) this.#met.add(one.capability);
+        if (!recorder.wants(one)) this.isLetGo = true;
         underway.join(one);
       },
       add: (work) => underway.add(work),
@@ -135,6 +138,11 @@ export class Watch implements Decider {
     call.clock = this.clock;
     this.#rev = recorder.rev;
     if (host !== null) this.#hosted(host);
+  }
+
+  /** Of the health view, when it came: it refers to none before. */
+  get rev(): number {
+    return this.#rev;
   }
 
   get call(): Call {
@@ -201,6 +209,7 @@ export class Watch implements Decider {
 
   #choose(call: Call, now: number): Verdict {
     const { chooser } = this.#engine;
+    if (this.isLetGo) return chooser.choose(call, now, this.random);
     this.#noteKey(call);
     const rev = this.#health(call, now);
     const isDone = this.#recorder.timed(() => {
@@ -239,6 +248,7 @@ export class Watch implements Decider {
   }
 
   #health(call: Call, now: number): number {
+    if (this.isLetGo) return 0;
     const rev = this.#recorder.health(call.lines, now, this.#file);
     if (rev === null) this.#isLost = true;
     return rev ?? 0;

@@ -5,7 +5,7 @@
  */
 import { parse as parseSemver, rcompare, type SemVer } from 'semver';
 import { compileSchema, type Validator } from '../../base/json-schema.ts';
-import { mergeSettings, policiesFor, providerPolicyFor } from '../../proto/language/merge.ts';
+import { mergeSettings, policiesFor, providerLimit, providerPolicyFor } from '../../proto/language/merge.ts';
 import type { Settings } from '../../proto/language/settings.ts';
 import type { Contract, JsonSchema, Override, Policy, ProviderRecord, TableDocument } from '../../proto/language/types.ts';
 import type { Health } from '../health/health.ts';
@@ -132,12 +132,6 @@ function assembled(
   );
 }
 
-/** The operator's word for this provider, else its record's, else what its capabilities say (the smallest counts). */
-function limitOf(candidate: Candidate, policies: readonly Policy[]): number {
-  const said = providerPolicyFor(candidate.provider.agentId, policies)?.limits.perProvider ?? null;
-  return said ?? candidate.provider.record.limits.perProvider ?? candidate.settings.limits.perProvider;
-}
-
 function capabilityOf(part: CapabilityPart, health: Health, here: Standpoint): Capability {
   const { policies } = part;
   const capability = new Capability(
@@ -165,7 +159,8 @@ function capabilityOf(part: CapabilityPart, health: Health, here: Standpoint): C
       if (instance !== undefined && provider.reach === 'mesh') provider.health.servedBy(instance);
       const candidate = candidateOf(provider, line, policies, health);
       line.candidates.push(candidate);
-      const limit = Math.min(limitOf(candidate, policies), capability.members.get(record.agentId)?.limit ?? Number.POSITIVE_INFINITY);
+      // Of several versions the smallest counts.
+      const limit = Math.min(providerLimit(record, line.settings, policies), capability.members.get(record.agentId)?.limit ?? Number.POSITIVE_INFINITY);
       capability.members.set(record.agentId, { provider, cell: candidate.health, limit });
     }
   }

@@ -277,17 +277,19 @@ t.test('what others have written is text to the browser, and never runs', async 
   await plane.ask(`/v1/overrides/${String(set.body['id'])}`, { method: 'DELETE' });
 });
 
-t.test('who guesses at sign-in is held up, and nobody learns whether the guess was right', async (t) => {
+t.test('who guesses at sign-in is held up, and shuts out nobody who is right, at sign-in or as a program', async (t) => {
   const guess = (secret: string): Promise<BrowserAnswer> =>
     asBrowser(url, '/v1/session', { json: { token: secret }, headers: pageHeaders(url) });
   const before = inForce();
   const statuses: number[] = [];
   for (let i = 0; i < 14; i++) statuses.push((await guess(`guess-${i}`)).status);
   t.same([...new Set(statuses)], [401, 429]);
-  const right = await guess(OPERATOR);
-  t.equal(right.status, 429, 'the right one neither, meanwhile');
-  t.ok(Number(right.headers['retry-after']) >= 1);
-  t.equal(right.headers['set-cookie'], undefined);
+  const near = await guess(`${OPERATOR}x`);
+  t.ok(Number(near.headers['retry-after']) >= 1);
+  t.equal(near.headers['set-cookie'], undefined);
+  t.same((await guess('guess-1')).json, near.json, 'a near one hears what a far one hears');
+  t.equal((await guess(OPERATOR)).status, 201, 'the right one passes, from the same address');
+  t.equal((await guess('guess-2')).status, 429, 'which gives guesses nothing');
   t.equal((await asBrowser(url, '/v1/session', { headers: { cookie: ada.cookie } })).status, 200, 'who is signed in stays so');
   t.equal((await plane.ask('/v1/providers')).status, 200, 'and programs go on');
   t.equal(inForce(), before, `${REACHED_NOTHING}: no order is in force`);

@@ -206,6 +206,62 @@ t.test('what changes is shown without anybody asking for it, and only what has c
   await page.context().close();
 });
 
+t.test('an order whose answer is lost is found when it stands, and stays one order when it is pressed again', async (t) => {
+  const page = await signedIn();
+  const seen = watching.at(-1) as Watched;
+  const held = () => fleet.plane.control.overrides.overrides;
+  const ready = async (why: string): Promise<void> => {
+    await page.goto(`${url}/console/#/capability/${REFUND}`);
+    await page.locator(by('red-here-block')).click();
+    await page.locator(by('red-reason')).fill(why);
+    await page.locator(by('red-next')).click();
+    await page.locator(by('red-hits')).waitFor();
+  };
+  const names: unknown[] = [];
+  /** The order itself comes through or not; its answer never does. */
+  const losing = async (isCarriedOut: boolean): Promise<void> => {
+    await page.unroute('**/v1/overrides');
+    await page.route('**/v1/overrides', async (route, request) => {
+      if (request.method() !== 'POST') return route.continue();
+      names.push((request.postDataJSON() as { id?: unknown }).id);
+      if (isCarriedOut) await route.fetch();
+      await route.abort();
+    });
+  };
+  await ready('the answer is lost');
+  await losing(true);
+  await page.locator(by('confirm')).click();
+  await page.locator(by('red-progress', '[data-in-force="2"]')).waitFor();
+  t.same(
+    held().map(({ id }) => id),
+    names,
+    'it stands, and is shown as such',
+  );
+  await page.unroute('**/v1/overrides');
+  await page.reload();
+  await ready('the order is lost');
+  await losing(false);
+  await page.locator(by('confirm')).click();
+  await page.locator(`${by('red-panel')} ${by('page-problem')}`, { hasText: 'Pressing again is safe' }).waitFor();
+  t.equal(held().length, 1);
+  // Closed and opened again, for the same.
+  await page.keyboard.press('Escape');
+  await page.unroute('**/v1/overrides');
+  await ready('the order is lost');
+  await losing(true);
+  await page.locator(by('confirm')).click();
+  await page.locator(by('red-progress')).waitFor();
+  t.equal(held().length, 2);
+  t.equal(names[1], names[2], 'the same order');
+  for (const { id } of held()) await fleet.plane.ask(`/v1/overrides/${id}`, { method: 'DELETE' });
+  await page.context().close();
+  // What was broken on purpose the browser calls an error.
+  t.same(
+    seen.errors.splice(0).filter((words) => !words.includes('Failed to load resource')),
+    [],
+  );
+});
+
 t.test('a viewer sees everything and is offered nothing', async (t) => {
   const page = await signedIn({}, VIEWER);
   t.match(await page.locator(by('who')).textContent(), /vic.*viewer/);

@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { readdirSync, readFileSync } from 'node:fs';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import t from 'tap';
 import { realClock } from '../../base/clock.ts';
@@ -559,6 +559,34 @@ t.test('the command', async (t) => {
       lines: [/without\.yaml:1:1 \/polices: unknown key "polices": did you mean policies\?/],
     });
     t.equal((await sandbox(['good.yaml'], { withFile: join(folder, 'nowhere.yaml') })).code, 2);
+    const slips: readonly (readonly [content: string, says: RegExp])[] = [
+      [
+        'policies: [{capability: crm.order.queery, timeout: 1ms}]',
+        /with2\.yaml:1:\d+ .*none has "crm\.order\.queery"; did you mean crm\.order\.query\?/,
+      ],
+      ['policies: [{capability: "crn.*", timeout: 1ms}, {capability: "*", timeout: 1s}]', /policies\/0: .*none has "crn\.\*"/],
+      [
+        'contracts: [{name: crm.order.query, version: 2.0.9, execution: once}]',
+        /none has "crm\.order\.query@2\.0\.9"; did you mean crm\.order\.query@2\.0\.0\?/,
+      ],
+      ['providers: [{agent_id: crm.order.11, weight: 2}]', /none has "crm\.order\.11"; did you mean crm\.order\.[12]\?/],
+      ['overrides: [{name: b, action: block, provider: crm.ordr.1, reason: why}]', /none has "crm\.ordr\.1"; did you mean crm\.order\.1\?/],
+      [
+        'rules: [{name: r, when: {capability: crm.order.quer}, action: {lane: high}}]',
+        /none has "crm\.order\.quer"; did you mean crm\.order\.query\?/,
+      ],
+      ['policies: []', /there is nothing to lay over the scenarios/],
+    ];
+    for (const [content, says] of slips) {
+      writeFileSync(join(folder, 'with2.yaml'), content);
+      const { code, lines } = await sandbox(['good.yaml', 'some'], { withFile: join(folder, 'with2.yaml') });
+      t.equal(code, 2, content);
+      t.match(lines.join('\n'), says);
+      t.notMatch(lines.join('\n'), /did you mean[^]*did you mean|PASS/, 'once, and nothing was run');
+    }
+    writeFileSync(join(folder, 'other.yaml'), withSteps('  - {call: order}').replaceAll('crm.order.query', 'crm.order.list'));
+    const mixed = await sandbox(['good.yaml', 'other.yaml'], { withFile: join(folder, 'with.yaml') });
+    t.not(mixed.code, 2, 'about one of several is enough');
   });
   t.test('--junit writes what a CI reads', async (t) => {
     const junit = join(folder, 'result.xml');
@@ -672,6 +700,64 @@ t.test('generated load', async (t) => {
     t.ok(performance.now() - began < 10_000);
     t.comment(`${Math.round(report.tally.calls / ((performance.now() - began) / 1_000))} calls in a second`);
   });
+});
+
+t.test('sticky messages whose agent leaves are the next one’s, whether they wait, pause or are at work, and in their order', async (t) => {
+  const scenario = (mock: string, kind: string, dispatch: string, more: string): string => `
+scenario: moves
+as: web.desk.1
+contracts:
+  - {name: crm.order.query, version: 2.0.0, description: x, acl: public, execution: ${kind}, timeout: 20s, deadline: 10m, breaker: {enabled: false}}
+providers:
+  - {agent_id: crm.order.1, offers: [crm.order.query@2.0.0]}
+  - {agent_id: crm.order.2, offers: [crm.order.query@2.0.0]}
+mocks:
+  crm.order.1: {${mock}}
+  crm.order.2: {latency: 10ms}
+rules:
+  - {name: st, when: {capability: crm.order.query}, action: {${dispatch}}}
+steps:
+  - {send: crm.order.query, label: a, times: 20, every: 10ms, sequence: "k-$int(1,10)", expect: {${more}}}
+  - {at: 3s, remove: crm.order.1}
+`;
+  const sticky = 'dispatch: sticky, sticky_by: sequence_id';
+  for (const kind of ['idempotent', 'once']) {
+    const failing = await run(scenario('status: 503, latency: 10ms, retry_after: 5s', kind, sticky, 'state: done, most: "< 60s"'));
+    t.strictSame(wrongIn(failing), [], `${kind}: those that pause`);
+    t.equal(failing.messages.get('done'), 20);
+  }
+  const slow = await run(scenario('latency: 4s', 'idempotent', sticky, 'state: done, most: "< 60s"'));
+  t.strictSame(wrongIn(slow), [], 'those that are at work, and those that wait behind them');
+});
+
+t.test('where nothing was asked nothing holds', async (t) => {
+  const rare = 'for: 1s, rate: 0.001/s';
+  const report = await run(`${withSteps(`
+  - {call: order, ${rare}, expect: {code: cancelled}}
+  - {call: order, ${rare}, label: rare, expect: {p95: "<= 1ms", per_second: "<= 5", succeeded: "<= 100%"}}
+  - {call: order, ${rare}}
+  - {send: order, ${rare}, expect: {state: done, most: "<= 1s"}}
+  - {call: order, label: asked, times: 2, expect: {code: ok, p95: "<= 1s"}}
+  - {at: 2s, remove: crm.order.1}
+  - {at: 2s, remove: crm.order.2}
+  - {at: 3s, send: order, label: waits, sequence: s, expect: {elapsed: "<= 1h", p95: "<= 1h"}}
+`)}
+tasks: {never: {deadline: 1s}}
+expect:
+  latency: {rare: {p50: "<= 1s"}, asked: {p50: "<= 1s"}}
+  tasks: {never: "<= 1s"}
+`);
+  const wrong = wrongIn(report);
+  t.match(wrong, [
+    /^1: nothing was asked, so nothing holds/,
+    /^2: nothing was asked, so nothing holds/,
+    /^4: nothing was sent, so nothing holds/,
+    /^8: elapsed: it is (?:waiting|accepted|parked) and has not ended, so nothing holds/,
+    /^8: times: there is none, so nothing holds/,
+    /^run: times of rare: there is none, so nothing holds/,
+    /^run: the task never has made no call, so nothing holds/,
+  ]);
+  t.equal(wrong.length, 7, wrong.join('\n'));
 });
 
 t.test('messages', async (t) => {

@@ -40,8 +40,17 @@ export interface Told {
 export const CAPABILITY = 'crm.order.query';
 export const PROVIDER = 'crm.order.a';
 
+/** One whose wall clock can be set. */
+class SettableClock extends VirtualClock {
+  aheadMs = 0;
+
+  override wallMs(): number {
+    return super.wallMs() + this.aheadMs;
+  }
+}
+
 export class AlertWorld {
-  readonly clock = new VirtualClock();
+  readonly clock = new SettableClock();
   readonly random: SeededRandom;
   readonly config: AlertsConfig;
   traffic: Traffic;

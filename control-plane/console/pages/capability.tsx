@@ -288,13 +288,12 @@ function affinityWords(affinity: Affinity | null): string {
 
 function limitsWords(limits: Limits | undefined): string {
   if (limits === undefined) return 'none';
-  const parts = [
-    limits.timeoutMs === null ? '' : `attempt ${duration(limits.timeoutMs)}`,
-    limits.deadlineMs === null ? '' : `deadline ${duration(limits.deadlineMs)}`,
-    limits.perCaller === null ? '' : `${many(limits.perCaller, 'call')} per caller`,
-    limits.perProvider === null ? '' : `${many(limits.perProvider, 'call')} per provider`,
-    limits.requestBytes === null ? '' : `request ${bytes(limits.requestBytes)}`,
-    limits.responseBytes === null ? '' : `answer ${bytes(limits.responseBytes)}`,
-  ].filter((part) => part !== '');
-  return parts.length === 0 ? 'the sidecars’ own' : parts.join(', ');
+  return [
+    `attempt ${duration(limits.timeoutMs)}`,
+    `deadline ${duration(limits.deadlineMs)}`,
+    `${many(limits.perCaller, 'call')} per caller`,
+    `${many(limits.perProvider, 'call')} per provider`,
+    `request ${bytes(limits.requestBytes)}`,
+    `answer ${bytes(limits.responseBytes)}`,
+  ].join(', ');
 }

@@ -1,11 +1,12 @@
 /** Who calls whom: as a picture (teams, or agents where there is room) and as a table; around one of them only its neighbours. */
 import { useState } from 'preact/hooks';
-import { itemAddress, pageAddress } from '../address.ts';
+import { pageAddress } from '../address.ts';
 import { useApi, useConsole } from '../context.tsx';
 import { duration, listed, many, percent, rate, short } from '../format.ts';
-import { edgesOf, type Graph, type GraphNode, layout, NODE_HEIGHT, NODE_WIDTH, wantsGroups } from '../graph.ts';
+import { edgesOf, type Graph, type GraphNode, layout, NOBODY, NODE_HEIGHT, NODE_WIDTH, wantsGroups } from '../graph.ts';
 import { EdgeTable } from '../parts/edges.tsx';
 import { Empty, Shown } from '../parts/states.tsx';
+import { AgentLink } from '../parts/words.tsx';
 import type { Topology } from '../shapes.ts';
 import { TOPICS } from '../topics.ts';
 
@@ -49,7 +50,7 @@ export function TopologyPage() {
         </nav>
         {focus !== '' && (
           <span class="chip">
-            around {focus.endsWith('.*') ? <strong>{focus}</strong> : <a href={itemAddress('agent', focus)}>{focus}</a>} ·{' '}
+            around {focus.endsWith('.*') || focus === NOBODY ? <strong>{focus}</strong> : <AgentLink name={focus} />} ·{' '}
             <a href={go({ focus: '' })}>show all</a>
           </span>
         )}

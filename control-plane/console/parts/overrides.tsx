@@ -2,6 +2,7 @@
 import { useConsole, useNow } from '../context.tsx';
 import { span } from '../format.ts';
 import { forceWords, targetWords } from '../override-words.ts';
+import { PRESS_MS } from '../red-order.ts';
 import { ActButton } from './dialog.tsx';
 import { Actions } from './states.tsx';
 import { Badge, Time } from './words.tsx';
@@ -57,7 +58,12 @@ function Override({ override, again }: { readonly override: OverrideShown; reado
             words: `The ${action} of ${targetWords(target)} ends everywhere: what waits because of it goes on.`,
             hasReason: true,
             run: ({ reason: why }) =>
-              client.order('DELETE', `/v1/overrides/${encodeURIComponent(id)}${why === '' ? '' : `?reason=${encodeURIComponent(why)}`}`),
+              client.order(
+                'DELETE',
+                `/v1/overrides/${encodeURIComponent(id)}${why === '' ? '' : `?reason=${encodeURIComponent(why)}`}`,
+                undefined,
+                PRESS_MS,
+              ),
             done: (answer) => `Lifted, ${wordsOf(answer as InForce)}.`,
             after: again,
           }}

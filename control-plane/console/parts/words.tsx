@@ -1,6 +1,7 @@
 /** Small things in lines of text: times, shares, names that lead to their pages, badges, sparklines. */
 import type { ComponentChildren } from 'preact';
 import { codeEntry, isCode } from '../../../proto/wire/codes.ts';
+import { OTHER, UNKNOWN } from '../../../proto/wire/digests.ts';
 import { itemAddress, pageAddress } from '../address.ts';
 import { useNow } from '../context.tsx';
 import { absolute, percent, relative } from '../format.ts';
@@ -19,7 +20,19 @@ function isoOf(ms: number): string {
   return Number.isFinite(ms) && Math.abs(ms) < 8.64e15 ? new Date(ms).toISOString() : '';
 }
 
+/** What traffic is counted under that has no name of its own, or none that anybody has: there is no page to lead to. */
+function Nameless({ name, words, test }: { readonly name: string; readonly words: string; readonly test: string | undefined }) {
+  return (
+    <span class="muted" title={name === OTHER ? 'There was no room to tell them apart' : words} data-test={test}>
+      {name}
+    </span>
+  );
+}
+
+const isNameless = (name: string): boolean => name === OTHER || name === UNKNOWN;
+
 export function CapabilityLink({ name, test, row }: { readonly name: string; readonly test?: string; readonly row?: boolean }) {
+  if (isNameless(name)) return <Nameless name={name} words="A name that nobody has was asked for" test={test} />;
   return (
     <a href={itemAddress('capability', name)} class="name" data-test={test} data-row={row}>
       {name}
@@ -29,6 +42,7 @@ export function CapabilityLink({ name, test, row }: { readonly name: string; rea
 
 export function AgentLink({ name, test, row }: { readonly name: string; readonly test?: string; readonly row?: boolean }) {
   if (name === '') return <span class="muted">nobody</span>;
+  if (isNameless(name)) return <Nameless name={name} words="Nobody known" test={test} />;
   return (
     <a href={itemAddress('agent', name)} class="name" data-test={test} data-row={row}>
       {name}

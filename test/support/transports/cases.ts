@@ -320,6 +320,10 @@ export const CASES = {
       const spans = spansOf(world.host === null ? [world.rig] : [world.rig, world.host], TRACE);
       const stages = chainTo(spans, asked.headers['traceparent'], 'b7ad6b7169203331');
       deepStrictEqual(stages, isHosted ? ['attempt', 'inbound', 'attempt', 'outbound'] : ['attempt', 'outbound']);
+      for (const flags of ['00', '02', '03']) {
+        const again = await world.heard({ traceparent: `00-${TRACE}-b7ad6b7169203331-${flags}` });
+        equal(again.asked.headers['traceparent']?.slice(-2), flags, 'the flags are those of the trace');
+      }
     },
   },
   hears_path: {

@@ -206,6 +206,10 @@ export const WAY_CASES = {
       const { rig, others } = world.way;
       const stages = chainTo(spansOf([rig, ...others], trace), world.seen.asked.at(-1)?.headers['traceparent'], 'b7ad6b7169203331');
       deepStrictEqual(stages, others.length === 0 ? ['attempt', 'outbound'] : ['attempt', 'inbound', 'attempt', 'outbound']);
+      for (const flags of ['00', '02', '03']) {
+        await world.call({ capability: 'peer.hears.do', traceparent: `00-${trace}-b7ad6b7169203331-${flags}` });
+        equal(world.seen.asked.at(-1)?.headers['traceparent']?.slice(-2), flags, 'the flags are those of the trace');
+      }
     },
   },
   deadline_passed: {

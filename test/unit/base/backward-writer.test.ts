@@ -20,6 +20,26 @@ t.test('what is written backwards is read forwards by another reader', async (t)
   t.equal(reader.pos, reader.len);
 });
 
+t.test('numbers in a text read as toFixed(2) shows them, and a time can be set in what was written before', async (t) => {
+  const to = new BackwardWriter(8);
+  for (const value of [0, 0.004, 0.01, 0.1, 1, 9.99, 12.338406999999961, 99.5, 1_234.56, 21_474_836.47, 21_474_836.48, 1e12 + 0.25, -1.5, Number.NaN]) {
+    to.clear();
+    to.hundredths(value);
+    t.equal(to.bytes().toString(), value.toFixed(2));
+  }
+  to.clear();
+  to.text(2, 'after');
+  to.nanos(1, 5);
+  const event = to.since(0);
+  to.clear();
+  to.rawAt(event, 1, 1_796_052_864_459.018);
+  const reader = new BinaryReader(to.bytes());
+  t.strictSame(reader.tag(), [1, WireType.Bit64]);
+  t.equal(String(reader.fixed64()), '1796052864459018000');
+  t.strictSame(reader.tag(), [2, WireType.LengthDelimited]);
+  t.equal(reader.string(), 'after');
+});
+
 t.test('nested messages, times, words and raw bytes', async (t) => {
   const to = new BackwardWriter(8);
   const wallMs = 1_796_052_864_459.018;

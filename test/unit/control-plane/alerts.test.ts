@@ -6,11 +6,12 @@ import { realClock } from '../../../base/clock.ts';
 import { createLog } from '../../../base/log.ts';
 import { SeededRandom } from '../../../base/random.ts';
 import { Sketch } from '../../../base/sketch.ts';
-import { fits, type Observation, type Patience } from '../../../control-plane/alerts/alert.ts';
+import { type Alert, fits, type Observation, type Patience } from '../../../control-plane/alerts/alert.ts';
 import { AlertBook, MAX_ACTIVE, MAX_RESOLVED, MAX_SILENCES } from '../../../control-plane/alerts/book.ts';
 import { DEFAULT_ALERTS, limitsFor } from '../../../control-plane/alerts/config.ts';
 import { judgeGrowth, type Seen, type Still } from '../../../control-plane/alerts/growth.ts';
 import { goneAgents } from '../../../control-plane/alerts/offline.ts';
+import { OfflineTimes } from '../../../control-plane/alerts/offline-times.ts';
 import { type Move, openingsOf } from '../../../control-plane/alerts/openings.ts';
 import { baselineOf, judgeRise, type MinuteTimes, minutesNeeded } from '../../../control-plane/alerts/rise.ts';
 import { readStored } from '../../../control-plane/alerts/stored.ts';
@@ -146,6 +147,24 @@ t.test('openings of a breaker', async (t) => {
     ],
   ];
   for (const [what, moves, count] of cases) t.equal(openingsOf(moves, 0).length, count, what);
+  const move = (host: string, from: Move['to'], to: Move['to'], atMs: number): Move => ({ sidecar: host, instance: 'i', from, to, atMs });
+  const late = [
+    move('a', 'half_open', 'open', 10_000),
+    move('a', 'open', 'half_open', 40_000),
+    move('a', 'half_open', 'open', 41_000),
+    move('b', 'closed', 'open', 50_000),
+  ];
+  t.strictSame(openingsOf(late, 0), [], 'who begins to listen in an outage counts no probe that fails, nor who joins it');
+  t.strictSame(
+    openingsOf([...late, ...['a', 'b'].map((host) => move(host, 'ramping', 'closed', 60_000)), move('a', 'closed', 'open', 200_000)], 0),
+    [200_000],
+    'the next one counts',
+  );
+  t.equal(
+    openingsOf([move('a', 'closed', 'open', 0), move('a', 'closed', 'open', 100_000)], 0).length,
+    2,
+    'what was not heard in between is told by from where it moved',
+  );
   const random = new SeededRandom(3);
   const some = cases.flatMap(([, moves]) => moves);
   const counted = openingsOf(some, 0);
@@ -307,6 +326,17 @@ t.test('what is stored is bounded, read back, and taken in from an export', asyn
   t.match(fresh.alerts, [{ id: 'a1', subject: CAPABILITY, state: 'firing' }], 'it goes on where it was');
   t.equal(fresh.silencedUntil({ kind: 'backlog', subject: 'abc' }, 10), 1_000);
   t.notOk(stored === null || fresh.takeIn(stored, 10), 'twice is once');
+  const full = new AlertBook(1, 'e3');
+  const large = {
+    ...old.stored,
+    alerts: Array.from({ length: MAX_ACTIVE + 20 }, (_, i) => ({ ...(old.alerts[0] as Alert), id: `a${i}`, subject: `crm.a.x${i}` })),
+  };
+  t.ok(full.takeIn(large, 10));
+  t.strictSame(
+    [full.alerts.length, full.dropped, full.alerts[0]?.subject],
+    [MAX_ACTIVE, 20, 'crm.a.x0'],
+    'what is taken in finds room or is counted',
+  );
   fresh.observe(observation('bad', { subject: 'crm.b.c' }), { ...PATIENCE, forMs: 0 }, 0);
   t.equal(fresh.alerts[0]?.id, 'a2', 'no id is given twice');
   for (const bad of [null, 1, [], {}, { wire: 1, alerts: 1, silences: [] }]) t.equal(readStored(bad), null);
@@ -472,9 +502,10 @@ t.test('of a sidecar that dies bit by bit its own alert takes the place of those
   await world.minutes(2);
   t.strictSame(
     world.heard(),
-    ['agent_offline crm.a.a firing', 'agent_offline sidecar:shop-1 firing'],
-    'nobody is told that the first one is over: it is not',
+    ['agent_offline crm.a.a firing', 'agent_offline crm.a.a resolved', 'agent_offline sidecar:shop-1 firing'],
+    'whoever was told of the first one is told that it is part of another one now',
   );
+  t.match(world.received[1], { detail: /is offline: .*; now part of the alert a\d+$/ });
   t.strictSame(
     world.active().map(({ subject }) => subject),
     ['sidecar:shop-1'],
@@ -483,10 +514,81 @@ t.test('of a sidecar that dies bit by bit its own alert takes the place of those
   world.providers = [provider('crm.a.a'), provider('crm.a.b', lost), provider('crm.a.c')];
   await world.minutes(3);
   t.strictSame(
-    world.heard().slice(2),
+    world.heard().slice(3),
     ['agent_offline crm.a.b firing', 'agent_offline sidecar:shop-1 resolved'],
     'who is still away has its own then',
   );
+});
+
+t.test('a wall clock that is set is no time that has passed', async (t) => {
+  const HOUR = 60 * MIN;
+  const DAY = 24 * HOUR;
+  const lost = (world: AlertWorld) =>
+    ({ status: 'offline', why: 'lease', leaseLeftMs: null, offlineSinceMs: world.clock.wallMs() }) as const;
+
+  for (const [what, byMs] of [
+    ['an hour on', HOUR],
+    ['a day back', -DAY],
+  ] as const)
+    await t.test(what, async (t) => {
+      const config = { ...DEFAULT_ALERTS, offline: { ...DEFAULT_ALERTS.offline, forMs: 5 * MIN } };
+      const world = new AlertWorld(config);
+      world.providers = [provider('crm.a.a'), provider('crm.a.b')];
+      await world.minutes(1);
+      const went = world.clock.wallMs();
+      world.providers = [provider('crm.a.a', lost(world)), provider('crm.a.b')];
+      await world.minutes(2);
+      t.equal(world.active()[0]?.state, 'pending');
+      world.clock.aheadMs = byMs;
+      await world.minutes(2);
+      t.equal(world.active()[0]?.state, 'pending', 'nothing fires by it');
+      t.equal(world.active()[0]?.sinceMs, went + byMs, 'and it is shown as the clock would have shown it');
+      await world.minutes(2);
+      t.strictSame(world.heard(), ['agent_offline crm.a.a firing'], 'five minutes are five minutes');
+      t.ok(
+        world.watch.silence({
+          kind: null,
+          subject: 'x.*',
+          untilMs: world.clock.wallMs() + 10 * MIN,
+          reason: 'r',
+          author: 'ada',
+          createdMs: world.clock.wallMs(),
+        }),
+      );
+      world.clock.aheadMs = 0;
+      world.providers = [provider('crm.a.a'), provider('crm.a.b', { ...lost(world), offlineSinceMs: world.clock.wallMs() + byMs })];
+      await world.minutes(1.5);
+      t.strictSame(world.heard().slice(1), ['agent_offline crm.a.a resolved'], 'what is over ends a minute later');
+      t.equal(world.watch.book.silences.length, 1, 'a silence lasts as long as was meant');
+      await world.minutes(2);
+      t.equal(world.active()[0]?.state, 'pending', 'nor does the time of a clock that is no more count');
+      await world.minutes(7);
+      t.strictSame(world.heard().slice(2), ['agent_offline crm.a.b firing']);
+      t.equal(world.watch.book.silences.length, 0);
+    });
+
+  await t.test('what another replica stored is never later than now', async (t) => {
+    const book = new AlertBook(1, 'e');
+    book.observe(observation('bad'), PATIENCE, 2 * DAY);
+    book.silence({ kind: null, subject: 'x', untilMs: 2 * DAY + HOUR, reason: 'r', author: 'ada', createdMs: 2 * DAY });
+    const next = new AlertBook(1, 'e');
+    next.load(book.stored, DAY);
+    t.match(next.alerts, [{ state: 'pending', sinceMs: DAY }]);
+    t.match(next.silences, [{ createdMs: DAY, untilMs: DAY + HOUR }]);
+    for (let i = 0; i <= 10; i++) next.observe(observation('bad'), PATIENCE, DAY + i * MIN);
+    t.equal(next.alerts[0]?.state, 'firing', 'ten minutes later, and not a day');
+  });
+
+  await t.test('who was gone when the looks began has gone when the registry says', (t) => {
+    const times = new OfflineTimes();
+    const since = (agent: string, saidMs: number, wallMs: number, nowMs: number): unknown =>
+      times.corrected([provider(agent, { status: 'offline', offlineSinceMs: saidMs })], wallMs, nowMs)[0]?.offlineSinceMs;
+    t.equal(since('a', 500, 1_000, 100), 500);
+    t.equal(since('a', 500, 51_010, 110), 50_500, 'the clock was set by 49,990');
+    t.equal(since('a', 99_000, 51_020, 120), 51_020, 'it has gone anew, and not in time to come');
+    t.equal(since('b', 7, 51_030, 130), 51_020, 'nobody has gone before the look that found it there');
+    t.end();
+  });
 });
 
 t.test('settings', async (t) => {

@@ -1,16 +1,30 @@
 /** The overview: what is wrong comes first and in sentences, every replica answers, and it costs next to nothing. */
 import t, { type Test } from 'tap';
-import { breakerStates } from '../../../control-plane/overview/breakers.ts';
+import { VirtualClock } from '../../../base/virtual-clock.ts';
+import type { Bus } from '../../../base/nats.ts';
+import { breakerProblems } from '../../../control-plane/overview/agent-problems.ts';
+import {
+  capabilityProblems,
+  capabilityRows,
+  type CapabilityRow,
+  LATELY,
+  rowsWorstFirst,
+  unknownNames,
+} from '../../../control-plane/overview/capability-rows.ts';
+import { breakersOf, breakerStates } from '../../../control-plane/overview/breakers.ts';
 import { Overview } from '../../../control-plane/overview/overview.ts';
 import type { OverviewAnswer, ProblemView } from '../../../control-plane/overview/overview-shapes.ts';
-import { percent, problem, worstFirst } from '../../../control-plane/overview/problem.ts';
+import { percent, type Problem, problem, worstFirst } from '../../../control-plane/overview/problem.ts';
+import { QueueLook } from '../../../control-plane/overview/queue-facts.ts';
+import type { ProviderView } from '../../../control-plane/registry/views.ts';
 import type { TopologyAnswer } from '../../../control-plane/api/overview.ts';
 import type { CapabilityViewAnswer } from '../../../control-plane/api/capability-view.ts';
 import { topicOf } from '../../../control-plane/api/live.ts';
-import type { BreakerMove } from '../../../control-plane/traffic/traffic.ts';
-import { Tail } from '../../../proto/wire/subjects.ts';
+import { type BreakerMove, Traffic } from '../../../control-plane/traffic/traffic.ts';
+import { KEPT_STREAM, Subjects, Tail } from '../../../proto/wire/subjects.ts';
+import { provider } from '../../support/alert-world.ts';
 import { FakeSidecar, Plane } from '../../support/control-plane.ts';
-import { digestOf } from '../../support/digests.ts';
+import { type CallsOf, digestOf } from '../../support/digests.ts';
 import { NatsServer } from '../../support/nats.ts';
 import { waitUntil } from '../../support/settle.ts';
 
@@ -122,11 +136,198 @@ t.test('an open breaker says who is left; one of which nothing is heard any more
     instance: `${host}-1`,
   });
   t.match(
-    breakerStates([at('open', 0), at('half_open', 5, 'y')], 10),
-    [{ state: 'open', sidecars: ['x', 'y'] }],
+    breakerStates([at('open', 0), at('half_open', 5, 'y')], 10, new Map()),
+    [{ state: 'open', sidecars: ['x', 'y'], openAt: ['x'] }],
     'the worst of all sidecars',
   );
-  t.same(breakerStates([at('open', 0)], 1_000_000), [], 'lost');
+  t.same(breakerStates([at('open', 0)], 1_000_000, new Map()), [], 'lost');
+  t.match(
+    breakerStates([at('open', 5), at('closed', 8), at('open', 10), at('half_open', 40), { ...at('open', 41), from: 'half_open' }], 60, new Map()),
+    [{ state: 'open', atMs: 41, sinceMs: 10 }],
+    'a probe that fails is the same outage',
+  );
+  t.match(
+    breakerStates([at('open', 5), { ...at('open', 50), from: 'closed' }], 60, new Map()),
+    [{ sinceMs: 50 }],
+    'its end in between was not heard',
+  );
+});
+
+interface Told {
+  readonly rows: readonly CapabilityRow[];
+  readonly problems: readonly Problem[];
+  words(kind: string): string[];
+}
+
+const A = provider('crm.order.a', { offers: [`${ORDER}@2.0.0`] });
+const B = provider('crm.order.b', { offers: [`${ORDER}@2.1.0`] });
+const DRAINED = { drain: null, weight: null } as const;
+
+/** What is said of some calls and breakers, of a fleet that is made up. */
+function told(
+  providers: readonly ProviderView[],
+  calls: readonly CallsOf[],
+  open: Readonly<Record<string, readonly string[]>> = {},
+  later: (traffic: Traffic) => void = () => {},
+): Told {
+  const clock = new VirtualClock();
+  const traffic = new Traffic(clock);
+  traffic.take(digestOf('front', calls));
+  for (const [host, agents] of Object.entries(open))
+    traffic.take(
+      digestOf(
+        host,
+        [],
+        agents.map((agent) => ({ provider: agent, capability: ORDER, from: 'closed', to: 'open', why: '' })),
+      ),
+    );
+  later(traffic);
+  const breakers = breakersOf(traffic, clock.now());
+  const rows = rowsWorstFirst(capabilityRows(traffic, providers, breakers));
+  const problems = [
+    ...capabilityProblems(rows, traffic.providers(LATELY)),
+    ...unknownNames(traffic),
+    ...breakerProblems(breakers, rows, 0),
+  ];
+  return { rows, problems, words: (kind) => problems.filter((each) => each.kind === kind).map(({ words }) => words) };
+}
+
+t.test('the code that is named is one of those that are counted', (t) => {
+  const call = (failed: Record<number, number>): CallsOf => ({ capability: ORDER, provider: 'crm.order.a', calls: 100, failed });
+  t.match(told([A], [call({ 6001: 46, 6002: 6, 2006: 48 })]).words('failing'), [/^52 of 100 calls .*\(52 %\), most with 6001 /]);
+  t.match(told([A], [call({ 6001: 6, 3004: 40 })]).words('failing'), [/^6 of 100 calls .*\(6 %\), all with 6001 /], 'not the callers’ own');
+  t.match(
+    told([A], [call({ 6001: 3, 6002: 2, 6003: 2 })]).words('failing'),
+    [/^7 of 100 calls .*, 3 with 6001 /],
+    'less than half is not most',
+  );
+  t.match(told([A], [call({ 6001: 2, 2006: 5 })]).words('refused'), [/^5 of 100 calls .*, all with 2006 /], 'nor the faults');
+  t.end();
+});
+
+t.test('an agent is blamed when it fails clearly more often, not when it has most of the calls', (t) => {
+  const calls = (agent: string, version: string, count: number, failures: number): CallsOf => ({
+    capability: ORDER,
+    version,
+    provider: agent,
+    calls: count,
+    failed: { 6001: failures },
+  });
+  const blame = (...some: CallsOf[]): Problem | undefined => told([A, B], some).problems.find(({ kind }) => kind === 'failing');
+  const even = blame(calls('crm.order.a', '2.0.0', 90, 45), calls('crm.order.b', '2.1.0', 10, 5));
+  t.match(even, { agent: null });
+  t.notMatch(even?.words, /better|attempts/);
+  t.match(blame(calls('crm.order.a', '2.0.0', 90, 45), calls('crm.order.b', '2.1.0', 1, 0)), { agent: null }, 'one call proves nothing');
+  t.match(blame(calls('crm.order.a', '2.0.0', 40, 20), calls('crm.order.b', '2.1.0', 60, 1)), {
+    agent: 'crm.order.a',
+    words: /at crm\.order\.a \(version 2\.0\.0\) 20 of 40 attempts failed, the other agent fares better$/,
+  });
+  t.match(
+    blame(calls('crm.order.a', '2.0.0', 40, 20), calls('crm.order.a', '2.2.0', 40, 18), calls('crm.order.b', '2.1.0', 60, 1)),
+    { agent: 'crm.order.a', words: /at crm\.order\.a 38 of 80 attempts failed/ },
+    'all its versions together',
+  );
+  t.match(
+    blame(calls('crm.order.a', '2.0.0', 40, 0), calls('crm.order.a', '2.2.0', 40, 18)),
+    { agent: 'crm.order.a', words: /at crm\.order\.a \(version 2\.2\.0\) 18 of 40 attempts failed$/ },
+    'the only one, by its version',
+  );
+  t.end();
+});
+
+t.test('who is left is counted at each sidecar, without those who are drained', (t) => {
+  const all = [{ capability: ORDER, provider: 'crm.order.a', calls: 10 }];
+  const each = told([A, B], all, { s1: ['crm.order.a'], s2: ['crm.order.b'] });
+  t.match(
+    each.problems.filter(({ kind }) => kind === 'breaker'),
+    [
+      { severity: 'warning', sidecar: 's1', words: /at s1: 1 other agent serves it$/ },
+      { severity: 'warning', sidecar: 's2', words: /at s2: 1 other agent serves it$/ },
+    ],
+    'each sidecar still has somebody',
+  );
+  const one = told([A, B], all, { s1: ['crm.order.a', 'crm.order.b'], s2: ['crm.order.b'] });
+  t.match(
+    one.problems.filter(({ kind }) => kind === 'breaker'),
+    [
+      { severity: 'critical', agent: 'crm.order.a', sidecar: 's1', words: /at s1: nobody else is left to serve it there$/ },
+      { severity: 'critical', agent: 'crm.order.b', sidecar: 's1', words: /at 2 sidecars: nobody else is left to serve it at s1$/ },
+    ],
+  );
+  const drained = told([A, { ...B, operator: { ...DRAINED, drain: true } }], all, { s1: ['crm.order.a'] });
+  t.match(drained.problems, [{ severity: 'critical', words: /nobody else is left/ }], 'nobody is sent to who is drained');
+  const gone = (traffic: Traffic): void => {
+    traffic.take({ ...digestOf('s1', []), instance: 's1-2' });
+  };
+  t.strictSame(told([A], all, { s1: ['crm.order.a'] }, gone).words('breaker'), [], 'another process of the sidecar has closed ones');
+  t.end();
+});
+
+t.test('a capability that is called and that nobody serves is told, whatever the reason', (t) => {
+  const failed = [{ capability: ORDER, provider: '', version: '', calls: 20, failed: { 2003: 20 } }];
+  const critical = (words: RegExp): readonly object[] => [{ severity: 'critical', kind: 'no_provider', capability: ORDER, words }];
+  const nobody = (...providers: ProviderView[]): readonly Problem[] =>
+    told(providers, failed).problems.filter(({ kind }) => kind === 'no_provider');
+  t.match(nobody({ ...A, drain: true }), critical(/its only agent \(crm\.order\.a\) is drained, and it is being called$/));
+  t.match(nobody({ ...A, drain: true }, { ...B, operator: { ...DRAINED, drain: true } }), critical(/all 2 of its agents .* are drained,/));
+  t.match(nobody({ ...A, drain: true }, { ...B, status: 'offline' }), critical(/cannot be reached or are drained,/));
+  t.match(nobody(), critical(/^Nobody serves crm\.order\.query: no agent that does is registered, and it is being called$/));
+  t.strictSame(nobody(A), []);
+  t.strictSame(
+    told([], [{ capability: ORDER, provider: 'crm.order.a', calls: 20 }]).problems,
+    [],
+    'somebody served it a moment ago, registered or not',
+  );
+  t.equal(told([{ ...A, drain: true }], failed).rows[0]?.online, 1, 'who is drained is not offline');
+  t.end();
+});
+
+t.test('calls of names that nobody has are one warning, by whom, and no capability', (t) => {
+  const { rows, problems } = told(
+    [A],
+    [
+      { caller: 'crm.front.x', capability: 'unknown', version: '', provider: '', calls: 10, failed: { 2001: 10 } },
+      { caller: 'crm.front.y', capability: 'unknown', version: '', provider: '', calls: 38, failed: { 2001: 38 } },
+      { caller: 'unknown', capability: 'unknown', version: '', provider: '', calls: 2, failed: { 2001: 2 } },
+      { caller: 'other', capability: 'other', version: '', provider: 'other', calls: 5, failed: { 6001: 5 } },
+    ],
+  );
+  t.strictSame(
+    rows.map(({ capability }) => capability),
+    [ORDER],
+  );
+  t.match(problems, [
+    {
+      severity: 'warning',
+      kind: 'unknown_name',
+      capability: null,
+      agent: null,
+      words: '50 calls asked for names that nobody has in the last 3 minutes, by crm.front.y, crm.front.x, callers nobody knows',
+    },
+  ]);
+  t.end();
+});
+
+t.test('what waits is never hours old, and a count that failed is counted again', async (t) => {
+  const clock = new VirtualClock();
+  const subjects = new Subjects('t');
+  let waits = 3;
+  let isFailing = true;
+  const bus = {
+    connected: true,
+    stream: (name: string) => Promise.resolve({ messages: name === KEPT_STREAM ? 2 : waits, firstSeq: 1, lastSeq: 2 }),
+    subjects: (_: string, pattern: string) =>
+      Promise.resolve(isFailing && pattern.includes('review') ? { failed: 'timeout' } : new Map([[pattern, 1]])),
+  } as unknown as Pick<Bus, 'connected' | 'stream' | 'subjects'>;
+  const look = new QueueLook(bus, subjects, clock);
+  t.same(await look.facts(), { tasks: 3, dead: 1, inDoubt: 1, review: null });
+  isFailing = false;
+  waits = 900;
+  await clock.advance(3_600_000);
+  t.same(await look.facts(), { tasks: 900, dead: 1, inDoubt: 1, review: 1 }, 'as it is now, whenever it was asked last');
+  waits = 901;
+  await clock.advance(3_000);
+  t.match(await look.facts(), { tasks: 900 }, 'some seconds are no matter: nobody waits for them');
 });
 
 t.test('agents that are gone, sidecars that are silent or refuse, orders and where they are not in force', async (t) => {

@@ -12,7 +12,7 @@ import { Site } from '../../../control-plane/api/site.ts';
 import { cookieIn, Sessions } from '../../../control-plane/sessions/sessions.ts';
 import { networkOf, Tries } from '../../../control-plane/sessions/tries.ts';
 import { asBrowser, pageHeaders, sessionHeaders, signIn } from '../../support/browser-session.ts';
-import { OPERATOR, Plane } from '../../support/control-plane.ts';
+import { OPERATOR, Plane, settingsText } from '../../support/control-plane.ts';
 import { NatsServer } from '../../support/nats.ts';
 import { waitUntil } from '../../support/settle.ts';
 
@@ -109,6 +109,17 @@ t.test('wrong ones are bounded by address, and time makes them good', async (t) 
   t.pass('and a flood of addresses fills nothing');
 });
 
+t.test('a key that could not be made is made at the next attempt', async (t) => {
+  const clock = new VirtualClock();
+  let isBroken = true;
+  const derive = (digest: Buffer): Promise<Buffer> => (isBroken ? Promise.reject(new Error('no memory')) : Promise.resolve(digest));
+  const sessions = new Sessions({ operators: new Operators([ADA]), env: 'test', sessionMs: HOUR_MS, clock, derive });
+  await t.rejects(sessions.begin({ name: 'ada', role: 'operator' }), /no memory/);
+  isBroken = false;
+  const { session, cookie } = await sessions.begin({ name: 'ada', role: 'operator' });
+  t.strictSame(await sessions.read(header(sessions, cookie)), session);
+});
+
 /** As a browser gets it, still compressed. */
 function bytesOf(t: Test, url: string): Promise<Buffer> {
   return new Promise((done, failed) => {
@@ -199,5 +210,8 @@ t.test('signing in and out over HTTP: the cookie, who it is, what a follower doe
     'turned off',
   );
   t.equal((await asBrowser(off.url, '/console/')).status, 404);
+  t.notOk(off.said(/can be guessed/));
+  const weak = await Plane.startWith(t, settingsText('cp-4', nats.url).replace(OPERATOR, 'a-short-one'));
+  t.ok(weak.said(/of operator ada has fewer than 16 characters: it can be guessed/), 'since guesses do not shut out who is right');
   t.equal((await asBrowser(url, '/')).headers['location'], 'console/', 'the way to it holds behind a path of a proxy as well');
 });

@@ -397,7 +397,18 @@ t.test('bad batches are refused, and what is good in others is kept', async (t) 
 t.test('texts of a sidecar cannot move a cursor, and that a mock answered is kept', async (t) => {
   const bad = '\u001b[2J\u202e\u0007x';
   const [, attempt] = meshCall().front as readonly [Span, Span];
-  const fields = { capability: bad, version: bad, provider: bad, caller: bad, way: bad, task_id: bad, lane: bad, pool: bad, rule: bad, detail: bad };
+  const fields = {
+    capability: bad,
+    version: bad,
+    provider: bad,
+    caller: bad,
+    way: bad,
+    task_id: bad,
+    lane: bad,
+    pool: bad,
+    rule: bad,
+    detail: bad,
+  };
   const decision = [{ at_ms: 0, stage: bad, reason: bad, code: 0, words: bad }];
   const { spans } = readSpans([{ ...attempt, ...fields, decision, sandbox: true }], 'front-a');
   const [read] = spans;
@@ -476,20 +487,23 @@ t.test('spans that come twice count once, those of one trace are bounded, and by
     t.equal(store.size, 1);
     t.equal(store.counts.aged, 11);
   });
-  await t.test('what lies in a queue, on a disk or in an inbox for hours is not slow, and an inbox is not part of how long it took', async (t) => {
-    const store = new TraceStore({ ...DEFAULT_TRACES, slowMs: 1_000 });
-    const hour = 3_600_000;
-    store.add(one(1, { stage: 'inbox', start_ms: WALL + 40, elapsed_ms: 9 * hour }), 0);
-    t.equal(store.get(trace(1))?.endMs, WALL + 40 + 9 * hour, 'when there is nothing else, it is the time there is');
-    store.add(one(1, { stage: 'send', span_id: idOf('send'), start_ms: WALL, elapsed_ms: 5 }), 0);
-    for (const stage of ['outbox', 'queue', 'inbox'] as const)
-      store.add(one(1, { stage, span_id: idOf(`its ${stage}`), start_ms: WALL + 5, elapsed_ms: stage === 'inbox' ? 8 * hour : hour }), 0);
-    t.match(store.get(trace(1)), { startMs: WALL, endMs: WALL + 5 + hour, troubled: false, failed: false });
-    store.add(one(1, { stage: 'deliver', span_id: idOf('deliver'), start_ms: WALL + hour, elapsed_ms: 999 }), 0);
-    t.equal(store.get(trace(1))?.troubled, false);
-    store.add(one(1, { stage: 'deliver', span_id: idOf('again'), start_ms: WALL + hour, elapsed_ms: 1_000 }), 0);
-    t.equal(store.get(trace(1))?.troubled, true, 'work that takes long is');
-  });
+  await t.test(
+    'what lies in a queue, on a disk or in an inbox for hours is not slow, and an inbox is not part of how long it took',
+    async (t) => {
+      const store = new TraceStore({ ...DEFAULT_TRACES, slowMs: 1_000 });
+      const hour = 3_600_000;
+      store.add(one(1, { stage: 'inbox', start_ms: WALL + 40, elapsed_ms: 9 * hour }), 0);
+      t.equal(store.get(trace(1))?.endMs, WALL + 40 + 9 * hour, 'when there is nothing else, it is the time there is');
+      store.add(one(1, { stage: 'send', span_id: idOf('send'), start_ms: WALL, elapsed_ms: 5 }), 0);
+      for (const stage of ['outbox', 'queue', 'inbox'] as const)
+        store.add(one(1, { stage, span_id: idOf(`its ${stage}`), start_ms: WALL + 5, elapsed_ms: stage === 'inbox' ? 8 * hour : hour }), 0);
+      t.match(store.get(trace(1)), { startMs: WALL, endMs: WALL + 5 + hour, troubled: false, failed: false });
+      store.add(one(1, { stage: 'deliver', span_id: idOf('deliver'), start_ms: WALL + hour, elapsed_ms: 999 }), 0);
+      t.equal(store.get(trace(1))?.troubled, false);
+      store.add(one(1, { stage: 'deliver', span_id: idOf('again'), start_ms: WALL + hour, elapsed_ms: 1_000 }), 0);
+      t.equal(store.get(trace(1))?.troubled, true, 'work that takes long is');
+    },
+  );
   await t.test('by age: failed and slow ones are held for longer', async (t) => {
     const rig = new Rig({ keepMs: 60_000, keepTroubledMs: 300_000, slowMs: 1_000 });
     await rig.tell(

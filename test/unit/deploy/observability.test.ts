@@ -126,16 +126,62 @@ t.test('the rules name only metrics and labels that there are', async (t) => {
 t.test('there are the four alerts and no others, each with patience and words', async (t) => {
   const alerts = rules.filter(({ alert }) => alert !== undefined);
   t.same(alerts.map(({ alert }) => alert).sort(), ['ReachAgentOffline', 'ReachBacklogGrowing', 'ReachBreakerFlapping', 'ReachP95Rising']);
-  for (const { alert = '', annotations, labels, for: patience, expr } of alerts) {
+  for (const { alert = '', annotations, labels, for: patience } of alerts) {
     t.match(annotations, { summary: /./, description: /Look: reachctl / }, alert);
     t.match(labels, { severity: /^(?:warning|critical)$/, product: 'agent-reach' });
     // A breaker's hour is its patience.
     if (alert !== 'ReachBreakerFlapping') t.match(patience, /^[0-9]+[sm]$/, alert);
-    else t.match(expr, /\[1h\]\)\) > 3$/);
   }
   const rising = alerts.find(({ alert }) => alert === 'ReachP95Rising')?.expr ?? '';
   t.match(rising, /1\.4 \*/, 'by more than 40 %');
   t.equal(rising.match(/>= 100/g)?.length, 2, 'with enough calls now and before');
+});
+
+t.test('a breaker that opens three times within the hour is no alert, one that opens a fourth time is', async (t) => {
+  const expr = rules.find(({ alert }) => alert === 'ReachBreakerFlapping')?.expr ?? '';
+  const [, most] = /\(increase\(reach_breaker_transitions_total\{from="closed",to="open"\}\[1h\]\)\) > ([0-9.]+)$/.exec(expr) ?? [];
+  t.ok(Number(most) > 3, expr);
+  for (const everyS of [15, 30, 60])
+    for (const afterS of [90, 600, 2_000, 3_000])
+      for (const gapS of [120, 170]) {
+        const of = (openings: number): number => increased(countsOf(openings, afterS, gapS, everyS), 0, 3_600);
+        const where = `every ${everyS} s, from ${afterS} s on, each ${gapS} s`;
+        t.ok(of(3) >= 3 && of(3) <= Number(most), `3 openings, ${where}: ${of(3)}`);
+        t.ok(of(4) > Number(most), `4 openings, ${where}: ${of(4)}`);
+      }
+  t.ok(increased(countsOf(3, 2_000, 120, 15), 0, 3_600) >= 3);
+  t.ok(
+    increased(countsOf(4, 0, 120, 15).slice(10), 0, 3_600) < Number(most),
+    'this comparison can fail: a series that begins with its first opening',
+  );
+});
+
+/** Samples of a counter within one hour, taken each so many seconds: it stands at 0, and rises by 1 from a second on, after each gap. */
+function countsOf(openings: number, afterS: number, gapS: number, everyS: number): readonly (readonly [atS: number, value: number])[] {
+  const samples: [number, number][] = [];
+  for (let atS = everyS / 3; atS <= 3_600; atS += everyS) {
+    const opened = atS < afterS ? 0 : Math.min(openings, 1 + Math.floor((atS - afterS) / gapS));
+    samples.push([atS, opened]);
+  }
+  return samples;
+}
+
+/** What Prometheus makes of `increase`: from the first sample to the last, stretched towards the ends of the window. */
+function increased(samples: readonly (readonly [atS: number, value: number])[], fromS: number, toS: number): number {
+  const [[firstS, first], [lastS, last]] = [samples[0], samples.at(-1)] as [readonly [number, number], readonly [number, number]];
+  const [increase, sampledS] = [last - first, lastS - firstS];
+  const everyS = sampledS / (samples.length - 1);
+  const atEnd = (gapS: number): number => (gapS >= everyS * 1.1 ? everyS / 2 : gapS);
+  let before = firstS - fromS;
+  // A counter is not taken to have been below zero.
+  if (increase > 0) before = Math.min(before, sampledS * (first / increase));
+  return increase * ((sampledS + atEnd(before) + atEnd(toS - lastS)) / sampledS);
+}
+
+t.test('what is compared with its past, or ranked, has no sample for a time without calls', async (t) => {
+  const quantiles = rules.filter(({ record, expr }) => record !== undefined && expr.includes('histogram_quantile('));
+  t.equal(quantiles.length, 2);
+  for (const { record = '', expr } of quantiles) t.match(expr, /^histogram_quantile\(.*\) >= 0$/s, record);
 });
 
 t.test('the dashboards can be loaded, and name only what there is', async (t) => {

@@ -1,6 +1,8 @@
 import t from 'tap';
+import { SeededRandom } from '../../../../base/random.ts';
 import { VirtualClock } from '../../../../base/virtual-clock.ts';
 import { itemAddress, pageAddress, PAGES, readAddress, traceIdIn, writeQuery } from '../../../../control-plane/console/address.ts';
+import { Asking } from '../../../../control-plane/console/asking.ts';
 import { Client, problemOf } from '../../../../control-plane/console/client.ts';
 import {
   absolute,
@@ -17,8 +19,9 @@ import {
 } from '../../../../control-plane/console/format.ts';
 import { edgesOf, layout, MAX_LINKS, MAX_NODES, NODE_HEIGHT, NODE_WIDTH, wantsGroups } from '../../../../control-plane/console/graph.ts';
 import { actionOf, PAGE_KEYS } from '../../../../control-plane/console/keys.ts';
-import { Live, POLL_MS, type Source } from '../../../../control-plane/console/live.ts';
+import { Live, POLL_MS, SILENT_MS, type Source } from '../../../../control-plane/console/live.ts';
 import { effectWords, forceWords, isWide, targetWords, typedWord } from '../../../../control-plane/console/override-words.ts';
+import { type Known, named, newestOf, type Order, pressed, watchForce } from '../../../../control-plane/console/red-order.ts';
 import { matching, paged, sorted } from '../../../../control-plane/console/rows.ts';
 import type { Edge, TraceSpan } from '../../../../control-plane/console/shapes.ts';
 import { niceTop, pieces, sparkPoints } from '../../../../control-plane/console/spark.ts';
@@ -352,7 +355,7 @@ t.test('the way to the API', async (t) => {
     const client = new Client(async (path, init) => {
       sent.push({ path, init });
       return answer();
-    });
+    }, new VirtualClock());
     return { client, sent };
   };
   const header = ({ init }: Sent, name: string): string | undefined => (init.headers as Record<string, string>)[name];
@@ -391,13 +394,28 @@ t.test('the way to the API', async (t) => {
 
   t.test('what cannot be reached, and an answer that is none, are said as such', async (t) => {
     const heard: boolean[] = [];
-    const away = new Client(async () => Promise.reject(new TypeError('failed to fetch')));
+    const away = new Client(async () => Promise.reject(new TypeError('failed to fetch')), new VirtualClock());
     away.onReach = (isReached) => heard.push(isReached);
     t.match(await away.get('/v1/overview'), { problem: { status: 0, detail: 'the control plane cannot be reached' } });
     t.strictSame(heard, [false]);
     t.match(await scripted(() => new Response('<html>')).client.get('/v1/overview'), {
       problem: { status: 200, detail: 'the answer is not JSON' },
     });
+  });
+
+  t.test('a question that nobody answers ends, and so does the answer that breaks off', async (t) => {
+    const clock = new VirtualClock();
+    const heard: boolean[] = [];
+    const client = new Client((_path, { signal }) => unanswered(signal), clock);
+    client.onReach = (isReached) => heard.push(isReached);
+    const asked = client.get('/v1/overview');
+    const ordered = client.order('POST', '/v1/overrides', {}, 5_000);
+    await clock.advance(5_000);
+    t.match(await ordered, { problem: { status: 0, detail: 'the control plane did not answer within 5 s' } });
+    await clock.advance(10_000);
+    t.match(await asked, { problem: { status: 0, detail: 'the control plane did not answer within 15 s' } });
+    t.strictSame(heard, [false, false]);
+    t.equal(clock.nextAt(), null);
   });
 
   t.test('a session that is over is noticed by any question but the one that asks for it', async (t) => {
@@ -413,6 +431,221 @@ t.test('the way to the API', async (t) => {
   t.test('an order that is not in the audit log yet says so', async (t) => {
     const { client } = scripted(() => new Response('{}', { headers: { 'reach-audit-pending': 'NATS is away' } }));
     t.match(await client.order('POST', '/v1/confirm', {}), { pending: 'NATS is away' });
+  });
+});
+
+/** What a connection that is half open gives: nothing, until it is given up. */
+function unanswered(signal: AbortSignal | null | undefined): Promise<Response> {
+  return new Promise((_answered, failed) => signal?.addEventListener('abort', () => failed(new DOMException('aborted', 'AbortError'))));
+}
+
+t.test('an order of the red button', async (t) => {
+  const order: Order = {
+    action: 'block',
+    target: { capability: 'crm.order.query' },
+    to: '',
+    cut: false,
+    reason: 'it is down',
+    lasting: '1h',
+  };
+  const shown = { id: 'x', in_force: 1, of: 2, missing: [{ sidecar: 'b', why: 'silent' }] };
+  /** A control plane that answers by script; null = not at all. */
+  const set = (script: readonly (Response | null)[]) => {
+    const clock = new VirtualClock();
+    const sent: { method: string; path: string; body: Record<string, unknown> | null }[] = [];
+    const client = new Client((path, { method = '', body, signal }) => {
+      sent.push({ method, path, body: typeof body === 'string' ? (JSON.parse(body) as Record<string, unknown>) : null });
+      const answer = script[sent.length - 1] ?? null;
+      return answer === null ? unanswered(signal) : Promise.resolve(answer);
+    }, clock);
+    return { clock, sent, client };
+  };
+  const random = new SeededRandom(7);
+
+  t.test('has a name from when it is tried, and keeps it as long as it is not known whether it stands', (t) => {
+    const first = named(order, null, random);
+    t.match(first.id, /^block-[a-z0-9]{8}$/);
+    t.not(named(order, null, random).id, first.id, 'another order is another one');
+    t.equal(named({ ...order }, first, random).id, first.id, 'the same order again, after going back');
+    for (const change of [{ reason: 'other' }, { lasting: '4h' }, { cut: true }, { target: { provider: 'crm.order.a' } }])
+      t.not(named({ ...order, ...change }, first, random).id, first.id, JSON.stringify(change));
+    t.end();
+  });
+
+  t.test('a press without an answer asks whether it stands; the next press is the same order', async (t) => {
+    const one = named(order, null, random);
+    const { clock, sent, client } = set([
+      null,
+      Response.json({}, { status: 404 }),
+      Response.json({ ...shown, id: one.id, repeated: true }),
+    ]);
+    const first = pressed(client, one, false);
+    await clock.advance(5_000);
+    const outcome = await first;
+    t.match(outcome, { isUnsure: true, problem: { status: 0, detail: /within 5 s.*does not have it.*is safe.*makes no second one/ } });
+    t.match(await pressed(client, one, true), { ordered: { id: one.id, repeated: true } });
+    t.strictSame(
+      sent.map(({ method, path }) => `${method} ${path}`),
+      ['POST /v1/overrides', `GET /v1/overrides/${one.id}`, 'POST /v1/overrides'],
+    );
+    t.match(sent[0]?.body, { id: one.id, for: '1h', reason: 'it is down' });
+    t.strictSame(sent[2]?.body, { ...sent[0]?.body, confirm: true });
+  });
+
+  t.test('an order that was carried out although its answer was lost is found, and not pressed again', async (t) => {
+    const one = named(order, null, random);
+    for (const lost of [null, Response.json({}, { status: 503 }), new Response('<html>', { status: 502 })]) {
+      const { clock, sent, client } = set([lost, Response.json({ ...shown, id: one.id })]);
+      const outcome = pressed(client, one, false);
+      await clock.advance(5_000);
+      t.match(await outcome, { ordered: { id: one.id, in_force: 1, of: 2, warnings: [] } });
+      t.equal(sent.length, 2);
+    }
+  });
+
+  t.test('when not even that is answered, it says that it does not know; a refusal is final', async (t) => {
+    const one = named(order, null, random);
+    const away = set([null, null]);
+    const outcome = pressed(away.client, one, false);
+    await away.clock.advance(10_000);
+    t.match(await outcome, { isUnsure: true, problem: { detail: /could not be found out/ } });
+    const refused = set([Response.json({ code: 4003, detail: 'no' }, { status: 409 })]);
+    t.match(await pressed(refused.client, one, false), { isUnsure: false, problem: { detail: 'no' } });
+    t.equal(refused.sent.length, 1);
+  });
+
+  t.test('is watched through looks that fail, until it is in force everywhere', async (t) => {
+    const { clock, sent, client } = set([
+      Response.json({}, { status: 503 }),
+      Response.json(shown),
+      null,
+      Response.json({ ...shown, in_force: 2, missing: [] }),
+    ]);
+    const known: Known[] = [];
+    watchForce({ client, clock }, 'x', (each) => known.push(each));
+    await clock.advance(10_000);
+    t.strictSame(
+      known.map(({ force, atMs }) => [force.in_force, atMs - clock.wallMs() + 10_000]),
+      [
+        [1, 500],
+        [2, 6_500],
+      ],
+    );
+    t.equal(sent.length, 4);
+    t.equal(clock.nextAt(), null);
+  });
+
+  t.test('is as the newest of watch and list has it; a list that is hardly newer than the order says not that it is gone', (t) => {
+    const ordered = { ...shown, id: 'x', repeated: false, warnings: [] };
+    const watched: Known = { force: { ...shown, in_force: 2 }, atMs: 1_500, isGone: false };
+    const entry = {
+      ...shown,
+      action: 'block' as const,
+      target: {},
+      to: null,
+      cut: false,
+      reason: '',
+      author: '',
+      at: '',
+      expires_at: null,
+    };
+    const list = (ids: readonly string[], atMs: number, on = 1) => ({
+      data: { in_force: on, of: 2, missing: [], overrides: ids.map((id) => ({ ...entry, id, in_force: on })) },
+      atMs,
+    });
+    t.match(newestOf(ordered, 1_000, null, { data: null, atMs: 0 }), { force: { in_force: 1 }, atMs: 1_000, isGone: false });
+    t.match(newestOf(ordered, 1_000, watched, list(['x'], 1_200)), { force: { in_force: 2 }, atMs: 1_500 });
+    t.match(newestOf(ordered, 1_000, watched, list(['y', 'x'], 60_000, 0)), { force: { in_force: 0 }, atMs: 60_000, isGone: false });
+    t.match(newestOf(ordered, 1_000, watched, list(['y'], 2_000)), { atMs: 1_500, isGone: false });
+    t.match(newestOf(ordered, 1_000, watched, list(['y'], 60_000)), { atMs: 60_000, isGone: true });
+    t.end();
+  });
+});
+
+t.test('a part of the page asks', async (t) => {
+  const set = () => {
+    const clock = new VirtualClock();
+    const answers: ((answer: string) => void)[] = [];
+    const at: number[] = [];
+    const shown: string[] = [];
+    const page = { isHidden: false };
+    const asking = new Asking<string>({
+      clock,
+      gapMs: 2_000,
+      isHidden: () => page.isHidden,
+      ask: () => {
+        at.push(clock.now());
+        return new Promise((answered) => answers.push(answered));
+      },
+      show: (answer) => shown.push(answer),
+    });
+    /** Asked from now on, and answered at once. */
+    const instantly = (): void => {
+      answers.push = (answered) => (answered('fresh'), 0);
+    };
+    return { clock, asking, answers, at, shown, page, instantly };
+  };
+
+  t.test('at once, after a change but not more often than its gap, and after a while of quiet', async (t) => {
+    const { clock, asking, at, instantly } = set();
+    instantly();
+    asking.now();
+    await clock.advance(100);
+    for (let i = 0; i < 5; i++) asking.changed();
+    await clock.advance(50_000);
+    t.strictSame(at, [0, 2_000, 22_000, 42_000]);
+    asking.stop();
+    asking.changed();
+    asking.now();
+    await clock.advance(50_000);
+    t.equal(at.length, 4);
+  });
+
+  t.test('nothing while nobody looks, at once when somebody does, and hears of changes from then on', async (t) => {
+    const { clock, asking, at, page, instantly } = set();
+    instantly();
+    asking.now();
+    await clock.advance(5_000);
+    page.isHidden = true;
+    for (let i = 0; i < 5; i++) {
+      asking.changed();
+      await clock.advance(5_000);
+    }
+    t.strictSame(at, [0]);
+    page.isHidden = false;
+    asking.seen();
+    await clock.advance(100);
+    t.strictSame(at, [0, 30_000]);
+    asking.changed();
+    await clock.advance(2_000);
+    t.strictSame(at, [0, 30_000, 32_000]);
+    // Looked away and back at once: no more often than changes.
+    asking.seen();
+    asking.seen();
+    await clock.advance(2_500);
+    t.equal(at.length, 4);
+  });
+
+  t.test('also beside a question under way, and an older answer never replaces a newer one', async (t) => {
+    const { clock, asking, answers, shown, at } = set();
+    asking.now();
+    asking.now();
+    asking.changed();
+    await clock.advance(30_000);
+    t.equal(at.length, 2, 'while it waits nothing more is asked');
+    answers[1]?.('newer');
+    await clock.advance(0);
+    answers[0]?.('older');
+    await clock.advance(0);
+    t.strictSame(shown, ['newer']);
+    await clock.advance(2_000);
+    t.equal(at.length, 3, 'what changed meanwhile is asked for');
+    asking.now();
+    answers[2]?.('third');
+    await clock.advance(0);
+    answers[3]?.('fourth');
+    await clock.advance(0);
+    t.strictSame(shown, ['newer', 'third', 'fourth'], 'in their order both are shown');
   });
 });
 
@@ -453,7 +686,7 @@ t.test('live updates', async (t) => {
   t.test('only what is shown of a changed topic is asked for again; a new connection is a change of everything', async (t) => {
     const { live, heard, newest } = set();
     t.equal(live.state, 'connecting');
-    newest().say('open');
+    newest().say('hello');
     t.equal(live.state, 'live');
     t.strictSame(heard.splice(0), ['overview', 'messages']);
     newest().say('changed', '{"topics":["tasks","fleet"]}');
@@ -464,7 +697,7 @@ t.test('live updates', async (t) => {
 
   t.test('without the stream everything is asked for every few seconds, until it is back', async (t) => {
     const { clock, live, heard, sources, newest } = set();
-    newest().say('open');
+    newest().say('hello');
     heard.length = 0;
     newest().say('error');
     t.ok(sources[0]?.isClosed);
@@ -472,11 +705,15 @@ t.test('live updates', async (t) => {
     await clock.advance(POLL_MS);
     t.strictSame(heard.splice(0), ['overview', 'messages']);
     t.equal(sources.length, 2, 'and it is opened again');
-    newest().say('open');
+    newest().say('hello');
     heard.length = 0;
     t.equal(live.state, 'live');
-    await clock.advance(10 * POLL_MS);
+    for (let i = 0; i < 4; i++) {
+      await clock.advance(15_000);
+      newest().say('ping', '{}');
+    }
     t.strictSame(heard, [], 'nobody polls beside it');
+    t.equal(sources.length, 2, 'a stream that pings is left as it is');
   });
 
   t.test('tries are further and further apart, and never given up', async (t) => {
@@ -496,7 +733,7 @@ t.test('live updates', async (t) => {
     const { clock, live, sources, newest } = set();
     const states: string[] = [];
     live.onState(() => states.push(live.state));
-    newest().say('open');
+    newest().say('hello');
     newest().say('error');
     live.reached(false);
     for (let i = 0; i < 5; i++) {
@@ -506,13 +743,50 @@ t.test('live updates', async (t) => {
     const before = sources.length;
     live.reached(true);
     t.equal(sources.length, before + 1);
-    newest().say('open');
+    newest().say('hello');
     t.strictSame(states, ['live', 'polling', 'lost', 'polling', 'live']);
+  });
+
+  t.test('a stream on which nothing is heard is cut, whatever the browser thinks of it', async (t) => {
+    const { clock, live, sources, heard, newest } = set();
+    newest().say('hello');
+    heard.length = 0;
+    await clock.advance(SILENT_MS - 1);
+    t.equal(live.state, 'live');
+    await clock.advance(1);
+    t.equal(live.state, 'polling', 'and it says so');
+    t.ok(sources[0]?.isClosed);
+    sources[0]?.say('changed', '{"topics":["tasks"]}');
+    t.strictSame(heard, [], 'it is left for good');
+    await clock.advance(1_000);
+    t.equal(sources.length, 2);
+    // A proxy that holds back what is written: it is open, and says nothing.
+    newest().say('open');
+    t.equal(live.state, 'polling');
+    await clock.advance(2 * POLL_MS);
+    t.strictSame(heard.splice(0), ['overview', 'messages', 'overview', 'messages']);
+    await clock.advance(10_000);
+    t.equal(sources.length, 3);
+    newest().say('ping', '{}');
+    t.equal(live.state, 'live');
+  });
+
+  t.test('a question without an answer, while a ping is overdue, is enough', async (t) => {
+    const { clock, live, sources, newest } = set();
+    newest().say('hello');
+    await clock.advance(15_000);
+    newest().say('ping', '{}');
+    live.reached(false);
+    t.equal(live.state, 'live', 'one question may fail by itself');
+    await clock.advance(20_000);
+    live.reached(false);
+    t.equal(live.state, 'lost');
+    t.ok(sources[0]?.isClosed);
   });
 
   t.test('what has been left is told nothing more', async (t) => {
     const { clock, live, sources, heard, newest } = set();
-    newest().say('open');
+    newest().say('hello');
     newest().say('error');
     heard.length = 0;
     live.stop();

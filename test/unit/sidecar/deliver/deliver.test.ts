@@ -497,6 +497,26 @@ t.test('sticky: other keys go on while one waits, and a partition that is given 
   await finish(t, rig, { [A]: 3 });
 });
 
+t.test(
+  'sticky: what pauses before another try when its partition becomes another agent’s is tried no more for the one before',
+  async (t) => {
+    const work = stickyWork('idempotent', [A, B], [{ index: 0, owner: A, term: 1 }]);
+    const rig = new DeliverRig(deliverTable({ [A]: 'status: 500, body: {}', [B]: GOOD }), [A, B], {}, [work]);
+    const sent = [rig.sendSticky(work, 0, 1, 'a'), rig.sendSticky(work, 0, 1, 'a')];
+    await rig.pass(5_000, () => rig.rig.executions(A) === 2);
+    await rig.pass(100);
+    t.equal(rig.deliver.atWork, 1, 'it pauses');
+    rig.assign([stickyWork('idempotent', [A, B], [{ index: 0, owner: B, term: 2 }])]);
+    await rig.pass(100);
+    t.equal(rig.deliver.atWork, 0, 'it is let go at once');
+    await rig.pass(200_000);
+    t.equal(rig.rig.executions(A), 2, 'not once more, however long it takes until the queue has given it to the next owner');
+    t.strictSame(rig.events, [], 'nor has it ended');
+    t.equal(rig.queue.left(), sent.length);
+    await finish(t, rig, { [A]: 2, [B]: 0 });
+  },
+);
+
 t.test('sticky: an owner that stood still for longer than the ack wait begins nothing more of what it had', async (t) => {
   const work = stickyWork('idempotent', [A], [{ index: 0, owner: A, term: 1 }]);
   const rig = new DeliverRig(deliverTable({ [A]: 'latency: 60ms, body: {}' }), [A], { concurrency: 1 }, [work]);

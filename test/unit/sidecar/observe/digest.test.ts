@@ -1,10 +1,10 @@
 import t from 'tap';
 import type { Random } from '../../../../base/random.ts';
-import { Sketch } from '../../../../base/sketch.ts';
+import { Sketch, SKETCH_BUCKETS, sketchEndMs } from '../../../../base/sketch.ts';
 import { VirtualClock } from '../../../../base/virtual-clock.ts';
 import { readDigest } from '../../../../control-plane/traffic/reading.ts';
 import type { Code } from '../../../../proto/wire/codes.ts';
-import { type Digest, DIGEST_EVERY_MS, MAX_EDGES, type EdgeDigest } from '../../../../proto/wire/digests.ts';
+import { type Digest, DIGEST_EVERY_MS, MAX_DIGEST_BYTES, MAX_EDGES, type EdgeDigest } from '../../../../proto/wire/digests.ts';
 import { Attempt } from '../../../../sidecar/call/attempt-record.ts';
 import { Call, NO_HEADERS, type WayIn } from '../../../../sidecar/call/call.ts';
 import { Principal } from '../../../../sidecar/call/principal.ts';
@@ -169,7 +169,7 @@ t.test('beyond the bound the rest counts under other names, by capability, and n
 t.test('without anybody who reads it nothing is counted', async (t) => {
   const counts = new DigestCounts();
   ended(counts, [a], 1);
-  counts.breakerMoved('crm.order.a', 'crm.order.query', 'open', 'x', 1);
+  counts.breakerMoved('crm.order.a', 'crm.order.query', 'closed', 'open', 'x', 1);
   t.same(counts.take(), { edges: [], providers: [], breakers: [] });
 });
 
@@ -181,7 +181,7 @@ interface Told {
   readonly digests: Digest[];
 }
 
-function telling(chance = 0.5): Told {
+function telling(chance = 0.5, sizes: number[] = []): Told {
   const counts = new DigestCounts();
   const own = new VirtualClock();
   const digests: Digest[] = [];
@@ -189,6 +189,7 @@ function telling(chance = 0.5): Told {
     connected: true,
     publish: (subject: string, data: Uint8Array): boolean => {
       t.equal(subject, 'ar.t.digest.shop-1');
+      sizes.push(data.length);
       const digest = readDigest(JSON.parse(Buffer.from(data).toString('utf8')));
       if (digest === null) t.fail('the control plane cannot read it');
       else digests.push(digest);
@@ -206,14 +207,14 @@ t.test('each ten seconds is told, traffic or not, and the last period when it st
   await told.clock.advance(DIGEST_EVERY_MS / 2);
   t.match(told.digests, [{ seq: 1, edges: [], providers: [], breakers: [] }], 'the first after a part of a period');
   ended(told.counts, [a], 12);
-  told.counts.breakerMoved('crm.order.a', 'crm.order.query', 'open', 'too many failed', told.clock.wallMs());
+  told.counts.breakerMoved('crm.order.a', 'crm.order.query', 'closed', 'open', 'too many failed', told.clock.wallMs());
   await told.clock.advance(DIGEST_EVERY_MS);
   t.match(told.digests[1], {
     seq: 2,
     sidecar: 'shop-1',
     instance: 'i-1',
     edges: [{ calls: 1 }],
-    breakers: [{ to: 'open', why: 'too many failed' }],
+    breakers: [{ from: 'closed', to: 'open', why: 'too many failed' }],
   });
   t.equal((told.digests[1]?.to_ms ?? 0) - (told.digests[1]?.from_ms ?? 0), DIGEST_EVERY_MS);
   ended(told.counts, [a], 12);
@@ -263,5 +264,42 @@ t.test('a period that is too large for one message goes in several, which add up
   t.equal(parts.flatMap(({ edges }) => edges).length, 1_700);
   t.equal(parts.flatMap(({ providers }) => providers).length, 1);
   for (const part of parts) t.ok(JSON.stringify(part).length < 300_000);
+  told.sender.stop();
+});
+
+t.test('rows with many different durations go in messages that NATS takes', async (t) => {
+  const sizes: number[] = [];
+  const told = telling(0, sizes);
+  told.sender.start();
+  await told.clock.advance(0);
+  // Every bucket there is, at 120 callers and 120 providers.
+  const spread = Array.from({ length: SKETCH_BUCKETS }, (_, bucket) => sketchEndMs(bucket));
+  for (let i = 0; i < 120; i++) {
+    const candidate = candidateOf(health, 'crm.order.query', '2.1.0', `crm.order.p${i}`);
+    for (const ms of spread)
+      ended(told.counts, [candidate], ms, 0, (call) => {
+        call.principal = new Principal(`shop.chat.${i}`);
+      });
+  }
+  told.counts.breakerMoved('crm.order.a', 'crm.order.query', 'half_open', 'open', 'still so', told.clock.wallMs());
+  await told.clock.advance(DIGEST_EVERY_MS);
+  const parts = told.digests.slice(1);
+  t.ok(
+    sizes.every((size) => size < MAX_DIGEST_BYTES + 10_000),
+    `${sizes.join(', ')} bytes`,
+  );
+  t.ok(sizes.reduce((sum, size) => sum + size, 0) > MAX_DIGEST_BYTES, 'one message would not have held it');
+  t.equal(
+    parts.flatMap(({ edges }) => edges).reduce((sum, { calls }) => sum + calls, 0),
+    120 * spread.length,
+  );
+  t.equal(
+    parts.flatMap(({ providers }) => providers).reduce((sum, { attempts }) => sum + attempts, 0),
+    120 * spread.length,
+  );
+  t.match(
+    parts.flatMap(({ breakers }) => breakers),
+    [{ from: 'half_open', to: 'open' }],
+  );
   told.sender.stop();
 });

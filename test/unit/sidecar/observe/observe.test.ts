@@ -166,17 +166,42 @@ t.test('breakers and providers are shown as they are now', async (t) => {
   const w = watch();
   const candidate = candidateOf(w.health);
   w.health.onTransition = w.observation.breakerMoved;
+  const opened = 'reach_breaker_transitions_total{provider="crm.order.a",capability="crm.order.query",from="closed",to="open"}';
+  const before = await w.observation.metrics.render({ ...NOTHING, breakers: w.health.cells() });
+  t.equal(valueOf(before, opened), 0, 'before it opens for the first time, so that this is an increase too');
   for (let i = 0; i < 10; i++) candidate.health.end(candidate.health.admit(w.clock.now()), 'failure', 1, w.clock.now());
   candidate.provider.health.inFlight = 4;
   const text = await w.observation.metrics.render({ ...NOTHING, breakers: w.health.cells(), providers: w.health.providers() });
   t.equal(valueOf(text, 'reach_breaker_state{provider="crm.order.a",capability="crm.order.query"}'), 3);
-  t.equal(valueOf(text, 'reach_breaker_transitions_total{provider="crm.order.a",capability="crm.order.query",from="closed",to="open"}'), 1);
+  t.equal(valueOf(text, opened), 1);
   t.equal(valueOf(text, 'reach_provider_in_flight{provider="crm.order.a"}'), 4);
   t.match(
     w.lines.map((line) => JSON.parse(line) as object),
     [{ level: 40, msg: 'breaker', from: 'closed', to: 'open', provider: 'crm.order.a' }],
   );
   t.notMatch(await w.observation.metrics.render(NOTHING), /reach_provider_in_flight\{/, 'what is gone is not shown any more');
+});
+
+t.test('that a breaker has never opened is shown no longer than its provider is known, and leaves room for what has been', async (t) => {
+  const w = watch();
+  const known = new Set(['crm.order.a']);
+  const breakers = [...known].map((agentId) => ({ agentId, capability: 'crm.order.query', stateName: 'closed' as const }));
+  const scrape = (shown: ScrapeSources['breakers']): Promise<string> =>
+    w.observation.metrics.render({ ...NOTHING, breakers: shown, isKnown: (agentId) => known.has(agentId) });
+  t.match(await scrape(breakers), /reach_breaker_transitions_total\{provider="crm.order.a"/);
+  known.clear();
+  await scrape([]);
+  t.notMatch(await scrape([]), /reach_breaker_transitions_total\{/);
+  const many = Array.from({ length: 3_000 }, (_, i) => ({
+    agentId: `crm.order.${i}`,
+    capability: 'crm.order.query',
+    stateName: 'closed' as const,
+  }));
+  for (const { agentId } of many) known.add(agentId);
+  const text = await scrape(many);
+  t.equal(text.match(/reach_breaker_transitions_total\{/g)?.length, 1_000, 'half of the room');
+  w.observation.metrics.breakerMoved('crm.order.2999', 'crm.order.query', 'closed', 'open');
+  t.match(await scrape(many), /reach_breaker_transitions_total\{provider="crm.order.2999".*from="closed",to="open"\} 1/);
 });
 
 t.test('what was counted of a provider that is gone is shown once more and then no longer, and its place is given away', async (t) => {

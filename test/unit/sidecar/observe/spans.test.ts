@@ -4,7 +4,7 @@ import { SeededRandom } from '../../../../base/random.ts';
 import type { BusMessage } from '../../../../base/bus-message.ts';
 import { Code } from '../../../../proto/wire/codes.ts';
 import { MAX_BATCH_BYTES, MAX_SPANS_PER_BATCH, type Span, type SpanBatch, SPANS_WIRE } from '../../../../proto/wire/spans.ts';
-import { Subjects } from '../../../../proto/wire/subjects.ts';
+import { CONTROL, Subjects } from '../../../../proto/wire/subjects.ts';
 import { newTraceId } from '../../../../proto/wire/trace-context.ts';
 import { Attempt } from '../../../../sidecar/call/attempt-record.ts';
 import { Call, NO_HEADERS, record } from '../../../../sidecar/call/call.ts';
@@ -36,7 +36,6 @@ class Told implements SpanSink {
   take(told: SpanRecord, startMs: number): void {
     this.spans.push(spanOf(told, startMs));
   }
-  flush(): void {}
   of(traceId: string): Span[] {
     return this.spans.filter((span) => span.trace_id === traceId);
   }
@@ -410,8 +409,10 @@ t.test('batches to the control plane', async (t) => {
       instance: 'i1',
       dropped: () => at.spans.counts.dropped,
       keep: (traces) => at.spans.keep(traces),
+      show: (traces) => at.spans.show(traces),
+      tellOwed: () => at.spans.tellOwed(),
     });
-    at.spans.sinks.push(publisher);
+    at.spans.controlPlane = publisher;
     at.spans.onNamed = (traces) => publisher.name(traces);
     return { ...at, bus, publisher };
   };
@@ -431,29 +432,79 @@ t.test('batches to the control plane', async (t) => {
     t.equal(at.publisher.published, 1_200);
   });
 
-  await t.test('beyond what a second takes they are dropped and counted, in the batch too', async (t) => {
-    const at = make();
-    for (let i = 0; i < 3_000; i++) end(at, begun(at));
-    for (let i = 0; i < 20; i++) await at.clock.advance(100);
-    t.ok(at.publisher.dropped > 2_000);
-    t.equal(at.publisher.published + at.publisher.dropped, 6_000);
+  await t.test('what a second has no room for is told in the next ones, as far as it is still held; the rest is counted', async (t) => {
+    const at = make({ heldSpans: 2_500 });
+    for (let i = 0; i < 3_000; i++) {
+      end(at, begun(at));
+      if (i % 300 === 0) await at.clock.advance(10);
+    }
+    await at.clock.advance(500);
+    t.ok(at.publisher.published <= 2_048);
+    for (let i = 0; i < 30; i++) await at.clock.advance(500);
+    const { made, dropped } = at.spans.counts;
+    t.equal(made, 6_000);
+    t.ok(dropped > 500 && dropped < 2_000, String(dropped));
+    t.equal(at.publisher.published + dropped, 6_000);
+    const told = at.bus.batches().flatMap(({ spans }) => spans);
+    t.equal(new Set(told.map(({ span_id: id }) => id)).size, told.length, 'none twice');
     end(at, begun(at));
-    await at.clock.advance(1_500);
-    t.equal(at.bus.batches().at(-1)?.dropped, at.publisher.dropped);
+    await at.clock.advance(2_000);
+    t.equal(at.bus.batches().at(-1)?.dropped, dropped);
+    const sent = at.bus.sent.length;
+    await at.clock.advance(10_000);
+    t.equal(at.bus.sent.length, sent, 'then it is silent');
   });
 
-  await t.test('while there is no connection nothing is kept', async (t) => {
+  await t.test('what ends while NATS is away is told when it is back, and a collector is told at once and only once', async (t) => {
     const at = make();
+    const under = begun(at);
+    end(at, under);
+    await at.clock.advance(600);
+    t.equal(at.publisher.published, 0, 'in a batch that is open');
     at.bus.connected = false;
-    end(at, begun(at), Code.connection_lost);
-    await at.clock.advance(2_000);
+    const lost = end(at, begun(at), Code.connection_lost);
+    await at.clock.advance(30_000);
     t.equal(at.bus.sent.length, 0);
-    t.equal(at.publisher.dropped, 2);
+    t.equal(at.told.of(lost.traceId).length, 2);
     at.bus.connected = true;
+    await at.clock.advance(3_000);
+    const told = at.bus.batches().flatMap(({ spans }) => spans ?? []);
+    t.same(told.map(({ trace_id: id }) => id).sort(), [under, under, lost, lost].map(({ traceId }) => traceId).sort());
+    t.equal(at.told.spans.length, 4);
+    t.equal(at.spans.counts.dropped + at.publisher.dropped, 0);
     at.bus.takes = false;
     end(at, begun(at));
     await at.clock.advance(2_000);
-    t.equal(at.publisher.dropped, 4);
+    t.equal(at.publisher.dropped, 2, 'what the connection itself refuses is lost, and counted');
+  });
+
+  await t.test('asked by the control plane they tell it all that they hold of a trace, told or not, and it alone', async (t) => {
+    const at = make({ ratio: 0.5, holdMs: 1_000 });
+    const calls: Call[] = [];
+    for (let i = 0; i < 20; i++) calls.push(end(at, begun(at)));
+    const isToldOf = (call: Call): boolean => at.told.of(call.traceId).length > 0;
+    await at.clock.advance(60_000);
+    const [told, held] = [calls.find(isToldOf) as Call, calls.find((call) => !isToldOf(call)) as Call];
+    const count = at.told.spans.length;
+    at.bus.sent.length = 0;
+    for (const handler of at.bus.handlers)
+      handler({
+        subject: new Subjects('test', 'one').keep(CONTROL),
+        data: Buffer.from(JSON.stringify({ wire: SPANS_WIRE, traces: [told.traceId, held.traceId] })),
+        reply: '',
+        header: () => null,
+      });
+    // What still runs belongs to it.
+    const late = end(
+      at,
+      begun(at, (call) => (call.traceId = held.traceId)),
+    );
+    await at.clock.advance(2_000);
+    const shown = at.bus.batches().flatMap(({ spans }) => spans);
+    t.equal(shown.filter(({ trace_id: id }) => id === told.traceId).length, 2, 'what had been told');
+    t.equal(shown.filter(({ trace_id: id }) => id === held.traceId).length, 4, 'what had not');
+    t.ok(shown.some(({ span_id: id }) => id === late.spanId));
+    t.equal(at.told.spans.length, count, 'the collector has it already, or was not to have it');
   });
 
   await t.test('traces are named, and such as others name are heard; words that are none are not', async (t) => {

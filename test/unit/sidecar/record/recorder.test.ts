@@ -1,7 +1,9 @@
-import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import t from 'tap';
+import { VirtualClock } from '../../../../base/virtual-clock.ts';
+import { RecordingFiles } from '../../../../sidecar/record/files.ts';
 import { fileHead, frame, readFrames } from '../../../../sidecar/record/frames.ts';
 import { readRecording, recordedIn, type Recording } from '../../../../sidecar/record/reading.ts';
 import { NO_CHANGES } from '../../../../sidecar/replay/changes.ts';
@@ -260,4 +262,173 @@ t.test('a fault in the recording is none of the call: it goes on, and is counted
   isBroken = false;
   await world.call({ name: 'crm.order.query' });
   t.equal(world.recorder.counts.recorded, 1);
+});
+
+t.test('a disk that failed before the first call ended, and is well again, gets a whole new file', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'reach-full-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const place = join(folder, 'recordings');
+  writeFileSync(place, 'in the way');
+  const world = new RecordedWorld(TABLE, {}, { headers: [], query: [], json: [] }, place);
+  const { recorder } = world;
+  const running = world.call({ name: 'crm.order.query' });
+  await recorder.flushed();
+  t.equal(recorder.status().isFailing, true, 'the head of the file found no place');
+  await running;
+  t.equal(recorder.counts.recorded, 0);
+  t.equal(recorder.counts.disk + recorder.counts.rotated, 1, 'what began in it is not in it');
+  rmSync(place);
+  await world.world.clock.advance(5_000);
+  for (let n = 0; n < 5; n++) await world.call({ name: 'crm.order.query' });
+  t.match(recorder.counts, { recorded: 5 });
+  const files = read(await world.written()).files;
+  t.strictSame(
+    files.map(({ calls }) => calls.length),
+    [5],
+    'what is counted as recorded can be read',
+  );
+});
+
+t.test('files go when they are too old, also when nothing is recorded', async (t) => {
+  const world = new RecordedWorld(TABLE, { maxAgeMs: 80_000 });
+  t.teardown(() => world.remove());
+  const { recorder, folder } = world;
+  const { clock } = world.world;
+  const old = join(folder, '20200101T000000000-0000-abcdef.reachrec');
+  writeFileSync(old, 'x');
+  const at = new Date(clock.wallMs() - 81_000);
+  utimesSync(old, at, at);
+  const waited = async (ms: number): Promise<void> => {
+    for (let passed = 0; passed < ms; passed += 1_250) {
+      await clock.advance(1_250);
+      await recorder.flushed();
+    }
+  };
+  await waited(2_500);
+  t.notOk(existsSync(old), 'one of an earlier process');
+  await world.call({ name: 'crm.order.query' });
+  await clock.advance(9_000);
+  await world.call({ name: 'crm.order.query' });
+  await clock.advance(2_000);
+  await world.call({ name: 'crm.order.query' });
+  await recorder.flushed();
+  const there = (): string[] => readdirSync(folder).sort();
+  t.equal(there().length, 2, 'one is filled for an eighth of the age');
+  recorder.stop();
+  for (const file of there()) {
+    const begun = new Date(clock.wallMs() - 100_000);
+    utimesSync(join(folder, file), begun, begun);
+    t.ok(statSync(join(folder, file)).size > 0);
+  }
+  await waited(2_500);
+  t.strictSame(there(), [], 'while it is off, and the one under way too');
+  recorder.start();
+  await world.call({ name: 'crm.order.query' });
+  await recorder.flushed();
+  t.strictSame(
+    read(folder).files.map(({ calls }) => calls.length),
+    [1],
+    'then a new one is begun',
+  );
+  t.strictSame(world.warnings, []);
+});
+
+t.test('what the filter does not want leaves next to nothing behind, and is not counted', async (t) => {
+  for (const [filter, wanted] of [
+    [{ failedOnly: true }, { name: 'crm.order.query', headers: { 'reach-pin': 'crm.order.2' } }],
+    [{ capability: 'crm.text.*' }, { name: 'crm.text.write' }],
+    [{ caller: 'crm.*.2' }, { name: 'crm.order.query', caller: 'crm.web.2' }],
+  ] as const) {
+    const world = new RecordedWorld(TABLE, { filter: { share: 1, capability: '*', caller: '', codes: [], failedOnly: false, ...filter } });
+    t.teardown(() => world.remove());
+    const { recorder } = world;
+    const unwanted = { name: 'crm.order.query', caller: 'crm.web.1', headers: { 'reach-pin': 'crm.order.1' } };
+    for (let n = 0; n < 300; n++) await world.call(unwanted);
+    await recorder.flushed();
+    t.ok(recorder.status().bytes < 2_048, `${recorder.status().bytes} bytes of 300 calls`);
+    for (let n = 0; n < 30; n++) {
+      await world.calls([unwanted, unwanted]);
+      await world.call(wanted);
+    }
+    t.match(recorder.counts, { recorded: 30, disk: 0, cpu: 0, rotated: 0, fault: 0 });
+    const report = await replay(read(await world.written()), { changes: NO_CHANGES, limit: 100 });
+    t.match(report.sums, { calls: 30, identical: 30 });
+  }
+});
+
+t.test('calls that may not be watched count only when they would have been wanted', async (t) => {
+  const world = new RecordedWorld(TABLE, { cpu: 0.01 });
+  t.teardown(() => world.remove());
+  const { recorder } = world;
+  recorder.start({ failedOnly: true });
+  recorder.timed(() => world.world.clock.halt(150));
+  await world.call({ name: 'crm.order.query', headers: { 'reach-pin': 'crm.order.1' } });
+  t.match(recorder.counts, { recorded: 0, cpu: 0 });
+  await world.call({ name: 'crm.order.query', headers: { 'reach-pin': 'crm.order.2' } });
+  t.match(recorder.counts, { recorded: 0, cpu: 1 });
+});
+
+t.test('another filter begins another file, whose head says what stands in it', async (t) => {
+  const world = new RecordedWorld(TABLE);
+  t.teardown(() => world.remove());
+  await world.call({ name: 'crm.order.query' });
+  world.recorder.start({});
+  await world.call({ name: 'crm.order.query' });
+  world.recorder.start({ share: 0.999_999 });
+  await world.call({ name: 'crm.order.query' });
+  t.strictSame(
+    read(await world.written()).files.map(({ head, calls }) => [head.share, calls.length]),
+    [
+      [1, 2],
+      [0.999_999, 1],
+    ],
+  );
+});
+
+t.test('wherever a recording is damaged, its calls are decided as they were, or said not to be decidable', async (t) => {
+  const world = new RecordedWorld(TABLE);
+  t.teardown(() => world.remove());
+  for (let n = 0; n < 12; n++) await world.call({ name: 'crm.order.query', body: { n } });
+  const folder = await world.written();
+  const bytes = readFileSync(join(folder, readdirSync(folder)[0] as string));
+  const whole = readFrames(bytes)?.bodies ?? [];
+  let unfit = 0;
+  for (const [i, body] of whole.entries()) {
+    if (i === 0) continue;
+    const damaged = Buffer.from(bytes);
+    const at = body.byteOffset - bytes.byteOffset + 5;
+    damaged[at] = (damaged[at] as number) ^ 0xff;
+    const remarks: string[] = [];
+    const file = recordedIn(damaged, 'x', remarks);
+    if (file === null || typeof file === 'string') throw new Error(String(file));
+    const report = await replay({ files: [file], remarks, problems: [] }, { changes: NO_CHANGES, limit: 100 });
+    t.equal(report.sums.broken, 0, `record ${i} of ${whole.length}`);
+    t.equal(report.sums.identical + report.sums.unfit, report.sums.calls);
+    if (i < whole.length - 1) t.equal(remarks.length, 1);
+    for (const why of report.unfit.keys()) t.match(why, /damaged place/);
+    unfit += report.sums.unfit;
+  }
+  t.ok(unfit > 12, `${unfit} in all cannot be told`);
+});
+
+t.test('without a file nothing counts as written, and that a file is lost is told though no call waited for it', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'reach-full-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const place = join(folder, 'recordings');
+  writeFileSync(place, 'in the way');
+  const clock = new VirtualClock();
+  const lost: number[] = [];
+  const files = new RecordingFiles(place, { maxBytes: 1 << 20, fileBytes: 1 << 16, maxAgeMs: 3_600_000 }, clock, () => undefined);
+  files.onLost = (calls) => lost.push(calls);
+  t.ok(files.begin());
+  t.ok(files.put('{"k":"file"}'));
+  await files.flushed();
+  t.strictSame(lost, [0]);
+  rmSync(place);
+  await clock.advance(5_000);
+  t.ok(files.put('{"k":"call"}', true));
+  await files.flushed();
+  t.strictSame(lost, [0, 1]);
+  t.equal(files.bytes, 0);
+  await files.close();
 });

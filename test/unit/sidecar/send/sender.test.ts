@@ -563,6 +563,17 @@ t.test('what a message cannot say is refused with the place', (t) => {
   t.end();
 });
 
+const FLAGS = [
+  ['00', true, '00'],
+  ['01', true, '01'],
+  ['02', true, '02'],
+  ['03', true, '03'],
+  ['00', false, '00'],
+  ['01', false, '00'],
+  ['02', false, '02'],
+  ['03', false, '02'],
+] as const;
+
 t.test('the span of a submission', async (t) => {
   const TRACE = '0af7651916cd43dd8448eb211c80319c';
   const from = { traceparent: `00-${TRACE}-b7ad6b7169203331-01` };
@@ -604,6 +615,15 @@ t.test('the span of a submission', async (t) => {
     await world.submit(NAME, from);
     t.match(world.envelope().traceparent, /-00$/);
     t.same(world.stages.picked, [false]);
+  });
+
+  await t.test('the flags that the sender wrote go on, but for that of a trace that is not picked', async (t) => {
+    for (const [came, picksAll, leaves] of FLAGS) {
+      const world = new SendWorld([worker('a')]);
+      world.stages.picksAll = picksAll;
+      await world.submit(NAME, { traceparent: `00-${TRACE}-b7ad6b7169203331-${came}` });
+      t.equal(world.envelope().traceparent.slice(-2), leaves, `${came}, ${picksAll ? 'picked' : 'not picked'}`);
+    }
   });
 
   await t.test('its time on the disk is one of its own', async (t) => {
