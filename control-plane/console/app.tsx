@@ -12,7 +12,7 @@
  *   timeline, span-row (data-stage, data-depth, data-code, data-orphan), trace-complete or trace-incomplete, trace-gap, trace-why
  *   red-button (in the bar, on every page), red-panel, red-here-<action> (on a capability's page: block drain reroute degrade)
  *   red-action, red-kind, red-for (selects), red-name, red-to, red-reason, red-cut, red-words, red-next; then red-hits, red-typed (only
- *   for what covers many), confirm; then red-progress (data-in-force, data-of)
+ *   for what covers many), confirm; then red-progress (data-in-force, data-of; inside: red-as-of)
  *   override-row (data-id; inside: lift, then confirm)
  *   topology, topology-node, topology-picture, topology-table, cycles, edge-row · agent-row (data-name, data-status)
  *   messages-<view>, pool-row, kept-row (data-task), kept-link, task-release, task-reroute, task-drop, redrive

@@ -260,7 +260,11 @@ export function answerDiff(
   const diff: string[] = [];
   if (code !== decision.code) diff.push(`code: now ${code}, recorded ${decision.code}`);
   if (status !== decision.status) diff.push(`status: now ${status}, recorded ${decision.status}`);
-  const last = sends[decision.attempts.length - 1]?.sends.at(-1)?.body ?? null;
+  const answered = sends[decision.attempts.length - 1]?.sends.at(-1) ?? null;
+  const last = answered?.body ?? null;
+  // It is asked for whole here, and its body is given by no mock.
+  if (diff.length === 0 && answered?.stream != null && decision.code === 0)
+    return { diff, notCompared: [`the streamed answer (${answered.stream.bytes} bytes)`] };
   // A static text of a fallback stands in no attempt.
   if (diff.length > 0 || last === null || decision.code !== 0 || decision.provider === null) return { diff, notCompared: [] };
   if (last.json !== undefined) {

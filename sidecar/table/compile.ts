@@ -160,7 +160,10 @@ function capabilityOf(part: CapabilityPart, health: Health, here: Standpoint): C
       const candidate = candidateOf(provider, line, policies, health);
       line.candidates.push(candidate);
       // Of several versions the smallest counts.
-      const limit = Math.min(providerLimit(record, line.settings, policies), capability.members.get(record.agentId)?.limit ?? Number.POSITIVE_INFINITY);
+      const limit = Math.min(
+        providerLimit(record, line.settings, policies),
+        capability.members.get(record.agentId)?.limit ?? Number.POSITIVE_INFINITY,
+      );
       capability.members.set(record.agentId, { provider, cell: candidate.health, limit });
     }
   }

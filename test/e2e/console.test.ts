@@ -284,6 +284,8 @@ t.test('everything can be done by keyboard alone', async (t) => {
   await page.locator(by('who')).waitFor();
   await keyboard.press('g');
   await keyboard.press('c');
+  // The overview has such rows too: only once the other page is there, keys are meant for it.
+  await page.locator(by('nav-capabilities', '[aria-current="page"]')).waitFor();
   await page.locator(by('capability-row')).first().waitFor();
   await keyboard.press('/');
   await keyboard.type('refund');

@@ -22,7 +22,22 @@ t.test('what is written backwards is read forwards by another reader', async (t)
 
 t.test('numbers in a text read as toFixed(2) shows them, and a time can be set in what was written before', async (t) => {
   const to = new BackwardWriter(8);
-  for (const value of [0, 0.004, 0.01, 0.1, 1, 9.99, 12.338406999999961, 99.5, 1_234.56, 21_474_836.47, 21_474_836.48, 1e12 + 0.25, -1.5, Number.NaN]) {
+  for (const value of [
+    0,
+    0.004,
+    0.01,
+    0.1,
+    1,
+    9.99,
+    12.338406999999961,
+    99.5,
+    1_234.56,
+    21_474_836.47,
+    21_474_836.48,
+    1e12 + 0.25,
+    -1.5,
+    Number.NaN,
+  ]) {
     to.clear();
     to.hundredths(value);
     t.equal(to.bytes().toString(), value.toFixed(2));

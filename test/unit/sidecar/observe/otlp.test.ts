@@ -194,12 +194,12 @@ t.test('requests', async (t) => {
     t.equal(bodies.length, 0);
     await clock.advance(200);
     t.equal(bodies.length, 1);
-    for (let i = 0; i < 5_000; i++) out.take(stage(), WALL);
+    for (let i = 0; i < 10_000; i++) out.take(stage(), WALL);
     await settle(4);
     t.equal(bodies.length, 3, 'two whole ones at once');
     await clock.advance(1_100);
-    t.equal(bodies.flatMap(({ spans }) => spans).length, 5_001);
-    t.equal(out.counts.exported, 5_001);
+    t.equal(bodies.flatMap(({ spans }) => spans).length, 10_001);
+    t.equal(out.counts.exported, 10_001);
   });
 
   await t.test('what another sidecar tells too is not exported twice', async (t) => {

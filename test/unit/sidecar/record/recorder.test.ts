@@ -7,6 +7,7 @@ import { RecordingFiles } from '../../../../sidecar/record/files.ts';
 import { fileHead, frame, readFrames } from '../../../../sidecar/record/frames.ts';
 import { readRecording, recordedIn, type Recording } from '../../../../sidecar/record/reading.ts';
 import { NO_CHANGES } from '../../../../sidecar/replay/changes.ts';
+import { sendToSandbox } from '../../../../sidecar/replay/send.ts';
 import { replay } from '../../../../sidecar/replay/replay.ts';
 import { isSampled } from '../../../../sidecar/record/watch.ts';
 import { MARK } from '../../../support/credential-mark.ts';
@@ -188,6 +189,8 @@ t.test('of a stream its beginning is kept, and how much it was in all', async (t
   t.match(stream, { chunks: 5, ended: { by: 'end' } });
   t.ok((stream?.bytes ?? 0) > 200);
   t.equal(Buffer.from(stream?.head ?? '', 'base64').length, 16);
+  const { sent } = await sendToSandbox(read(world.folder), NO_CHANGES, 10);
+  t.match(sent, [{ diff: [], miss: null, notCompared: [/the streamed answer \(\d+ bytes\)/] }], 'sent anew, it is said not to be compared');
 });
 
 t.test('files are bounded in number and size, and each is whole by itself', async (t) => {

@@ -52,15 +52,18 @@ t.test('what does not change whether a breaker trips leaves every call of a long
   }
 });
 
-t.test('earlier limits refuse more, later ones leave only the beginning undecided, and no breaker means that everybody is asked', async (t) => {
-  const refused = [...codes.values()].reduce((least, count) => Math.max(least, count), 0);
-  const earlier = await under('breaker.min_calls=5');
-  t.match(earlier.sums, { broken: 0, different: 5, undecided: 0 }, 'those between the fifth and the tenth');
-  const off = await under('breaker.enabled=false');
-  t.equal(off.sums.undecided, refused, 'whoever was refused would have asked, and what was answered is not known');
-  const sooner = await under('breaker.open=5s');
-  t.ok(sooner.sums.undecided > 0 && sooner.sums.undecided < refused, 'sooner probed, and no sooner than that');
-});
+t.test(
+  'earlier limits refuse more, later ones leave only the beginning undecided, and no breaker means that everybody is asked',
+  async (t) => {
+    const refused = [...codes.values()].reduce((least, count) => Math.max(least, count), 0);
+    const earlier = await under('breaker.min_calls=5');
+    t.match(earlier.sums, { broken: 0, different: 5, undecided: 0 }, 'those between the fifth and the tenth');
+    const off = await under('breaker.enabled=false');
+    t.equal(off.sums.undecided, refused, 'whoever was refused would have asked, and what was answered is not known');
+    const sooner = await under('breaker.open=5s');
+    t.ok(sooner.sums.undecided > 0 && sooner.sums.undecided < refused, 'sooner probed, and no sooner than that');
+  },
+);
 
 t.test('a setting that samples were counted by is said to change nothing', async (t) => {
   const report = await under('breaker.slow_call=1ms', 'breaker.window=120s');
