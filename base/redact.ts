@@ -18,6 +18,8 @@ export interface RedactionRules {
   readonly json: readonly (readonly string[])[];
   /** Content types whose bodies are kept as they are, byte by byte; lower case. */
   readonly bodies: ReadonlySet<string>;
+  /** Paths of HTTP requests by their segments; `*` = a segment that is not kept. Of a path that fits none, nothing is kept but its length. */
+  readonly paths: readonly (readonly string[])[];
 }
 
 /** Stands where a value was. */
@@ -51,8 +53,7 @@ export function redactionRules(written: unknown): RedactionRules | string {
     return 'recording needs redaction rules: {headers: [...], query: [...], json: [...]}, each a list of what may be kept, perhaps empty';
   const given = written as Readonly<Record<string, unknown>>;
   for (const key of Object.keys(given))
-    if (key !== 'headers' && key !== 'query' && key !== 'json' && key !== 'bodies')
-      return `redaction rules have headers, query, json and bodies, not ${shown(key)}`;
+    if (!RULE_KEYS.has(key)) return `redaction rules have headers, query, json, bodies and paths, not ${shown(key)}`;
   const lists: Record<'headers' | 'query' | 'json', readonly string[]> = { headers: [], query: [], json: [] };
   for (const key of ['headers', 'query', 'json'] as const) {
     const list = given[key];
@@ -81,7 +82,30 @@ export function redactionRules(written: unknown): RedactionRules | string {
       return `redaction rules: bodies names content types such as image/png, not ${shown(String(type))}`;
     types.push(type.toLowerCase());
   }
-  return { headers: new Set(headers), query: new Set(lists.query), json, bodies: new Set(types) };
+  const paths = readPaths(given['paths'] ?? []);
+  if (typeof paths === 'string') return paths;
+  return { headers: new Set(headers), query: new Set(lists.query), json, bodies: new Set(types), paths };
+}
+
+const RULE_KEYS: ReadonlySet<string> = new Set(['headers', 'query', 'json', 'bodies', 'paths']);
+
+function readPaths(given: unknown): readonly (readonly string[])[] | string {
+  if (!Array.isArray(given) || given.length > MAX_ENTRIES) return `redaction rules: paths is a list of at most ${MAX_ENTRIES} paths`;
+  const paths: string[][] = [];
+  for (const path of given as readonly unknown[]) {
+    if (typeof path !== 'string' || !path.startsWith('/') || /[?#]/.test(path))
+      return `redaction rules: paths are written such as /orders/*/items, where * stands for a segment that is not kept, not ${shown(String(path))}`;
+    paths.push(path.split('/'));
+  }
+  return paths;
+}
+
+/** The path of a request: segments that a rule names, and the sign for the others. @param path from its first `/` on, without query */
+export function redactedPath(path: string, kept: RedactionRules['paths']): string {
+  const parts = path.split('/', MAX_SHOWN);
+  const rule = kept.find((each) => each.length === parts.length && each.every((part, i) => part === '*' || part === parts[i]));
+  // An empty segment holds nothing, and the first always is.
+  return parts.map((part, i) => (part === '' || (rule !== undefined && rule[i] !== '*') ? part : NOT_SHOWN)).join('/');
 }
 
 /** Headers, metadata or trailers: every name, and the values that may be kept. */

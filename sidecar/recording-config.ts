@@ -60,7 +60,7 @@ export const recordingShape: Shape<RecordingSettings> = mapped(
     ),
     keep: required(
       rules,
-      'what may be written down of requests and answers: {headers: [names], query: [names], json: [places such as /order/status, * for any name or index], bodies: [content types kept whole]}; each list may be empty, and what is not named is not kept',
+      'what may be written down of requests and answers: {headers: [names], query: [names], json: [places such as /order/status, * for any name or index], bodies: [content types kept whole], paths: [paths of HTTP requests such as /orders/*, where * is a segment that is not kept]}; each list may be empty, and what is not named is not kept',
     ),
     share: optional(
       ratio(true),

@@ -28,7 +28,12 @@ export const tracesShape: Shape<TracesConfig> = mapped(
       21_600_000,
       '6h',
     ),
-    slow: optional(duration(1, 3_600_000), 'From when on a call, or one step of a message, counts as slow: its trace is then held as long as a failed one. What a message waits in a queue or an inbox does not count.', 3_000, '3s'),
+    slow: optional(
+      duration(1, 3_600_000),
+      'From when on a call, or one step of a message, counts as slow: its trace is then held as long as a failed one. What a message waits in a queue or an inbox does not count.',
+      3_000,
+      '3s',
+    ),
   }),
   (read, place) =>
     read.keep_troubled < read.keep

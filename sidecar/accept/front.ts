@@ -46,7 +46,8 @@ export interface Pipeline {
 /** The recording as operators see it. */
 export interface RecorderDoor {
   start(filter: Partial<RecordingFilter>): void;
-  stop(): void;
+  /** Resolves when what was recorded is on the disk. */
+  stop(): Promise<void>;
   status(): RecordingStatus;
 }
 

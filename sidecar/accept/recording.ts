@@ -13,7 +13,7 @@ import { json } from './pages.ts';
 const MAX_BODY_BYTES = 65_536;
 const KEYS: ReadonlySet<string> = new Set(['on', 'share', 'capability', 'caller', 'codes', 'failed_only']);
 
-export function recording(front: Front, request: IncomingMessage, response: ServerResponse, body: unknown): void {
+export async function recording(front: Front, request: IncomingMessage, response: ServerResponse, body: unknown): Promise<void> {
   const { recorder } = front;
   if (recorder === null) {
     refuse(response, Code.invalid_request, 409, 'nothing is recorded here: the settings have no recording with its keep', 'keep');
@@ -30,7 +30,7 @@ export function recording(front: Front, request: IncomingMessage, response: Serv
       return;
     }
     if (said.isOn) recorder.start(said.filter);
-    else recorder.stop();
+    else await recorder.stop();
   }
   json(response, 200, viewOf(recorder.status()));
 }

@@ -1,5 +1,5 @@
 /** What may be kept of a request and an answer: by the redaction rules alone, and of our own headers what decides something. */
-import { NOT_SHOWN, redactedBody, redactedHeaders, redactedUrl, type RedactionRules, scrubbed } from '../../base/redact.ts';
+import { NOT_SHOWN, redactedBody, redactedHeaders, redactedPath, redactedUrl, type RedactionRules, scrubbed } from '../../base/redact.ts';
 import { isCapabilityName } from '../../proto/language/names.ts';
 import { Header } from '../../proto/wire/headers.ts';
 import type { HeaderView } from '../call/call.ts';
@@ -45,8 +45,12 @@ export function keptHeaders(headers: HeaderView, rules: RedactionRules): Record<
   return redactedHeaders(headers, rules.headers);
 }
 
+/** @param target path and query of a request */
 export function keptTarget(target: string, rules: RedactionRules): string {
-  return redactedUrl(target, rules.query);
+  const kept = redactedUrl(target, rules.query);
+  const question = kept.indexOf('?');
+  const path = redactedPath(question < 0 ? kept : kept.slice(0, question), rules.paths);
+  return question < 0 ? path : path + kept.slice(question);
 }
 
 /** @param most above so many bytes only the size is kept */

@@ -129,9 +129,10 @@ export class Recorder {
     this.#isOn = true;
   }
 
-  /** Calls under way are still written down when they end. */
-  stop(): void {
+  /** Calls under way are still written down when they end. Resolves when what has ended is on the disk. */
+  async stop(): Promise<void> {
     this.#isOn = false;
+    await this.flushed();
   }
 
   status(): RecordingStatus {

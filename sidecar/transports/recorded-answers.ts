@@ -161,7 +161,8 @@ function holdTarget(recorded: Ask['http'], asked: Ask['http'], held: Held): void
   if (recorded.method !== asked.method) held.diff.push(`method: asked ${asked.method}, recorded ${recorded.method}`);
   const [path = '', query = ''] = recorded.target.split('?', 2);
   const [askedPath = '', askedQuery = ''] = asked.target.split('?', 2);
-  if (path !== askedPath) held.diff.push('path: asked another one than was recorded');
+  if (!isSamePath(path, askedPath)) held.diff.push('path: asked another one than was recorded');
+  else if (path.includes(NOT_SHOWN)) held.notCompared.push('path, where it is not recorded');
   const was = pairsOf(query);
   const is = pairsOf(askedQuery);
   if (was.length !== is.length) held.diff.push(`query: asked with ${is.length} parts, recorded with ${was.length}`);
@@ -172,6 +173,13 @@ function holdTarget(recorded: Ask['http'], asked: Ask['http'], held: Held): void
     else if (value === NOT_SHOWN) held.notCompared.push(`query ${name}`);
     else if (other[1] !== value) held.diff.push(`query ${name}: asked ${shown(other[1])}, recorded ${shown(value)}`);
   }
+}
+
+/** As far as it is recorded. */
+function isSamePath(recorded: string, asked: string): boolean {
+  const was = recorded.split('/');
+  const is = asked.split('/');
+  return was.length === is.length && was.every((part, i) => part === is[i] || (part === NOT_SHOWN && is[i] !== ''));
 }
 
 function pairsOf(query: string): [string, string][] {

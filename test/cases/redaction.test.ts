@@ -31,6 +31,7 @@ const PLACES = {
   private: 'request header PRIVATE-TOKEN',
   cookie: 'request header Cookie',
   query: 'query of an address',
+  path: 'segment of a path',
   user: 'user and password in an address',
   deep: 'JSON six levels down, in lists',
   base64: 'body in base64',
@@ -168,7 +169,7 @@ ${provider('crm.echo.1', NAMES[0], `type: http, address: "${echo.url}", credenti
     token: `wrong-${secret('credential')}`,
   });
   await proxied(front, `http://u:${secret('user')}@${NAMES[0]}/x?token=${secret('query')}`, headers);
-  await proxied(front, `http://${NAMES[0]}/x?token=${secret('query')}`, headers);
+  await proxied(front, `http://${NAMES[0]}/reset/${secret('path')}/x?token=${secret('query')}`, headers);
   await front.ask('/rpc', { method: 'POST', headers, body: JSON.stringify({ jsonrpc: '2.0', id: 1, method: NAMES[0], params: payload }) });
   await front.ask('/rpc', {
     method: 'POST',
@@ -287,6 +288,8 @@ ${provider('crm.echo.1', NAMES[0], `type: http, address: "${echo.url}", credenti
       { headers: [], query: [], json: ['order'] },
       { headers: [], query: [], json: [], deny: ['x'] },
       { headers: [], query: [], json: [], bodies: ['*/*'] },
+      { headers: [], query: [], json: [], paths: ['orders/*'] },
+      { headers: [], query: [], json: [], paths: ['/orders?id=1'] },
     ])
       t.type(redactionRules(rules), 'string', JSON.stringify(rules));
     for (const rig of [front, order]) {

@@ -142,7 +142,11 @@ t.test('an open breaker says who is left; one of which nothing is heard any more
   );
   t.same(breakerStates([at('open', 0)], 1_000_000, new Map()), [], 'lost');
   t.match(
-    breakerStates([at('open', 5), at('closed', 8), at('open', 10), at('half_open', 40), { ...at('open', 41), from: 'half_open' }], 60, new Map()),
+    breakerStates(
+      [at('open', 5), at('closed', 8), at('open', 10), at('half_open', 40), { ...at('open', 41), from: 'half_open' }],
+      60,
+      new Map(),
+    ),
     [{ state: 'open', atMs: 41, sinceMs: 10 }],
     'a probe that fails is the same outage',
   );
