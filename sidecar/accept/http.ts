@@ -169,7 +169,7 @@ export function httpPort(front: Front, channels: AllChannels | null = null): Por
   app.route({
     method: ['GET', 'POST'],
     url: RECORDING,
-    handler: page((request, reply) => recording(front, request.raw, reply.raw, request.body)),
+    handler: page((request, reply) => void recording(front, request.raw, reply.raw, request.body)),
   });
   app.get(
     TRACE,

@@ -116,7 +116,7 @@ t.test(
     await world.call({ name: 'crm.order.query' });
     await world.call({ name: 'crm.text.write' });
     t.equal(recorder.counts.recorded, 4);
-    recorder.stop();
+    void recorder.stop();
     await world.call({ name: 'crm.text.write' });
     t.match(recorder.status(), { isOn: false, recorded: 4, disk: 0, cpu: 0 });
     const report = await replay(read(await world.written()), { changes: NO_CHANGES, limit: 10 });
@@ -317,7 +317,7 @@ t.test('files go when they are too old, also when nothing is recorded', async (t
   await recorder.flushed();
   const there = (): string[] => readdirSync(folder).sort();
   t.equal(there().length, 2, 'one is filled for an eighth of the age');
-  recorder.stop();
+  void recorder.stop();
   for (const file of there()) {
     const begun = new Date(clock.wallMs() - 100_000);
     utimesSync(join(folder, file), begun, begun);
