@@ -190,7 +190,8 @@ export class Tasks {
         task.tries = Math.min(claim.tries, settings.maxTries);
         retellDeliver(this.#parts.stages, task, this.#parts.clock.now());
         stopWhenLost(task);
-        if (task.stoppedBy !== 'no') {
+        // Whoever stood still since it asked for the claim does not begin: others may have it by now.
+        if (task.stoppedBy !== 'no' || !claim.held) {
           await release(task, false);
           return 0;
         }

@@ -76,8 +76,9 @@ export class NatsClaim implements Claim, Held {
   get tries(): number {
     return this.#record.tries;
   }
+  /** By the clock too: its answer may have lain in the socket while this process stood still. */
   get held(): boolean {
-    return this.#isHeld;
+    return this.#isHeld && this.#store.clock.now() - this.#confirmedAt < this.#store.leaseMs;
   }
 
   async done(result: KeptResult): Promise<'stored' | 'too_large' | 'fenced' | 'unreachable'> {

@@ -20,6 +20,8 @@ export class FakeLedger implements TaskLedger {
   leaseMs = 15_000;
   /** Claims answer so. */
   broken: 'no' | 'full' | 'unreachable' = 'no';
+  /** So many claims are answered when their lease is over: the process stood still meanwhile. */
+  stale = 0;
   /** Called when a claim is asked for, before it is answered. */
   onClaim: (ask: ClaimAsk) => Promise<void> = () => Promise.resolve();
 
@@ -60,6 +62,10 @@ export class FakeLedger implements TaskLedger {
     };
     known?.claim?.lose();
     entry.claim = new FakeClaim(this, entry, revision);
+    if (this.stale > 0) {
+      this.stale--;
+      entry.claim.isStale = true;
+    }
     this.entries.set(ask.id, entry);
     return { kind: 'claimed', claim: entry.claim };
   }
@@ -111,8 +117,10 @@ export class FakeLedger implements TaskLedger {
 class FakeClaim implements Claim {
   readonly id: string;
   readonly tries: number;
-  held = true;
+  isHeld = true;
   dead = false;
+  /** Its lease was over before whoever asked for it had the answer. */
+  isStale = false;
   onLost: ((by: LostBy) => void) | null = null;
   readonly #ledger: FakeLedger;
   readonly #entry: Entry;
@@ -129,24 +137,28 @@ class FakeClaim implements Claim {
 
   #extend(): void {
     this.#ledger.clock.after(this.#ledger.leaseMs / 3, () => {
-      if (!this.held || this.dead || this.#entry.state !== 'executing') return;
+      if (!this.isHeld || this.dead || this.#entry.state !== 'executing') return;
       this.#entry.leaseEnds = this.#ledger.clock.now() + this.#ledger.leaseMs;
       this.#extend();
     });
   }
 
   lose(): void {
-    if (!this.held) return;
-    this.held = false;
+    if (!this.isHeld) return;
+    this.isHeld = false;
     this.onLost?.('fenced');
   }
 
   abandon(): void {
-    this.held = false;
+    this.isHeld = false;
+  }
+
+  get held(): boolean {
+    return this.isHeld && !this.isStale;
   }
 
   #isOurs(): boolean {
-    return this.held && this.#ledger.entries.get(this.id) === this.#entry && this.#entry.revision === this.#revision;
+    return this.isHeld && this.#ledger.entries.get(this.id) === this.#entry && this.#entry.revision === this.#revision;
   }
 
   async done(result: KeptResult): Promise<'stored' | 'too_large' | 'fenced' | 'unreachable'> {
@@ -182,7 +194,7 @@ class FakeClaim implements Claim {
   }
 
   #settle(state: 'done' | 'released' | 'unknown'): void {
-    this.held = false;
+    this.isHeld = false;
     this.#entry.state = state;
   }
 }

@@ -389,6 +389,17 @@ t.test('work in hand is extended; when the queue no longer confirms, unclaimed w
   await finish(t, rig, { [A]: 2 });
 });
 
+t.test('a claim whose answer came when its lease was over is given back, and nothing begins by it', async (t) => {
+  const rig = new DeliverRig(deliverTable({ [A]: GOOD }), [A]);
+  rig.ledger.stale = 1;
+  rig.send({ kind: 'once' });
+  await rig.pass(100_000, () => rig.events.length === 1, 100);
+  t.strictSame(rig.ledger.log, ['claim task000001', 'release task000001', 'claim task000001', 'done task000001']);
+  t.equal(rig.deliver.counts.started, 1);
+  t.match(rig.events, [{ event: { state: 'done' } }]);
+  await finish(t, rig, { [A]: 1 });
+});
+
 t.test('a fault while one message is dealt with does not touch the others', async (t) => {
   const rig = new DeliverRig(deliverTable({ [A]: GOOD }), [A]);
   rig.ledger.onClaim = ({ taskId }) => (taskId === 'task000001' ? Promise.reject(new Error('a bug')) : Promise.resolve());
