@@ -66,7 +66,8 @@ t.test('nothing wrong is nothing said, and every capability has its line', async
   await waitUntil('the report is heard', () => plane.control.fleet.report('order-a') !== null);
   const { problems, totals, capabilities } = await overview();
   t.same(
-    problems.filter(({ severity }) => severity !== 'info'),
+    // A server as old as Debian's is something to be said.
+    problems.filter(({ severity, words }) => severity !== 'info' && !/^nats-server [\d.]+ is below/.test(words)),
     [],
   );
   t.match(totals, { agents: 3, agents_offline: 0, capabilities: 2, sidecars: { current: 1, missing: 0 } });
