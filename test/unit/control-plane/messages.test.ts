@@ -1075,7 +1075,8 @@ t.test('messages of a pool that nobody remembers are not lost: it is made again 
     'the pool is back',
     async () => world.tail<PoolState>(Tail.pool(poolOf().id)).catch(() => null),
     (found) => found?.pool.id === poolOf().id,
-    20_000,
+    // Seven seconds; another lease and another round of looking where the machine is busy with others.
+    40_000,
   );
   t.same((await world.consumers()).map(Consumer.shown), [`${poolOf().id}_high`, `${poolOf().id}_low`, `${poolOf().id}_normal`]);
 });
