@@ -202,7 +202,8 @@ t.test('what changes is shown without anybody asking for it, and only what has c
   await page.locator(by('sign-in-token')).waitFor();
   await page.reload();
   await page.locator(by('sign-in-token')).waitFor();
-  t.pass('who has signed out is out, also after loading anew');
+  t.equal(await page.locator(by('who')).count(), 0, 'who has signed out is out, also after loading anew');
+  t.equal(await page.evaluate("fetch('/v1/session').then((answer) => answer.status)"), 401);
   await page.context().close();
 });
 

@@ -1,6 +1,6 @@
 /**
  * A real OpenTelemetry collector, built from its own modules by `make peers`: it takes OTLP and writes what it got into a file, as
- * OTLP JSON. Built with Go; where there is none it cannot be had, which is a failure in CI and nowhere else.
+ * OTLP JSON. Built with Go; where there is a Go, or in CI, a missing one is a failure.
  */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';

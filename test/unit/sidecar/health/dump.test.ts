@@ -27,6 +27,7 @@ t.test('a window goes on from what was written of it, whenever that was', (t) =>
     const first = new Window(1_000);
     let second = new Window(1_000);
     let now = 0;
+    const seen: [number[], number[]] = [[], []];
     for (let step = 0; step < 60; step++) {
       now += random.next() * 150;
       const [failed, slow] = [random.next() < 0.3, random.next() < 0.2];
@@ -43,11 +44,11 @@ t.test('a window goes on from what was written of it, whenever that was', (t) =>
         second.roll(later);
         now = later;
       }
-      if (first.calls !== second.calls || first.failures !== second.failures || first.slow !== second.slow)
-        return void t.fail(`run ${run}, step ${step}: ${first.calls} ${second.calls}`);
+      for (const [i, { calls, failures, slow }] of [first, second].entries()) seen[i as 0 | 1].push(calls, failures, slow);
     }
+    t.strictSame(seen[1], seen[0], `run ${run}`);
+    t.ok(Math.max(...seen[0]) > 3, 'and there is something in it');
   }
-  t.pass();
   t.end();
 });
 

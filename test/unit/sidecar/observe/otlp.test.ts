@@ -283,9 +283,16 @@ t.test('requests', async (t) => {
     hung.out.take(stage(), WALL);
     const hanging = hung.out.stop(500);
     await settle(2);
-    await hung.clock.advance(500);
-    await hanging;
-    t.pass('it goes on');
+    let hasStopped = false;
+    void hanging.then(() => {
+      hasStopped = true;
+    });
+    await hung.clock.advance(499);
+    await settle(2);
+    t.notOk(hasStopped, 'it is given its time');
+    await hung.clock.advance(1);
+    await settle(2);
+    t.ok(hasStopped, 'and no more');
   });
 });
 
