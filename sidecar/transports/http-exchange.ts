@@ -132,7 +132,8 @@ export class HttpExchange implements Tenant, BodySource, Progress {
     if (slot !== null) {
       slot.hasServed = true;
       this.slot = null;
-      slot.pool.release(slot);
+      if (this.status === 500) slot.pool.releaseDoubted(slot);
+      else slot.pool.release(slot);
     }
     if (this.#isStreaming) this.#over(ENDED);
     else if (!this.isSettled) this.#answer();

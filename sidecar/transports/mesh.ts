@@ -79,7 +79,7 @@ export class MeshTransport implements Transport {
 
   constructor(context: TransportContext, security: MeshSecurity | string | null) {
     const full = typeof security === 'string' || security === null ? { token: security, secure: null, homes: null } : security;
-    this.pools = new Pools({ ...context, secure: full.secure }, undefined, context.destinations?.mesh ?? null);
+    this.pools = new Pools({ ...context, secure: full.secure, doubtsFailures: false }, undefined, context.destinations?.mesh ?? null);
     this.#security = full;
     this.#clock = context.clock;
   }

@@ -21,6 +21,13 @@ const KEEP_ALIVE_MS = 4000;
 /** At most this long when the provider's `keep-alive: timeout=` hint says more. */
 const KEEP_ALIVE_MAX_MS = 60_000;
 
+/**
+ * For so long a connection that has carried a 500 is not used again, milliseconds. Frameworks answer for a handler that threw
+ * and then close without having said so (uvicorn does for every FastAPI service): what is sent in between is lost, and nobody knows
+ * whether it was read. The end comes with the answer or just behind it; after this time the connection is as good as any.
+ */
+const DOUBT_MS = 100;
+
 /** A reset that struck a request under way; see `Slot`. */
 export const RESET_IN_USE = 'REACH_RESET_IN_USE';
 
@@ -62,6 +69,8 @@ export class Slot {
   tenant: Tenant | null = null;
   /** Whether the present connection has carried a whole answer before. */
   hasServed = false;
+  /** Until then the other side may be about to close the present connection, on the monotonic clock; 0 = nothing speaks for it. */
+  doubtedUntil = 0;
   #socket: Socket | null = null;
 
   constructor(pool: Pool, settings: PoolSettings) {
@@ -100,6 +109,7 @@ export class Slot {
 
   #connect(options: Connector.Options, callback: Connector.Callback): void {
     this.hasServed = false;
+    this.doubtedUntil = 0;
     // After an aborted request undici connects anew although nothing waits for it: a connection that nobody asked for.
     if (this.tenant === null || this.tenant.isSettled) {
       callback(NOT_WANTED, null);
@@ -157,6 +167,8 @@ export interface PoolSettings {
   readonly connectTimeoutMs: number;
   readonly connectionsPerOrigin: number;
   readonly maxResponseHeaderBytes: number;
+  /** Whether a 500 may be the last word on its connection; false where sidecars answer, who carry their providers' 500. Absent = true. */
+  readonly doubtsFailures?: boolean;
   /** Of the pools that reach sidecars by name; absent = there are none. */
   readonly secure?: SecureConnectors | null;
 }
@@ -214,6 +226,12 @@ export class Pool {
     this.#start(slot, tenant);
   }
 
+  /** As `release`, of a connection on which a 500 has come: see `DOUBT_MS`. */
+  releaseDoubted(done: Slot): void {
+    if (this.settings.doubtsFailures !== false) done.doubtedUntil = this.settings.clock.now() + DOUBT_MS;
+    this.release(done);
+  }
+
   /**
    * A request ended well: its connection can be used again at once. An encrypted one says a turn late that what was written
    * has left; taken for clogged, it would cost a handshake.
@@ -264,10 +282,14 @@ export class Pool {
   }
 
   #start(free: Slot, tenant: Tenant): void {
-    const slot = free.hasServed && (tenant.fresh || this.#isOutdated(free)) ? this.#replaced(free) : free;
+    const slot = free.hasServed && (tenant.fresh || this.#isDoubted(free) || this.#isOutdated(free)) ? this.#replaced(free) : free;
     slot.tenant = tenant;
     tenant.slot = slot;
     slot.client.dispatch(tenant.options, tenant);
+  }
+
+  #isDoubted(slot: Slot): boolean {
+    return slot.doubtedUntil !== 0 && this.settings.clock.now() < slot.doubtedUntil;
   }
 
   #isOutdated(slot: Slot): boolean {

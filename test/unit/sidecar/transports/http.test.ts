@@ -197,6 +197,35 @@ t.test('C001 a kept-alive connection that the provider closes while we use it', 
     }
     t.ok(stub.requests.length <= 500, `${stub.requests.length} executions, ${lost} lost`);
   });
+  await t.test('an agent whose handler threw: 500, and a moment later the end of its connection that nobody was told of', async (t) => {
+    const { stub, http, candidate } = await withStub(t, async (connection, request) => {
+      await connection.write(rawAnswer(request.number % 2 === 1 ? 500 : 200, { 'content-length': 2 }, '{}'));
+      if (request.number % 2 === 1) setTimeout(() => connection.fin(), request.number % 8);
+    });
+    for (let i = 0; i < 100; i++) {
+      t.equal((await http.invoke(exchangeOf(candidate))).status, 500);
+      await sleep(i % 7);
+      t.equal((await http.invoke(exchangeOf(candidate))).status, 200, 'the next call is not lost with it');
+    }
+    t.equal(stub.requests.length, 200);
+    t.equal(stub.connections, 101, 'and an answer of 200 keeps its connection');
+  });
+  await t.test('a 500 whose connection lives on is used again after a moment', async (t) => {
+    const clock = new VirtualClock();
+    const { stub, http, candidate } = await withStub(t, (connection) => connection.write(rawAnswer(500, { 'content-length': 2 }, '{}')), {
+      clock,
+    });
+    for (const [afterMs, connections] of [
+      [0, 1],
+      [99, 2],
+      [100, 2],
+      [1_000, 2],
+    ] as const) {
+      await clock.advance(afterMs);
+      await http.invoke(exchangeOf(candidate));
+      t.equal(stub.connections, connections, `${afterMs} ms after the one before`);
+    }
+  });
   await t.test('a reset of a used connection says so, of a fresh one does not', async (t) => {
     const { stub, http, candidate } = await withStub(t, (connection, request) => {
       if (request.onConnection === 1 && request.number === 1) return connection.write(rawAnswer(200, { 'content-length': 2 }, '{}'));
