@@ -237,13 +237,15 @@ export class Spans implements StageSpans {
     if (this.#asking.size > 0) this.#showHeld();
     let record: SpanRecord | null = null;
     for (let i = 0; i < most && (record = this.#ring.look()) !== null; i++) this.#judge(record, now);
-    if (this.#after.size > 0) this.#tellHeld(now);
+    // That goes through the whole ring: once for all slices of a look, unless so much comes that it would be overwritten before.
+    const left = this.#ring.unseen;
+    if (this.#after.size > 0 && (left === 0 || left > this.#early)) this.#tellHeld(now);
     if (this.#naming.length > 0) {
       const named = this.#naming;
       this.#naming = [];
       this.onNamed?.(named);
     }
-    return this.#ring.unseen === 0;
+    return left === 0;
   }
 
   #judge(record: SpanRecord, now: number): void {
