@@ -10,11 +10,13 @@
  * a third more CPU for each, from the first thousands of connections on.
  */
 import { setFlagsFromString } from 'node:v8';
+import { keepTickShape } from '../base/tick-shape.ts';
 
 const isServer = process.argv[2] === 'run';
 if (isServer) setFlagsFromString('--no-allocation-site-pretenuring');
 if (isServer) setFlagsFromString('--semi-space-growth-factor=1');
 if (isServer) setFlagsFromString('--no-opt');
+if (isServer) keepTickShape();
 const { runCommandLine } = await import('./cli.ts');
 await runCommandLine();
 if (isServer) setFlagsFromString('--opt');
