@@ -7,3 +7,8 @@ export function pointerProblem(text: string): string | null {
   if (/~(?![01])/.test(text)) return 'in a JSON pointer ~ is written ~0 and a / inside a name ~1';
   return null;
 }
+
+/** A name as it stands in a pointer. */
+export function stepOf(name: string): string {
+  return name.replaceAll('~', '~0').replaceAll('/', '~1');
+}

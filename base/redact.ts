@@ -7,6 +7,7 @@
  */
 
 import { quote } from './duration.ts';
+import { ExactNumber, parseExact } from './json-exact.ts';
 
 /** What a recording may keep. Empty lists keep nothing, which is a choice that has to be made. */
 export interface RedactionRules {
@@ -168,7 +169,8 @@ export function redactedJson(value: unknown, kept: RedactionRules['json']): unkn
 
 /** @param open those places that lead here or further; the part of each at `level` is looked at next. */
 function redactedPart(value: unknown, open: RedactionRules['json'], level: number): unknown {
-  if (typeof value !== 'object' || value === null) return open.some((place) => place.length === level) ? value : NOT_SHOWN;
+  if (typeof value !== 'object' || value === null || value instanceof ExactNumber)
+    return open.some((place) => place.length === level) ? value : NOT_SHOWN;
   if (level >= MAX_LEVELS) return NOT_SHOWN;
   if (Array.isArray(value))
     return value.slice(0, MAX_SHOWN).map((item: unknown, i) => redactedPart(item, leading(open, level, String(i)), level + 1));
@@ -182,13 +184,13 @@ function leading(open: RedactionRules['json'], level: number, name: string): Red
   return open.length === 0 ? open : open.filter((place) => place[level] === name || place[level] === '*');
 }
 
-/** A body: JSON by its rules, and of everything else (text, bytes, base64 or not) nothing but its size. */
+/** A body: JSON by its rules (a number that a double would change is an `ExactNumber` in it), and of everything else (text, bytes, base64 or not) nothing but its size. */
 export function redactedBody(body: Uint8Array, contentType: string, rules: RedactionRules): unknown {
   const type = (contentType.split(';', 1)[0] as string).trim().toLowerCase();
   if (type === 'application/json' || type.endsWith('+json')) {
     try {
-      const text = Buffer.from(body.buffer, body.byteOffset, body.byteLength).toString('utf8');
-      return { json: redactedJson(JSON.parse(text), rules.json), bytes: body.byteLength };
+      const value = parseExact(Buffer.from(body.buffer, body.byteOffset, body.byteLength));
+      return { json: redactedJson(value, rules.json), bytes: body.byteLength };
     } catch {
       // not what it says: its size, as of anything
     }

@@ -42,17 +42,24 @@ const OLD_OCTAL = /^[-+]?0\d+$/;
 const WHOLE_NUMBER = /^[-+]?(?:\d+|0x[\da-fA-F]+|0o[0-7]+)$/;
 const DANGEROUS_KEYS: ReadonlySet<string> = new Set(['__proto__', 'constructor', 'prototype']);
 
+/** What a text may cost at most. Parsing costs by tokens (words, marks, white space in between), not by bytes. */
+export interface YamlLimits {
+  readonly bytes: number;
+  readonly tokens: number;
+}
+
 /** Parses one document. Never throws for what the text holds. */
-export function parseYaml(text: string, fileName: string): ParsedYaml {
+export function parseYaml(text: string, fileName: string, limits: YamlLimits | null = null): ParsedYaml {
   const lines = new LineCounter();
   const reading = new Reading(fileName, lines);
-  if (Buffer.byteLength(text) > MAX_BYTES) {
-    reading.refuse(0, [], 'the file is larger than 4 MiB');
+  const maxBytes = limits?.bytes ?? MAX_BYTES;
+  if (Buffer.byteLength(text) > maxBytes) {
+    reading.refuse(0, [], `the file is larger than ${limits === null ? '4 MiB' : `${maxBytes} bytes`}`);
     return reading.result(null, undefined);
   }
   lines.addNewLine(0);
   for (let at = text.indexOf('\n'); at >= 0; at = text.indexOf('\n', at + 1)) lines.addNewLine(at + 1);
-  scan(text, reading);
+  scan(text, reading, limits?.tokens ?? Number.POSITIVE_INFINITY);
   if (reading.problems.length > 0) return reading.result(null, undefined);
   try {
     const document = parseDocument(text, {
@@ -63,7 +70,10 @@ export function parseYaml(text: string, fileName: string): ParsedYaml {
       prettyErrors: false,
       logLevel: 'error',
     });
-    for (const error of [...document.errors, ...document.warnings]) reading.refuse(error.pos[0], [], sentence(error.message));
+    for (const error of [...document.errors, ...document.warnings]) {
+      if (reading.problems.length >= MAX_PROBLEMS) break;
+      reading.refuse(error.pos[0], [], sentence(error.message));
+    }
     if (reading.problems.length > 0) return reading.result(null, undefined);
     const root = document.contents as Node | null;
     const value = reading.build(root, []);
@@ -87,13 +97,18 @@ const REFUSED_TOKENS: Readonly<Record<string, string>> = Object.freeze({
  * Looks at the tokens alone: linear, nothing is expanded. It also bounds the depth before the composer sees the text: the
  * composer recurses, and a regular expression that is compiled near the end of the stack takes the whole process down.
  */
-function scan(text: string, reading: Reading): void {
+function scan(text: string, reading: Reading, maxTokens: number): void {
   const blocks = new BlockDepth();
   let offset = 0;
+  let tokens = 0;
   let flowDepth = 0;
   let isScalarNext = false;
   for (const lexeme of new Lexer().lex(text)) {
     const at = offset;
+    if (++tokens > maxTokens) {
+      reading.refuse(at, [], `the file has more than ${maxTokens} words, marks and gaps: split it, or say less in it`);
+      return;
+    }
     const type: string | null = isScalarNext ? 'scalar-text' : CST.tokenType(lexeme);
     if (type === 'doc-mode' || type === 'scalar' || type === 'flow-error-end') {
       // control characters that the lexer adds, not part of the text

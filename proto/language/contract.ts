@@ -96,7 +96,7 @@ const streamRule: Shape<StreamRule> = mapped(
   object('map', {
     done: optional(
       text('the name or the data of an event, such as [DONE]', doneProblem),
-      'What the last event says: its name (`event:`), its whole data, or an NDJSON line (or the `type` or `event` of one). A stream that ends without it was cut (1006), however cleanly its connection was closed.',
+      'What the last event says: its name (`event:`), its whole data, or an NDJSON line (or the `type` or `event` of one). What ends without it was cut (a stream 1006, an answer asked for whole 1004), however cleanly its connection was closed.',
       null,
     ),
     ...clockFields,

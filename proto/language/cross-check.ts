@@ -1,4 +1,5 @@
 /** What only the whole table can tell: names that must exist, must not exist twice, must not run in a circle. */
+import type { SemVer } from 'semver';
 import { quote } from '../../base/duration.ts';
 import { nearest } from '../../base/suggest.ts';
 import { checkFallbacks } from './fallback-check.ts';
@@ -51,22 +52,27 @@ export function checkContracts(sections: Sections, place: Place, known: Known): 
 /** Each version against the one before it. */
 function checkCompatibility(sections: Sections, place: Place): void {
   const byName = new Map<string, [number, Contract][]>();
-  for (const each of good(sections.contracts)) byName.set(each[1].name, [...(byName.get(each[1].name) ?? []), each]);
+  for (const each of good(sections.contracts)) {
+    const versions = byName.get(each[1].name);
+    if (versions === undefined) byName.set(each[1].name, [each]);
+    else versions.push(each);
+  }
   for (const versions of byName.values()) {
-    versions.sort((a, b) => parseVersion(a[1].version).compare(parseVersion(b[1].version)));
-    for (const [rank, [i, later]] of versions.entries()) {
-      const earlier = versions
-        .slice(0, rank)
-        .reverse()
-        .find(([, each]) => parseVersion(each.version).prerelease.length === 0);
-      if (earlier === undefined) continue;
-      const found = breaks(earlier[1], later);
-      if (found.length > 0)
+    const parsed = new Map(versions.map(([, { version }]) => [version, parseVersion(version)]));
+    const of = ({ version }: Contract): SemVer => parsed.get(version) as SemVer;
+    versions.sort((a, b) => of(a[1]).compare(of(b[1])));
+    /** The newest one so far that is no pre-release. */
+    let earlier: Contract | null = null;
+    for (const [i, later] of versions) {
+      if (place.source.isFull) return;
+      const found = earlier === null ? [] : breaks(earlier, later);
+      if (earlier !== null && found.length > 0)
         place
           .at('contracts', i, 'version')
           .bad(
-            `${later.name}@${later.version} breaks ${earlier[1].version} of the same major: ${found.join('; ')}. Give it a new major, or take these back`,
+            `${later.name}@${later.version} breaks ${earlier.version} of the same major: ${found.join('; ')}. Give it a new major, or take these back`,
           );
+      if (of(later).prerelease.length === 0) earlier = later;
     }
   }
 }

@@ -2,12 +2,12 @@
 import { quote } from '../../base/duration.ts';
 import { nearest } from '../../base/suggest.ts';
 import type { SemVer } from 'semver';
-import { policiesFor } from './merge.ts';
+import { PolicyIndex } from './merge.ts';
 import { parseTarget } from './names.ts';
 import { compileRange, parseVersion } from './range.ts';
 import { BAD } from './reader.ts';
 import { good, type Sections } from './sections.ts';
-import type { Contract, Policy } from './types.ts';
+import type { Contract } from './types.ts';
 
 export class Known {
   /** Name → version → contract. */
@@ -16,7 +16,9 @@ export class Known {
   readonly #agents = new Map<string, ReadonlySet<string>>();
   /** Names of contracts that could not be read. */
   readonly #doubtfulNames = new Set<string>();
-  readonly #policies: Policy[];
+  readonly #policies: PolicyIndex;
+  /** What has been said of targets: many may lead to the same one. */
+  readonly #targets = new Map<string, string | null>();
   /** Some contract's very name could not be read: any name may be it. */
   readonly #isAnyNameDoubtful: boolean;
   readonly #areAgentsDoubtful: boolean;
@@ -39,7 +41,7 @@ export class Known {
       this.#agents.set(provider.agentId, new Set(provider.offers.map((offer) => offer.name)));
     this.#isAnyNameDoubtful = isAnyNameDoubtful;
     this.#areAgentsDoubtful = sections.providers.entries.includes(BAD);
-    this.#policies = [...good(sections.policies)].map(([, policy]) => policy);
+    this.#policies = new PolicyIndex([...good(sections.policies)].map(([, policy]) => policy));
   }
 
   hasName(name: string): boolean {
@@ -80,6 +82,15 @@ export class Known {
 
   /** Why a target (`name`, alias, with or without range) leads nowhere; null when it leads somewhere. */
   targetProblem(text: string): string | null {
+    let problem = this.#targets.get(text);
+    if (problem === undefined) {
+      problem = this.#targetProblem(text);
+      this.#targets.set(text, problem);
+    }
+    return problem;
+  }
+
+  #targetProblem(text: string): string | null {
     const target = parseTarget(text);
     if ('problem' in target) return target.problem;
     const problem = this.nameProblem(target.name, true);
@@ -105,7 +116,7 @@ export class Known {
 
   #defaultRange(name: string): string | null {
     let range: string | null = null;
-    for (const policy of policiesFor(name, this.#policies)) range = policy.defaultRange ?? range;
+    for (const policy of this.#policies.covering(name)) range = policy.defaultRange ?? range;
     return range;
   }
 

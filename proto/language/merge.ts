@@ -27,6 +27,33 @@ export function policiesFor(name: string, policies: readonly Policy[]): Policy[]
   return covering.sort((a, b) => a.rank - b.rank).map((each) => each.policy);
 }
 
+/** The same for many names over one list: a name asks for its own patterns, so that the cost is that of the names and not of each name with each policy. */
+export class PolicyIndex {
+  readonly #byPattern = new Map<string, Policy[]>();
+
+  constructor(policies: Iterable<Policy>) {
+    for (const policy of policies) {
+      const same = this.#byPattern.get(policy.capability);
+      if (same === undefined) this.#byPattern.set(policy.capability, [policy]);
+      else same.push(policy);
+    }
+  }
+
+  /** As `policiesFor`. */
+  covering(name: string): Policy[] {
+    const found = [...this.#of('*')];
+    for (let dot = name.indexOf('.'); dot >= 0; dot = name.indexOf('.', dot + 1)) found.push(...this.#of(`${name.slice(0, dot)}.*`));
+    found.push(...this.#of(name));
+    return found;
+  }
+
+  #of(pattern: string): readonly Policy[] {
+    return this.#byPattern.get(pattern) ?? NO_POLICIES;
+  }
+}
+
+const NO_POLICIES: readonly Policy[] = Object.freeze([]);
+
 /** What the policies say for one provider, weakest first, as one; null when they say nothing. */
 export function providerPolicyFor(agentId: string, policies: readonly Policy[]): ProviderPolicy | null {
   let merged: ProviderPolicy | null = null;

@@ -5,7 +5,7 @@
  */
 import { describe, quote } from '../../base/duration.ts';
 import { nearest } from '../../base/suggest.ts';
-import { type ParsedYaml, type Path, parseYaml, pointerOf } from '../../base/yaml.ts';
+import { type ParsedYaml, type Path, parseYaml, pointerOf, type YamlLimits } from '../../base/yaml.ts';
 import type { Problem } from './types.ts';
 
 /** What reading gives when the value cannot be used; the problem has been noted. */
@@ -62,8 +62,18 @@ export class Source {
     }
   }
 
+  /** No further problem is taken: looking for more would be for nothing. */
+  get isFull(): boolean {
+    return this.problems.length >= MAX_PROBLEMS;
+  }
+
+  /** Another list of problems of the same text, such as warnings; it is not parsed again. */
+  beside(): Source {
+    return new Source(this.file, this.#parsed);
+  }
+
   problem(path: Path, message: string, atKey: boolean): void {
-    if (this.problems.length >= MAX_PROBLEMS) return;
+    if (this.isFull) return;
     const pointer = pointerOf(path);
     if (this.#namedByParser.has(pointer) && pointer !== '') return;
     const once = `${pointer}\n${message}`;
@@ -116,8 +126,8 @@ export class Place {
 }
 
 /** Parses text and opens it; `value` is undefined when it could not be read at all. */
-export function openSource(text: string, file: string): { readonly source: Source; readonly value: unknown } {
-  const parsed = parseYaml(text, file);
+export function openSource(text: string, file: string, limits?: YamlLimits): { readonly source: Source; readonly value: unknown } {
+  const parsed = parseYaml(text, file, limits);
   return { source: new Source(file, parsed), value: parsed.value };
 }
 

@@ -27,6 +27,7 @@
  *     reach.cancel    {id}                                   notification
  *     reach.message   {seq, kind, task_id, …, data}          notification: the next entry of the agent's inbox
  *     reach.messages_end {why}                               notification: no more of them; `replaced`: the agent reads elsewhere, `closing`: this sidecar stops
+ *     reach.not_taken {method, code, name, detail, …}        notification: what the agent has sent as a notification (`reach.cast`) was refused
  *     reach.goodbye   {grace_ms}                             notification: this sidecar stops; what is under way may end within that time
  *
  * Calls are sent to an agent from its hello on, so that it is never called before it listens; `serve: false` says that this
@@ -67,6 +68,7 @@ export const ChannelMethod = {
   extend: 'reach.extend',
   message: 'reach.message',
   messagesEnd: 'reach.messages_end',
+  notTaken: 'reach.not_taken',
   cancel: 'reach.cancel',
   head: 'reach.head',
   goodbye: 'reach.goodbye',

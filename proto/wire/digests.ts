@@ -25,9 +25,9 @@ export interface EdgeDigest {
   readonly caller: string;
   /** Canonical capability that was asked for; `unknown` when the name is nobody's. */
   readonly capability: string;
-  /** '' = nobody served it. */
+  /** '' = nobody was asked. */
   readonly version: string;
-  /** Agent id of who answered last; '' = nobody was asked. */
+  /** Agent id of who was asked last, also where a static text stands in for its answer; '' = nobody was asked: what so ends is fast, and is left out where durations are judged. */
   readonly provider: string;
   readonly calls: number;
   /** By code, failures only: code and how often, in turn. */

@@ -81,3 +81,33 @@ export const Header = {
 
 /** Every header with this prefix belongs to Agent-Reach: a caller's copy is read at the edge and never forwarded as it came. */
 export const OWN_PREFIX = 'reach-';
+
+/** Those that are read of whoever calls, casts or reports. What else begins with the prefix is passed over, and explain says so. */
+export const CALLER_HEADERS: ReadonlySet<string> = new Set([
+  Header.deadlineMs,
+  Header.deadlineTotalMs,
+  Header.budget,
+  Header.step,
+  Header.affinity,
+  Header.sequenceId,
+  Header.pin,
+  Header.tags,
+  Header.resume,
+  Header.execution,
+  Header.retry,
+  Header.mode,
+  Header.messageType,
+  Header.priority,
+  Header.retryable,
+  Header.expires,
+  Header.replyTo,
+  Header.inReplyTo,
+  Header.role,
+  Header.agent,
+  Header.bestEffort,
+  Header.status,
+  Header.explain,
+  Header.powerId,
+  Header.path,
+  Header.apiToken,
+]);

@@ -56,13 +56,13 @@ export function newTraceId(random: Random): string {
   const a = word(random);
   const b = word(random);
   const c = word(random);
-  return hexOf(a, b) + hexOf(c, word(random) || 1);
+  return traceHex(a, b, c, word(random) || 1);
 }
 
 /** 16 hex digits, never all zero. */
 export function newSpanId(random: Random): string {
   const a = word(random);
-  return hexOf(a, word(random) || 1);
+  return spanHex(a, word(random) || 1);
 }
 
 const HEX: readonly string[] = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, '0'));
@@ -72,25 +72,26 @@ function word(random: Random): number {
   return (random.next() * 4_294_967_296) >>> 0;
 }
 
+function digit(bits: number, shift: number): number {
+  return DIGITS[(bits >>> shift) & 15] as number;
+}
+
 /** All digits at once: a text that is put together of parts is copied once more by whoever reads it. */
-function hexOf(a: number, b: number): string {
+function spanHex(a: number, b: number): string {
+  // biome-ignore format: a word a line
   return String.fromCharCode(
-    DIGITS[a >>> 28] as number,
-    DIGITS[(a >>> 24) & 15] as number,
-    DIGITS[(a >>> 20) & 15] as number,
-    DIGITS[(a >>> 16) & 15] as number,
-    DIGITS[(a >>> 12) & 15] as number,
-    DIGITS[(a >>> 8) & 15] as number,
-    DIGITS[(a >>> 4) & 15] as number,
-    DIGITS[a & 15] as number,
-    DIGITS[b >>> 28] as number,
-    DIGITS[(b >>> 24) & 15] as number,
-    DIGITS[(b >>> 20) & 15] as number,
-    DIGITS[(b >>> 16) & 15] as number,
-    DIGITS[(b >>> 12) & 15] as number,
-    DIGITS[(b >>> 8) & 15] as number,
-    DIGITS[(b >>> 4) & 15] as number,
-    DIGITS[b & 15] as number,
+    digit(a, 28), digit(a, 24), digit(a, 20), digit(a, 16), digit(a, 12), digit(a, 8), digit(a, 4), digit(a, 0),
+    digit(b, 28), digit(b, 24), digit(b, 20), digit(b, 16), digit(b, 12), digit(b, 8), digit(b, 4), digit(b, 0),
+  );
+}
+
+function traceHex(a: number, b: number, c: number, d: number): string {
+  // biome-ignore format: a word a line
+  return String.fromCharCode(
+    digit(a, 28), digit(a, 24), digit(a, 20), digit(a, 16), digit(a, 12), digit(a, 8), digit(a, 4), digit(a, 0),
+    digit(b, 28), digit(b, 24), digit(b, 20), digit(b, 16), digit(b, 12), digit(b, 8), digit(b, 4), digit(b, 0),
+    digit(c, 28), digit(c, 24), digit(c, 20), digit(c, 16), digit(c, 12), digit(c, 8), digit(c, 4), digit(c, 0),
+    digit(d, 28), digit(d, 24), digit(d, 20), digit(d, 16), digit(d, 12), digit(d, 8), digit(d, 4), digit(d, 0),
   );
 }
 

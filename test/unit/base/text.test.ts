@@ -1,8 +1,20 @@
-/** base/duration.ts, base/suggest.ts, base/yaml.ts, base/json-pointer.ts, base/json-source.ts */
+/** base/duration.ts, base/suggest.ts, base/yaml.ts, base/json-pointer.ts, base/json-source.ts, base/json-exact.ts */
+import fc from 'fast-check';
 import t from 'tap';
 import { describe, formatDuration, formatRatio, formatSize, parseDuration, parseRatio, parseSize, quote } from '../../../base/duration.ts';
+import {
+  ExactNumber,
+  hasExactNumbers,
+  hasPlainNumbers,
+  parseExact,
+  withDigits,
+  withDoubles,
+  writeExact,
+} from '../../../base/json-exact.ts';
 import { pointerProblem } from '../../../base/json-pointer.ts';
 import { sourceAt } from '../../../base/json-source.ts';
+import { jsonText } from '../../../base/json-text.ts';
+import { iteratorOf, TextBytes } from '../../../base/pieces.ts';
 import { editDistance, nearest } from '../../../base/suggest.ts';
 import { type ParsedYaml, parseYaml, pointerOf } from '../../../base/yaml.ts';
 
@@ -260,4 +272,151 @@ t.test('what is shown of a file or a payload cannot move a cursor', async (t) =>
   t.equal(quote('a\u001b[2J\u009b1m\u2028\u202e\u2066\ufeff\n'), '"a\\u001b[2J\\u009b1m\\u2028\\u202e\\u2066\\ufeff\\u000a"');
   t.equal(pointerOf(['a/b', 0, 'c\u001b~']), '/a~1b/0/c\\u001b~0');
   t.ok(pointerOf(['x'.repeat(5_000)]).length <= 512);
+});
+
+/** With doubles for the great whole numbers that are kept in digits to be on the safe side. */
+function loose(value: unknown): unknown {
+  if (value instanceof ExactNumber) return value.isDouble ? Number(value.text) : value;
+  if (Array.isArray(value)) return value.map(loose);
+  if (typeof value !== 'object' || value === null) return value;
+  for (const [name, part] of Object.entries(value))
+    Object.defineProperty(value, name, { value: loose(part), enumerable: true, writable: true, configurable: true });
+  return value;
+}
+
+t.test('a number that a double does not hold keeps its digits, and everything else is what JSON.parse makes of it', async (t) => {
+  const long = '9007199254740993';
+  fc.assert(
+    fc.property(fc.jsonValue({ maxDepth: 4 }), (value) => {
+      const text = JSON.stringify(value, null, 1);
+      t.strictSame(loose(parseExact(Buffer.from(`[${text},${long}]`))), [JSON.parse(text) as unknown, new ExactNumber(long)]);
+      t.strictSame(loose(parseExact(Buffer.from(text))), JSON.parse(text));
+    }),
+    { numRuns: 200 },
+  );
+  const held = ['0', '-0', '1.0', '0.1000', '1E5', '9007199254740991', '3.141592653589793', '0.30000000000000004', '1e23', '5e-324'];
+  // Written down again they are the same, or a double holds them; what a field of 64 bits would make of the double may be another one.
+  for (const text of ['9007199254740992', '1152921504606846976', '1234567890123450000', '-12340000000000000000']) {
+    const number = parseExact(Buffer.from(text)) as ExactNumber;
+    t.strictSame(number, new ExactNumber(text));
+    t.equal(number.isDouble, true, text);
+    t.equal(hasExactNumbers(Buffer.from(text)), String(Number(text)) === text, text);
+    t.equal(hasPlainNumbers(Buffer.from(text)), false, text);
+  }
+  const changed = [long, '-9223372036854775808.1', '18446744073709551615', '1e400', '-1E+400', '1e-400', '0.1234567890123456789'];
+  for (const text of held) t.type(parseExact(Buffer.from(`[${text},${long}]`)), Array, text);
+  for (const text of held) t.strictSame((parseExact(Buffer.from(`[ ${text} ,${long}]`)) as unknown[])[0], JSON.parse(text), text);
+  for (const text of changed) t.strictSame(parseExact(Buffer.from(`{"a~/b": [ ${text} ]}`)), { 'a~/b': [new ExactNumber(text)] }, text);
+  const odd = parseExact(Buffer.from(`{"__proto__":{"x":${long}},"a":1,"a":${long},"\\u0062\\"":true,"":null}`)) as Record<string, unknown>;
+  t.same(Object.keys(odd), ['__proto__', 'a', 'b"', '']);
+  t.equal(writeExact(odd), `{"__proto__":{"x":${long}},"a":${long},"b\\"":true,"":null}`);
+  for (const text of ['', '[1,', `{"a":${long}`, `[0${long}]`, '[NaN]']) t.throws(() => parseExact(Buffer.from(text)), SyntaxError, text);
+  for (const text of changed) {
+    const numbers: Record<string, string> = {};
+    const value = parseExact(Buffer.from(`{"a/b":[1,${text}]}`));
+    const doubles = withDoubles(value, '', numbers);
+    t.strictSame(numbers, { '/a~1b/1': text });
+    t.strictSame(withDigits(JSON.parse(JSON.stringify(doubles)), numbers), value);
+  }
+  for (const text of changed) t.equal(new ExactNumber(text).isDouble, false, text);
+  t.ok(new ExactNumber('9007199254740993').isSame(new ExactNumber('900719925474099.30e+1')));
+  t.notOk(new ExactNumber('9007199254740993').isSame(new ExactNumber('-9007199254740993')));
+  t.equal(new ExactNumber('1844674407370955161.5e1').whole, '18446744073709551615');
+  t.equal(new ExactNumber('0.1234567890123456789').whole, null);
+  t.equal(new ExactNumber('1e4000').whole, null);
+});
+
+t.test('what JSON can say is said as JSON.stringify does', async (t) => {
+  class Order {
+    readonly id = 7;
+    readonly #secret = 1;
+    get secret(): number {
+      return this.#secret;
+    }
+  }
+  class Nothing {}
+  const values: unknown[] = [
+    null,
+    { a: null, b: {}, c: [], d: undefined },
+    'null {}',
+    [new Date(0), new Order(), new Nothing(), Object.create(null)],
+    [Object(1), Object(''), Object(false)],
+    { pixels: new Uint8Array(0), buffer: Buffer.from('x'), more: new Float64Array([1]), empty: {} },
+    { toJSON: () => ({}) },
+  ];
+  for (const value of values) t.equal(jsonText(value), JSON.stringify(value));
+  for (const value of [undefined, () => 1, Symbol('x')]) t.equal(jsonText(value), undefined);
+});
+
+t.test('what would arrive as null or as an empty object is refused, with its place', async (t) => {
+  const refused: readonly (readonly [unknown, RegExp])[] = [
+    [Number.NaN, /^NaN has no form in JSON$/],
+    [{ balance: Number.POSITIVE_INFINITY }, /^Infinity at "balance" has no form in JSON$/],
+    [new Map([['a', 1]]), /^a value of the kind Map has no form in JSON$/],
+    [{ tags: new Set(['a']) }, /^a value of the kind Set at "tags" has no form in JSON$/],
+    [new ArrayBuffer(8), /kind ArrayBuffer has/],
+    [[new DataView(new ArrayBuffer(8))], /kind DataView at "0" has/],
+    [{ error: new Error('lost') }, /kind Error at "error" has/],
+    [{ later: Promise.resolve(1) }, /kind Promise at "later" has/],
+    [{ rows: (function* () {})() }, /kind Generator at "rows" has/],
+    [{ query: new URLSearchParams('a=1') }, /kind URLSearchParams at "query" has/],
+    [{ ['x'.repeat(500)]: new WeakMap() }, /kind WeakMap at "x{64}" has/],
+  ];
+  for (const [value, message] of refused) t.throws(() => jsonText(value), { name: 'TypeError', message });
+});
+
+const joined = (pieces: readonly string[]): string => {
+  const text = new TextBytes();
+  return Buffer.concat([...pieces.map((piece) => text.push(piece)), text.rest()]).toString('utf8');
+};
+
+t.test('text is the same however it was cut, also inside a character', async (t) => {
+  const words = 'a🙂漢é🏳️‍🌈🙂🙂';
+  for (let one = 0; one <= words.length; one++)
+    for (let two = one; two <= words.length; two++)
+      t.equal(joined([words.slice(0, one), '', words.slice(one, two), words.slice(two)]), words, `cut at ${one} and ${two}`);
+  t.equal(joined(words.split('')), words, 'half by half');
+});
+
+t.test('half a character that stays alone is one mark, and what follows is whole', async (t) => {
+  t.equal(joined(['a\ud83d']), 'a\ufffd');
+  t.equal(joined(['\ud83d', 'b']), '\ufffdb');
+  t.equal(joined(['\ude42', 'b']), '\ufffdb');
+  t.equal(joined(['\ud83d', '\ud83d', '\ude42']), '\ufffd🙂');
+  t.equal(joined([]), '');
+});
+
+t.test('generators and iterators are read one by one, lists and maps are values', async (t) => {
+  const read = async (value: unknown): Promise<unknown> => {
+    const iterator = iteratorOf(value);
+    if (iterator === null) return null;
+    const all: unknown[] = [];
+    for (let step = await iterator.next(); step.done !== true; step = await iterator.next()) all.push(step.value);
+    return all;
+  };
+  let isClosed = false;
+  const some = function* () {
+    try {
+      yield 1;
+      yield 2;
+    } finally {
+      isClosed = true;
+    }
+  };
+  t.strictSame(await read(some()), [1, 2]);
+  t.strictSame(await read([3, 4].values()), [3, 4]);
+  t.strictSame(
+    await read(
+      (async function* () {
+        yield 5;
+      })(),
+    ),
+    [5],
+  );
+  for (const value of [[1], new Set([1]), new Map(), 'text', null, undefined, { next: () => ({}) }]) t.equal(await read(value), null);
+  isClosed = false;
+  const left = iteratorOf(some());
+  await left?.next();
+  await left?.return?.();
+  t.ok(isClosed, 'who stops reading ends the generator');
 });

@@ -4,7 +4,7 @@ import { configPage } from '../../../../docs/generate-config.ts';
 import { breaks } from '../../../../proto/language/compat.ts';
 import { DEFAULT_ROWS, DEFAULT_SETTINGS } from '../../../../proto/language/defaults.ts';
 import { readTable } from '../../../../proto/language/document.ts';
-import { mergeSettings, policiesFor, providerPolicyFor, specificity } from '../../../../proto/language/merge.ts';
+import { mergeSettings, policiesFor, PolicyIndex, providerPolicyFor, specificity } from '../../../../proto/language/merge.ts';
 import { schemaBreaks, type Side } from '../../../../proto/language/schema-compat.ts';
 import type { Contract, JsonSchema, Policy, TableDocument } from '../../../../proto/language/types.ts';
 
@@ -132,6 +132,13 @@ t.test('policies apply from the general pattern to the exact name, whatever thei
     ['*'],
   );
   t.equal(specificity('crm.ord.*', 'crm.order.query'), -1);
+  const index = new PolicyIndex([...list, ...policies({ capability: 'crm.*', timeout: '1s' })]);
+  for (const name of ['crm.order.query', 'crm.refund.apply', 'crmx.order.query', 'nlp.a', 'crm'])
+    t.same(
+      index.covering(name),
+      policiesFor(name, [...list, ...policies({ capability: 'crm.*', timeout: '1s' })]),
+      `${name}: the same for many`,
+    );
 });
 
 t.test('what policies say for one provider is merged the same way', async (t) => {
