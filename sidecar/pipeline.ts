@@ -37,6 +37,7 @@ export async function outbound(engine: Decider, call: Call): Promise<void> {
         do await serve(engine, call);
         while (call.code !== 0 && record(call, fallback(call, targetOf)));
     }
+    if (call.onWhole !== null && call.code === 0 && !call.bodyOpen) call.onWhole();
   } catch (error) {
     bug(engine, call, error);
   }

@@ -11,6 +11,8 @@ import { newSpanId } from '../../proto/wire/trace-context.ts';
 import { bodyKind, jsonProblem } from '../call/answer-body.ts';
 import { Attempt } from '../call/attempt-record.ts';
 import { type Call, note } from '../call/call.ts';
+import { elsewhere } from '../call/elsewhere.ts';
+import { LateAnswer } from '../call/late-answer.ts';
 import { failed, type Reply } from '../call/reply.ts';
 import { giveUp, type Underway } from '../call/underway.ts';
 import { passing, type Reason, refusing, Verdict } from '../call/verdict.ts';
@@ -19,7 +21,7 @@ import type { Exchange } from '../transports/transport.ts';
 import type { Transports } from '../transports/index.ts';
 import { blockSince } from './block-since.ts';
 import { MeteredBody } from './body.ts';
-import { markerFor } from './end-marker.ts';
+import { markerFor, missingIn } from './end-marker.ts';
 import { exchangeFor } from './exchange-for.ts';
 import { Judgement, type Outcome, judgeAnswer, judgeFailure, retryAfterMsOf } from './judge.ts';
 import { extender, leaver, Run, type Stopped } from './run.ts';
@@ -46,7 +48,7 @@ const streams = passing('attempt', 'streaming', '{a} answered {b} and streams, h
 const repeats = passing(
   'attempt',
   'fresh_connection',
-  'the connection to {a} had been closed under us; the call is idempotent and there is no other provider: once more on a fresh one',
+  'the connection to {a} had been closed under us; the call is idempotent and nobody else may take it: once more on a fresh one',
 );
 const failures = new Map<number, Reason>();
 
@@ -63,7 +65,7 @@ export async function attempt(tools: AttemptTools, call: Call, pathHeader: strin
   const candidate = call.chosen as Candidate;
   const { clock } = tools;
   const now = clock.now();
-  const made = new Attempt(candidate, now - call.startedAt);
+  const made = new Attempt(candidate, now - call.startedAt, call.execution);
   call.attempts.push(made);
   if (call.cancelled)
     return call.cutBy === null
@@ -102,12 +104,13 @@ export async function attempt(tools: AttemptTools, call: Call, pathHeader: strin
   let judgement: Judgement;
   try {
     reply = await (lateMs > 0 ? sendPatiently(tools, call, run, lateMs) : send(tools.transports, call, exchange));
-    if (repeatable(call, reply, run)) {
+    if (isCutByReuse(call, reply, run) && !mayGoElsewhere(call, clock.now())) {
       note(call, new Verdict(repeats, candidate.provider.agentId));
       run.exchange = exchangeFor(call, candidate, made, allowedMs - (clock.now() - now), lateMs, clock.now(), pathHeader);
       run.exchange.fresh = true;
       reply = await send(tools.transports, call, run.exchange);
     }
+    reply = wholeOrCut(call, candidate, reply);
     made.started = reply.started;
     made.status = reply.status;
     call.reply = reply;
@@ -148,10 +151,11 @@ function send(transports: Pick<Transports, 'for'>, call: Call, exchange: Exchang
 
 /**
  * With a claimed key the answer is wanted also after the time is over: not by this caller, who is told at once, but by whoever repeats
- * the call. Where the work may be begun again, that holds for the last attempt only. At the provider's end the caller's one says so.
+ * the call. Where the work may be begun again, that holds for the last attempt only; and what stands in for an answer that is waited
+ * for is not waited for itself. At the provider's end the caller's one says so.
  */
 function lateMsOf({ config }: AttemptTools, call: Call, taskBound: boolean): number {
-  if (call.stream) return 0;
+  if (call.stream || call.late !== null) return 0;
   if (call.lateMs > 0) return Math.min(call.lateMs, config.claims.lateMs);
   return call.claim === 'held' && (taskBound || call.execution === 'once') ? config.claims.lateMs : 0;
 }
@@ -163,16 +167,18 @@ function sendPatiently(tools: AttemptTools, call: Call, run: Run, lateMs: number
     run.patience = (why) => {
       if (why === 'caller_gone') return false;
       const timer = tools.clock.after(lateMs, () => run.abort());
-      call.late = sending.then(
+      const late = new LateAnswer(candidate, call.degraded);
+      late.reply = sending.then(
         (reply) => {
           timer.cancel();
-          return reply.code === Code.ok && judge(call, candidate, reply, 'no', 0, 0, false).code === Code.ok ? reply : null;
+          return judgeLate(call, late, reply);
         },
         () => {
           timer.cancel();
           return null;
         },
       );
+      call.late = late;
       resolve(failed(Code.response_timeout, 'started', 'no answer in time; it is waited for, for whoever repeats the call with this key'));
       return true;
     };
@@ -189,15 +195,46 @@ function sendPatiently(tools: AttemptTools, call: Call, run: Run, lateMs: number
   });
 }
 
-/** The provider may have closed an idle connection just as we used it: harmless to repeat for idempotent work with no other provider. */
-function repeatable(call: Call, reply: Reply, run: Run): boolean {
+/** The call itself has gone on, to its end or to its fallback: nothing of it may change now. */
+function judgeLate(call: Call, late: LateAnswer, came: Reply): Reply | null {
+  const reply = wholeOrCut(call, late.candidate, came);
+  if (reply.code !== Code.ok) return null;
+  const { noRetry, outputChecked } = call;
+  const { code, definitely } = judge(call, late.candidate, reply, 'no', 0, 0, false);
+  call.noRetry = noRetry;
+  call.outputChecked = outputChecked;
+  late.definitely = definitely;
+  return code === Code.ok ? reply : null;
+}
+
+/** The provider may have closed an idle connection just as we used it; harmless to repeat for work that may run again. */
+function isCutByReuse(call: Call, reply: Reply, run: Run): boolean {
   return (
     reply.code === Code.connection_lost &&
     reply.reusedConnection &&
     run.stopped === 'no' &&
     call.execution !== 'once' &&
-    (call.chosen as Candidate).version.candidates.length === 1
+    call.headers[Header.retry] !== 'none'
   );
+}
+
+/** `retry` would send it to another provider. At the provider's end there is none. */
+function mayGoElsewhere(call: Call, now: number): boolean {
+  if (call.isInbound || call.attempts.length - call.attemptsFrom > (call.chosen as Candidate).settings.retry.max) return false;
+  return elsewhere(call, now) === 'free';
+}
+
+/**
+ * An answer without its last word is a cut one, whichever way it was asked for: what `follow` sees of a stream is seen here of a body
+ * that came whole. The hosting sidecar has looked already.
+ */
+function wholeOrCut(call: Call, candidate: Candidate, reply: Reply): Reply {
+  const declared = candidate.version.contract.streaming?.done ?? null;
+  if (declared === null && reply.end !== 'by_close') return reply;
+  if (reply.code !== Code.ok || reply.stream !== null || reply.end === 'known' || candidate.provider.reach === 'mesh') return reply;
+  if (reply.status >= 300 || reply.status === 204 || hasNoContent(call, reply)) return reply;
+  const missing = missingIn(reply, declared);
+  return missing === '' ? reply : failed(Code.bad_response, 'started', missing, reply.reusedConnection);
 }
 
 function judge(

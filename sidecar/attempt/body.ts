@@ -7,7 +7,7 @@ import type { Clock, Timer } from '../../base/clock.ts';
 import { bytesPassed } from '../../base/read-garbage.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import type { BodySink, BodySource } from '../call/reply.ts';
-import type { EndMarker } from './end-marker.ts';
+import { type EndMarker, unmarked } from './end-marker.ts';
 
 /** `clock.now()` scale for `…At`. */
 export interface BodyTimes {
@@ -92,7 +92,7 @@ export class MeteredBody implements BodySource, BodySink {
   end(): void {
     const marker = this.#marker;
     if (marker === null || marker.isDone()) this.#whole();
-    else this.#broken(Code.stream_interrupted, unmarked(marker, this.endsByClose));
+    else this.#broken(Code.stream_interrupted, unmarked('stream', marker, this.endsByClose));
   }
 
   cut(code: Code, detail: string, goesAway = false): void {
@@ -140,11 +140,4 @@ export class MeteredBody implements BodySource, BodySink {
     this.#total.cancel();
     this.#watcher.ended(code, detail, this.#firstMs);
   }
-}
-
-function unmarked(marker: EndMarker, endsByClose: boolean): string {
-  const words = JSON.stringify(marker.text);
-  return endsByClose
-    ? `the stream is not known to be whole: its connection was closed, it has neither length nor chunks, and ${words} did not come`
-    : `the stream ended without ${words}, which ends a whole one`;
 }

@@ -1,10 +1,11 @@
 /**
- * Watches a streamed body for the words that its contract says it ends with. A middlebox that closes an idle connection
+ * Watches a body of events or lines for the words that its contract says it ends with. A middlebox that closes an idle connection
  * does so with a clean FIN: for a body without length and chunks that is the same as the proper end, and only the marker
  * tells an answer from a piece of one. Looks and holds little: a line that is longer than a marker may be is none.
  */
 import { MAX_MARKER_BYTES } from '../../proto/language/contract.ts';
-import type { ReplyHeaders } from '../call/reply.ts';
+import { lineForm } from '../call/answer-body.ts';
+import type { Reply, ReplyHeaders } from '../call/reply.ts';
 
 /** What providers that follow the best-known streaming API send last; looked for when nothing is declared and nothing else tells the end. */
 export const USUAL_MARKER = '[DONE]';
@@ -122,9 +123,23 @@ function lineSays(line: string, text: string): boolean {
 /** The marker to watch for, and null where none is needed or could be found. */
 export function markerFor(headers: ReplyHeaders, declared: string | null, endsByClose: boolean): EndMarker | null {
   if (declared === null && !endsByClose) return null;
-  const type = headers['content-type'];
-  const base = typeof type === 'string' ? (type.split(';', 1)[0] as string).trim().toLowerCase() : '';
-  const isEvents = base === 'text/event-stream';
-  if (!isEvents && base !== 'application/x-ndjson' && base !== 'application/jsonl') return null;
-  return new EndMarker(declared ?? USUAL_MARKER, isEvents);
+  const form = lineForm(headers['content-type']);
+  return form === null ? null : new EndMarker(declared ?? USUAL_MARKER, form === 'events');
+}
+
+/** Why a body that came whole is not known to be all of the answer; '' = nothing speaks against it. */
+export function missingIn({ headers, body, end }: Reply, declared: string | null): string {
+  const isByClose = end === 'by_close';
+  const marker = markerFor(headers, declared, isByClose);
+  if (marker === null) return '';
+  marker.watch(body);
+  return marker.isDone() ? '' : unmarked('answer', marker, isByClose);
+}
+
+/** The words for a body without its last ones. */
+export function unmarked(what: 'stream' | 'answer', marker: EndMarker, endsByClose: boolean): string {
+  const words = JSON.stringify(marker.text);
+  return endsByClose
+    ? `the ${what} is not known to be whole: its connection was closed, it has neither length nor chunks, and ${words} did not come`
+    : `the ${what} ended without ${words}, which ends a whole one`;
 }

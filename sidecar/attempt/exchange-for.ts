@@ -37,10 +37,14 @@ export function exchangeFor(
   const pinned = candidate.provider.reach === 'mesh' && (call.pin ?? call.headers[Header.pin]) === candidate.provider.agentId;
   if (pinned) own.push(Header.pin, candidate.provider.agentId);
   if (lateMs > 0 && candidate.provider.reach === 'mesh') own.push(Header.lateMs, String(lateMs));
+  if (call.headers[Header.retry] === 'none' && candidate.provider.reach === 'mesh') own.push(Header.retry, 'none');
   if (call.traceState !== '') own.push(Header.tracestate, call.traceState);
   if (call.powerId !== null) own.push(Header.powerId, call.powerId, Header.idempotencyKey, call.powerId);
   const sequence = headerOf(call, Header.sequenceId);
   if (sequence !== null) own.push(Header.sequenceId, sequence);
+  // For the calls that its agent makes for this one.
+  const budget = headerOf(call, Header.budget);
+  if (budget !== null) own.push(Header.budget, budget);
   if (call.affinityKey !== null) own.push(Header.affinity, call.affinityKey);
   const execution = headerOf(call, Header.execution);
   if (execution !== null) own.push(Header.execution, execution);

@@ -41,6 +41,20 @@ function kindOf(contentType: string): BodyKind {
   }
 }
 
+/** Of bodies that come event by event or line by line, which; null = it is none of them. */
+export function lineForm(contentType: string | string[] | undefined): 'events' | 'lines' | null {
+  if (typeof contentType !== 'string') return null;
+  switch ((contentType.split(';', 1)[0] as string).trim().toLowerCase()) {
+    case 'text/event-stream':
+      return 'events';
+    case 'application/x-ndjson':
+    case 'application/jsonl':
+      return 'lines';
+    default:
+      return null;
+  }
+}
+
 /** One whole JSON text in UTF-8, with nothing before or after it (a byte order mark counts as nothing). */
 export function isWholeJson(body: Buffer): boolean {
   return isJson(withoutBom(body));

@@ -10,6 +10,7 @@ import type { Execution, FallbackStep, Override } from '../../proto/language/typ
 import type { Candidate, Capability, Snapshot, Version } from '../table/snapshot.ts';
 import type { Attempt } from './attempt-record.ts';
 import type { CallQuota } from './call-quota.ts';
+import type { LateAnswer } from './late-answer.ts';
 import type { PeerCertificate } from './peer.ts';
 import type { Principal } from './principal.ts';
 import { Trace } from './trace.ts';
@@ -96,6 +97,8 @@ export class Call {
   isInbound = false;
   /** 16 hex digits: the span of this hop, below which those of its attempts stand; '' while no traces are made. */
   spanId = '';
+  /** Wall clock less `clock.now()` as it began, for all its spans: the wall clock may be set while it runs. */
+  wallOffset = 0;
 
   // What the stages find.
   table: Snapshot | null = null;
@@ -123,8 +126,8 @@ export class Call {
   claim: 'none' | 'held' | 'passed' = 'none';
   /** Who gave the answer that this call gets once more; null = it is no repeat. */
   replay: { readonly provider: string; readonly version: string } | null = null;
-  /** The answer that may come after the caller has been told that the time is over; null in it = no good one came. */
-  late: Promise<Reply | null> | null = null;
+  /** What is waited for after the caller has been told that the time is over; null = nothing is. */
+  late: LateAnswer | null = null;
   /** At the provider's end: for so long after the time is over the caller's end wants the answer still, for its key. */
   lateMs = 0;
   /** `clock.now()` when the total time is over; Infinity until the deadline stage has run. */
@@ -199,6 +202,8 @@ export class Call {
   quota: CallQuota | null = null;
   /** It counts there as a call in flight. */
   quotaHeld = false;
+  /** Of a way in with a form of its own for streams: puts a whole success into it before it is accounted for; what does not fit is none. */
+  onWhole: (() => void) | null = null;
   /** Runs the last accounting when a streamed body has ended; set by the pipeline. */
   onBodyEnd: (() => void) | null = null;
   /** A streamed body is still on its way; `onBodyEnd` will be called. */

@@ -23,6 +23,12 @@ export interface BodySource {
   readonly endsByClose?: boolean;
 }
 
+/**
+ * What tells that a whole body is whole: `told` = its framing; `by_close` = nothing but the end of its connection, so that a clean cut
+ * looks the same; `known` = it was looked into before, and need not be again.
+ */
+export type BodyEnd = 'told' | 'by_close' | 'known';
+
 export type ReplyHeaders = Readonly<Record<string, string | string[] | undefined>>;
 
 export class Reply {
@@ -41,6 +47,8 @@ export class Reply {
   readonly retryAfterMs: number;
   /** Set by an adapter that has seen already that the body is one well-formed JSON text: nobody need look again. */
   isJson = false;
+  /** Of a body that does not stream. */
+  end: BodyEnd = 'told';
 
   constructor(
     code: Code,
@@ -77,6 +85,24 @@ export class Reply {
       this.reusedConnection,
       this.retryAfterMs,
     );
+  }
+
+  /** The same with other headers. */
+  withHeaders(headers: ReplyHeaders): Reply {
+    const reply = new Reply(
+      this.code,
+      this.started,
+      this.status,
+      headers,
+      this.body,
+      this.stream,
+      this.detail,
+      this.reusedConnection,
+      this.retryAfterMs,
+    );
+    reply.isJson = this.isJson;
+    reply.end = this.end;
+    return reply;
   }
 
   /** The same head with another body source around the first. */

@@ -6,7 +6,7 @@
  */
 import { Code, type CodeEntry, codeEntry } from '../../proto/wire/codes.ts';
 import { dataOf } from './answer-body.ts';
-import type { Attempt } from './attempt-record.ts';
+import { type Attempt, isInDoubt } from './attempt-record.ts';
 import type { RateView } from './call-quota.ts';
 import type { Call } from './call.ts';
 import { isSandbox } from './sandbox.ts';
@@ -45,7 +45,7 @@ export class Result {
     this.entry = entry;
     this.detail = detail;
     this.ambiguous = ambiguous;
-    this.retryable = entry.retryable && (!ambiguous || call.execution !== 'once');
+    this.retryable = entry.retryable && !call.attempts.some(isInDoubt);
     this.noRetry = entry.code !== 0 && (call.noRetry || isRefusedHere(call));
     this.retryAfterMs = retryAfterMs;
     this.data = data;

@@ -17,9 +17,9 @@
 import type { Clock } from '../../base/clock.ts';
 import { type Random, SeededRandom } from '../../base/random.ts';
 import { hash32 } from '../../base/rendezvous.ts';
-import { Code } from '../../proto/wire/codes.ts';
 import { Header } from '../../proto/wire/headers.ts';
 import { type Call, headerOf } from '../call/call.ts';
+import { hasBegun } from '../call/elsewhere.ts';
 import { Verdict } from '../call/verdict.ts';
 import type { Health } from '../health/health.ts';
 import type { Candidate, Provider, Snapshot, Version } from '../table/snapshot.ts';
@@ -240,22 +240,6 @@ export class Chooser {
   #viewsSoFar(call: Call, now: number): View[] {
     return call.lines.slice(0, call.lineIndex + 1).map((version) => this.#lines.viewOf(call, version, now));
   }
-}
-
-/**
- * Whether the conversation that this call began may stay where it began. At a half-open provider only if that one
- * answered; elsewhere unless nobody could answer there: bound to a dead agent it would be served by stand-ins, and torn
- * away from them when the next agent joins.
- */
-function hasBegun(call: Call): boolean {
-  const { attempts, begunAt } = call;
-  if (call.begunAsProbe) {
-    const last = attempts[attempts.length - 1];
-    return last !== undefined && last.candidate === begunAt && (last.code === Code.ok || (last.started === 'done' && last.status < 500));
-  }
-  for (const { candidate, code, started } of attempts)
-    if (candidate === begunAt) return started !== 'not_started' || (code !== Code.connect_timeout && code !== Code.breaker_open);
-  return true;
 }
 
 /** `Reach-Pin`, or the provider that a fallback step names. An operator's reroute, and a fallback elsewhere, drop the caller's pin. */

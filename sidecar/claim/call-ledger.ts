@@ -3,15 +3,16 @@ import { hash } from 'node:crypto';
 import type { Clock, Timer } from '../../base/clock.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { keyOwner, ledgerKey } from '../../proto/wire/ledger-key.ts';
-import type { Call } from '../call/call.ts';
+import type { Call, HttpAsk } from '../call/call.ts';
 import type { Principal } from '../call/principal.ts';
 import { answered } from '../call/reply.ts';
 import { ending, passing, refusing, Verdict } from '../call/verdict.ts';
 import type { Claim, ClaimAsk, Claimed, KeptResult, TaskLedger } from '../ledger/ledger.ts';
+import { hashWith, otherThan } from '../ledger/record.ts';
 import type { Candidate, Capability } from '../table/snapshot.ts';
 import type { ClaimSettings } from '../claims-config.ts';
 import type { Ledger } from './claim.ts';
-import { type ClaimEnd, claimEndOf, keptOf, STREAMED } from './outcome.ts';
+import { type ClaimEnd, claimEndOf, isAnswered, keptLate, STREAMED } from './outcome.ts';
 
 const claimed = passing('claim', 'claimed', 'the key is ours (hand-over {a})');
 const kept = passing('claim', 'held', 'the key is ours since the first attempt');
@@ -120,7 +121,8 @@ export class CallLedger implements Ledger {
       if (call.cancelled) return new Verdict(gone);
       const local = this.#holds.get(ask.id);
       if (local !== undefined) {
-        if (local.payloadHash !== ask.payloadHash) return new Verdict(otherUse, 'the key is being used with another payload');
+        if (local.payloadHash !== ask.payloadHash)
+          return new Verdict(otherUse, `the key is being used ${otherThan(local.payloadHash, ask.payloadHash)}`);
         const left = endsAt - this.#clock.now();
         if (left <= 0 || !(await this.#wait(call, left, local))) return this.#stillThere(call, startedAt, FIRST_PAUSE_MS);
         if (local.result !== null) return this.#answer(call, local.result);
@@ -157,7 +159,7 @@ export class CallLedger implements Ledger {
     const hold = this.#byCall.get(call);
     if (hold === undefined || hold.isEnding || call.bodyOpen) return;
     const recording = this.#end(call, hold);
-    if (call.late !== null) return;
+    if (call.late !== null && !isAnswered(call)) return;
     await new Promise<void>((over) => {
       const timer = this.#clock.after(WAIT_FOR_RECORD_MS, over);
       void recording.then(() => {
@@ -228,11 +230,15 @@ export class CallLedger implements Ledger {
     this.#free(hold);
   }
 
-  /** An answer that comes after its caller has been told that the time is over is the answer to the key all the same. */
+  /**
+   * An answer that comes after its caller has been told that the time is over is the answer to the key all the same; unless another
+   * provider stood in with one: the first answer stands.
+   */
   async #endOf(call: Call): Promise<ClaimEnd> {
-    if (call.late === null || call.code === Code.ok) return claimEndOf(call);
-    const reply = await call.late;
-    return reply === null ? claimEndOf(call) : { kind: 'done', result: keptOf(call, reply) };
+    const { late } = call;
+    if (late === null || isAnswered(call)) return claimEndOf(call);
+    const reply = await late.reply;
+    return reply === null ? claimEndOf(call) : { kind: 'done', result: keptLate(reply, late) };
   }
 
   #free(hold: Hold): void {
@@ -291,8 +297,11 @@ export class CallLedger implements Ledger {
     if (result.detail === STREAMED) return new Verdict(streamed, 'a stream', call.stream ? 'a stream' : 'a whole');
     if (call.stream) return new Verdict(streamed, 'a whole', 'a stream');
     if (result.leftOutBytes > 0) return new Verdict(leftOut, result.leftOutBytes);
-    const headers = result.contentType === '' ? {} : { 'content-type': result.contentType };
-    call.reply = answered(result.status, headers, result.body);
+    const { marks } = result;
+    const type = result.contentType === '' ? null : { 'content-type': result.contentType };
+    call.reply = answered(result.status, { ...type, ...marks?.headers }, result.body);
+    if (marks?.degraded === true) call.degraded = true;
+    call.definitelySuccess = marks?.definitely === true;
     call.status = result.status;
     call.code = Code.ok;
     call.refusal = null;
@@ -335,5 +344,20 @@ function payloadHashOf(call: Call): string {
   const { http } = call;
   if (http === null) return hash('sha256', call.body, 'base64url');
   const head = Buffer.from(`${http.method}\0${http.target}\0`, 'utf8');
-  return hash('sha256', Buffer.concat([head, call.body]), 'base64url');
+  return hashWith(hash('sha256', Buffer.concat([head, call.body]), 'base64url'), credentialsHashOf(call, http));
+}
+
+/** Other headers by which clients of agents show who they are. */
+const KEY_HEADERS: readonly string[] = ['x-api-key', 'api-key', 'x-auth-token', 'x-access-token'];
+
+/**
+ * An intercepted client may be one of many behind its agent, and a provider answers each with what is his. Another one is refused:
+ * with a key of his own for each credential, one that was renewed would begin `once` work again. '' = it shows nothing.
+ */
+function credentialsHashOf(call: Call, http: HttpAsk): string {
+  let shown = '';
+  for (const text of http.credentials) shown += `${text}\0`;
+  for (const name of KEY_HEADERS) if (call.headers[name] !== undefined) shown += `${name}\0${String(call.headers[name])}\0`;
+  // Together with the key, so that records do not tell which of them are of the same client.
+  return shown === '' ? '' : hash('sha256', `${call.powerId}\0${shown}`, 'base64url');
 }

@@ -5,10 +5,13 @@
  *
  * A step that this caller, or this payload, cannot have is passed over. When no step is left the failure that led here
  * stands: a refusal of something that was never asked for would explain nothing, and tell what is none of the caller's.
+ *
+ * `once` work that may have been carried out is not begun again by a step that leads to the same capability: another one may stand in.
  */
 import type { FallbackStep } from '../../proto/language/types.ts';
 import { Code } from '../../proto/wire/codes.ts';
-import { type Call, Failure } from '../call/call.ts';
+import { isInDoubt } from '../call/attempt-record.ts';
+import { type Call, Failure, note } from '../call/call.ts';
 import { ending, passing, Verdict, wordsOf } from '../call/verdict.ts';
 import type { Capability, Snapshot, Version } from '../table/snapshot.ts';
 
@@ -20,6 +23,8 @@ const refusedByOwner = ending('fallback', 'explicitly_none', '{a} is declared to
 const notForThis = ending('fallback', 'not_for_this', '{a} is no failure for a fallback');
 const noTime = ending('fallback', 'no_time', 'no time is left for a fallback');
 const exhausted = ending('fallback', 'exhausted', 'every step of the fallback of {a} was tried');
+
+const notTwice = passing('fallback', 'not_twice', '{a} is passed over: {b} runs at most once and {c} may have acted');
 
 const MENDABLE: ReadonlySet<number> = new Set([
   Code.connect_timeout,
@@ -90,13 +95,13 @@ function next(
     if (now >= call.stepEndsAt) continue;
     const code = call.code;
     if (step.kind === 'provider') {
-      if (hasFailed(call, from, step.agentId)) continue;
+      if (hasFailed(call, from, step.agentId) || wouldRunTwice(call, from, step.agentId)) continue;
       restart(call, from, from, call.range);
       call.pin = step.agentId;
       return new Verdict(toProvider, from.name, code, step.agentId);
     }
     const target = find(call.table as Snapshot, step.target);
-    if (target === null) continue;
+    if (target === null || wouldRunTwice(call, target.capability, step.target)) continue;
     restart(call, from, target.capability, target.range);
     return new Verdict(toCapability, from.name, code, step.target);
   }
@@ -122,6 +127,16 @@ function undo(call: Call, from: Capability): void {
 function hasFailed(call: Call, capability: Capability, agentId: string): boolean {
   for (const { candidate } of call.attempts)
     if (candidate.provider.agentId === agentId && candidate.version.capability === capability) return true;
+  return false;
+}
+
+function wouldRunTwice(call: Call, capability: Capability, step: string): boolean {
+  for (const attempt of call.attempts) {
+    const { provider, version } = attempt.candidate;
+    if (version.capability !== capability || !isInDoubt(attempt)) continue;
+    note(call, new Verdict(notTwice, step, capability.name, provider.agentId));
+    return true;
+  }
   return false;
 }
 

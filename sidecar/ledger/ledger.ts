@@ -62,6 +62,18 @@ export interface KeptResult {
   readonly body: Buffer;
   /** Where the body was too large for the ledger: how many bytes it had. */
   readonly leftOutBytes: number;
+  /** null = it has none. */
+  readonly marks: KeptMarks | null;
+}
+
+/** What an answer said beside its body. */
+export interface KeptMarks {
+  /** Another capability stood in. */
+  readonly degraded: boolean;
+  /** `definitely_success`. */
+  readonly definitely: boolean;
+  /** Of the provider's, those that a repeat gets; null = none. */
+  readonly headers: Readonly<Record<string, string>> | null;
 }
 
 export type Claimed =

@@ -5,7 +5,7 @@
  */
 import type { Clock } from '../../base/clock.ts';
 import type { Claim, ClaimAsk, Claimed, KeptResult, LostBy, TaskLedger } from './ledger.ts';
-import { ClaimRecord, type ClaimState, fitted, reuseOf, triesWith } from './record.ts';
+import { bare, ClaimRecord, type ClaimState, fitted, reuseOf, triesWith } from './record.ts';
 
 export interface MemoryLedgerOptions {
   readonly maxKeys: number;
@@ -77,10 +77,10 @@ export class MemoryLedger implements TaskLedger {
     if (entry?.claim !== claim) return false;
     entry.claim = null;
     let kept = result === null ? null : fitted(result, this.#options.maxResultBytes);
-    if (kept !== null && this.#bytes + kept.body.length > this.#options.maxBytes) kept = fitted(kept, 0);
+    if (kept !== null && this.#bytes + bytesOf(kept) > this.#options.maxBytes) kept = bare(kept);
     // A copy: the bytes may be a view into something larger.
     if (kept !== null) kept = { ...kept, body: Buffer.from(kept.body) };
-    this.#bytes += kept?.body.length ?? 0;
+    this.#bytes += bytesOf(kept);
     entry.record = new ClaimRecord(state, entry.record.ask, '', 1, tries, 0, kept, detail, ended);
     return kept;
   }
@@ -140,7 +140,7 @@ export class MemoryLedger implements TaskLedger {
     const now = this.#clock.now();
     for (const [id, entry] of this.#entries) {
       if (entry.endsAt > now) return;
-      this.#bytes -= entry.record.result?.body.length ?? 0;
+      this.#bytes -= bytesOf(entry.record.result);
       this.#entries.delete(id);
       entry.claim?.lose();
     }
@@ -199,4 +199,13 @@ class MemoryClaim implements Claim {
     this.#isHeld = false;
     return this.#ledger.settle(this, state, tries, result, detail);
   }
+}
+
+/** What it holds beside a few words: its body, and the headers that are kept with it. */
+function bytesOf(result: KeptResult | null): number {
+  if (result === null) return 0;
+  let bytes = result.body.length;
+  const headers = result.marks?.headers ?? null;
+  for (const name in headers) bytes += name.length + (headers[name] as string).length;
+  return bytes;
 }

@@ -4,7 +4,7 @@
  */
 import type { Execution } from '../../proto/language/types.ts';
 import { LEDGER_WIRE } from '../../proto/wire/ledger-key.ts';
-import type { ClaimAsk, KeptResult } from './ledger.ts';
+import type { ClaimAsk, KeptMarks, KeptResult } from './ledger.ts';
 
 export type ClaimState = 'executing' | 'done' | 'released' | 'unknown';
 
@@ -93,6 +93,7 @@ export function encodeRecord(record: ClaimRecord, expected: number = 0): Buffer 
 }
 
 function headOf(result: KeptResult): object {
+  const { marks } = result;
   return {
     code: result.code,
     status: result.status,
@@ -101,6 +102,9 @@ function headOf(result: KeptResult): object {
     version: result.version,
     detail: result.detail.slice(0, MAX_DETAIL_CHARS),
     left_out: result.leftOutBytes,
+    ...(marks?.degraded === true ? { degraded: true } : null),
+    ...(marks?.definitely === true ? { definitely: true } : null),
+    ...(marks === null || marks.headers === null ? null : { headers: marks.headers }),
   };
 }
 
@@ -141,6 +145,7 @@ export function readRecord(id: string, data: Buffer): ClaimRecord | null {
       detail: text(head['detail']),
       body: end + 1 < data.length ? Buffer.from(data.subarray(end + 1)) : NO_BYTES,
       leftOutBytes: whole(head['left_out']),
+      marks: marksIn(head),
     };
   }
   return new ClaimRecord(
@@ -154,6 +159,21 @@ export function readRecord(id: string, data: Buffer): ClaimRecord | null {
     text(line['detail']),
     line['ended'] === true,
   );
+}
+
+/** Records of older programs have none. */
+function marksIn(head: Readonly<Record<string, unknown>>): KeptMarks | null {
+  const degraded = head['degraded'] === true;
+  const definitely = head['definitely'] === true;
+  const headers = headersIn(head['headers']);
+  return degraded || definitely || headers !== null ? { degraded, definitely, headers } : null;
+}
+
+function headersIn(value: unknown): Readonly<Record<string, string>> | null {
+  if (typeof value !== 'object' || value === null) return null;
+  const headers: Record<string, string> = {};
+  for (const [name, text] of Object.entries(value)) if (typeof text === 'string') headers[name] = text;
+  return headers;
 }
 
 function isState(value: unknown): value is ClaimState {
@@ -172,9 +192,29 @@ function whole(value: unknown): number {
   return typeof value === 'number' && Number.isSafeInteger(value) && value >= 0 ? value : 0;
 }
 
+/** Stands in a payload's hash before that of what an intercepted client shows the provider. */
+const WITH_CREDENTIALS = '.';
+
+/** @param credentials hash of what the client shows; '' = nothing, which is written down too */
+export function hashWith(payload: string, credentials: string): string {
+  return payload + WITH_CREDENTIALS + credentials;
+}
+
+/** A record of before credentials were looked at tells of the payload alone. */
+export function isSameUse(before: string, now: string): boolean {
+  if (before === now) return true;
+  return !before.includes(WITH_CREDENTIALS) && now.startsWith(before + WITH_CREDENTIALS);
+}
+
+/** How one use of a key differs from the other; in words. */
+export function otherThan(before: string, now: string): string {
+  const isSamePayload = before.split(WITH_CREDENTIALS, 1)[0] === now.split(WITH_CREDENTIALS, 1)[0];
+  return isSamePayload ? 'by a client with other credentials for the provider' : 'with another payload (the bytes are compared)';
+}
+
 /** Why this use of the key is another one than the recorded use; null = it is the same. Answers of one major version fit each other. */
 export function reuseOf(record: ClaimRecord, ask: ClaimAsk): string | null {
-  if (record.ask.payloadHash !== ask.payloadHash) return 'the key was used with another payload (the bytes are compared)';
+  if (!isSameUse(record.ask.payloadHash, ask.payloadHash)) return `the key was used ${otherThan(record.ask.payloadHash, ask.payloadHash)}`;
   // Of a message to a role nobody knows the version before it is handed over.
   if (record.ask.version !== '' && majorOf(record.ask.version) !== majorOf(ask.version))
     return `the key was used with ${record.ask.capability}@${record.ask.version}, another major version than ${ask.version}`;
@@ -210,5 +250,6 @@ export function fitted(result: KeptResult, maxBytes: number): KeptResult {
 
 /** As short as the end of a claim can be: its room is enough for this, whatever the agent said. */
 export function bare(result: KeptResult): KeptResult {
-  return { ...fitted(result, 0), contentType: result.contentType.slice(0, BARE_CHARS), detail: '' };
+  const marks = result.marks === null ? null : { ...result.marks, headers: null };
+  return { ...fitted(result, 0), contentType: result.contentType.slice(0, BARE_CHARS), detail: '', marks };
 }

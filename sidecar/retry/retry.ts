@@ -9,15 +9,17 @@ import type { Random } from '../../base/random.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { Header } from '../../proto/wire/headers.ts';
 import type { Attempt } from '../call/attempt-record.ts';
-import { type Call, headerOf } from '../call/call.ts';
+import type { Call } from '../call/call.ts';
+import { elsewhere } from '../call/elsewhere.ts';
 import { ending, passing, refusing, Verdict } from '../call/verdict.ts';
-import type { Candidate, Version } from '../table/snapshot.ts';
+import type { Candidate } from '../table/snapshot.ts';
 import type { RetryBudget } from './budget.ts';
 
 const again = passing('retry', 'elsewhere', 'retry {a} of {b}, elsewhere, after {c} ms');
 const notForThis = ending('retry', 'not_repeatable', '{a} is not a failure that another provider could mend');
 const once = ending('retry', 'may_have_acted', 'the work runs at most once and {a} may have acted: not repeated');
 const toldNot = ending('retry', 'told_not_to', '{a} said that this must not be repeated');
+const notWanted = ending('retry', 'not_wanted', 'the caller wants no attempt repeated (Reach-Retry: none)');
 const spent = ending('retry', 'spent', 'all {a} retries are used');
 const late = ending('retry', 'too_late', '{a} ms of {b} are left, less than the {c} % that a retry needs');
 const noBudget = refusing(
@@ -68,10 +70,11 @@ export function retry(call: Call, budget: Pick<RetryBudget, 'take' | 'recent'>, 
   const startedThere = last.started !== 'not_started' && last.status !== 425;
   if (startedThere && call.execution === 'once') return new Verdict(once, agent);
   if (call.noRetry) return new Verdict(toldNot, agent);
+  if (call.headers[Header.retry] === 'none') return new Verdict(notWanted);
   const used = call.attempts.length - call.attemptsFrom - 1;
   if (used >= policy.max) return new Verdict(spent, policy.max);
   const now = call.clock.now();
-  if (!isAnybodyElse(call, now)) return new Verdict(nobodyElse, agent);
+  if (elsewhere(call, now) === 'nobody') return new Verdict(nobodyElse, agent);
   const pause = startedThere && last.code !== Code.rate_limited ? backoffMs(used, policy.backoffMs, policy.backoffMaxMs, random) : 0;
   const left = Math.min(call.stepEndsAt, call.deadlineAt) - now - pause;
   if (left < policy.minRemainingRatio * call.totalMs)
@@ -91,35 +94,6 @@ function isMendable(last: Attempt): boolean {
   if (last.started === 'not_started' && NOT_THERE.has(last.code)) return true;
   if (!REPEATABLE.has(last.code)) return false;
   return last.code !== Code.provider_error || last.status >= 500 || TRY_ELSEWHERE.has(last.status);
-}
-
-/** Before anything is waited for or taken from the budget. `choose` has the last word; this only spares what cannot be. */
-function isAnybodyElse(call: Call, now: number): boolean {
-  if (call.pin !== null || isPinned(call)) return false;
-  for (let i = call.lineIndex; i < call.lines.length; i++) {
-    const version = call.lines[i] as Version;
-    for (const candidate of version.candidates)
-      if (!wasTried(call, candidate) && isFit(candidate, version.settings.panic, now)) return true;
-  }
-  return false;
-}
-
-/** By its caller; the wish is for the capability that was asked for, not for what stands in for it. */
-function isPinned(call: Call): boolean {
-  return call.fallbackFrom === null && call.reroutedBy === null && (headerOf(call, Header.pin) ?? '') !== '';
-}
-
-function isFit(candidate: Candidate, panic: boolean, now: number): boolean {
-  if (candidate.weight <= 0 || candidate.drain) return false;
-  const usable = candidate.health.usable(now);
-  return usable === 'yes' || usable === 'probe' || (panic && usable !== 'offline');
-}
-
-function wasTried(call: Call, candidate: Candidate): boolean {
-  for (let i = call.attemptsFrom; i < call.attempts.length; i++) {
-    if ((call.attempts[i] as Attempt).candidate.provider === candidate.provider) return true;
-  }
-  return false;
 }
 
 /** Doubles from the base up to the ceiling; half of it is chance, so that callers who failed together do not return together. */

@@ -1,4 +1,5 @@
 /** Keys: what is carried out once, what a repeat gets, and what is refused. */
+import { type IncomingMessage, request } from 'node:http';
 import t from 'tap';
 import { TestAgent } from '../support/agent.ts';
 import { DeliverRig, deliverTable } from '../support/deliver-rig.ts';
@@ -69,6 +70,129 @@ t.test('C125 a key belongs to one caller, one capability and one payload', async
   t.match(stolen.json, { code: 4008, detail: /support\.planner\.2/ }, 'a power id with the name of another agent');
   t.match((await ask(X, '{}', 'support.planner.1:task-1:1700000000000')).json, { code: 0 }, 'and with the own one');
   await stop(t, rig, agent, 4);
+});
+
+t.test('C125 a client behind an agent gets no answer that was given to another client of the same agent', async (t) => {
+  const agent = await TestAgent.listen('crm.order.1', ({ headers, number }) => ({
+    status: 201,
+    headers: { location: `/orders/${number}`, etag: `"${number}"`, 'set-cookie': 'session=1' },
+    body: { account: headers['authorization'] ?? headers['cookie'] ?? headers['x-api-key'] ?? 'nobody' },
+  }));
+  const rig = await Rig.start(t, { table: table(agent) });
+  const post = (shown: Readonly<Record<string, string>>, key: string): Promise<[IncomingMessage, string]> =>
+    new Promise((done, failed) => {
+      const headers = {
+        host: X,
+        'content-type': 'application/json',
+        'proxy-authorization': `Bearer ${TOKEN}`,
+        'idempotency-key': key,
+        ...shown,
+      };
+      const options = { host: '127.0.0.1', port: rig.port, method: 'POST', path: `http://${X}/orders`, agent: false, headers } as const;
+      const sending = request(options, (answer) => {
+        let text = '';
+        answer.setEncoding('utf8');
+        answer.on('data', (piece: string) => (text += piece));
+        answer.on('end', () => done([answer, text]));
+      });
+      sending.on('error', failed);
+      sending.end('{"n":1}');
+    });
+  const alice = { authorization: 'Bearer alice-at-shop' };
+  const [first, text] = await post(alice, 'k');
+  t.strictSame([first.statusCode, text], [201, '{"account":"Bearer alice-at-shop"}']);
+  const [again, same] = await post(alice, 'k');
+  t.equal(same, text);
+  t.match(again.headers, { 'reach-replay': 'true', location: '/orders/1', etag: '"1"' }, 'what names the work comes with the repeat');
+  t.equal(again.headers['set-cookie'], undefined, 'and nothing of a session');
+  for (const shown of [{ authorization: 'Bearer bob-at-shop' }, { cookie: 'session=carol' }, { 'x-api-key': 'of-dave' }, {}]) {
+    const [other, words] = await post(shown, 'k');
+    t.equal(other.statusCode, 422, JSON.stringify(shown));
+    t.match(JSON.parse(words), { code: 4008, detail: /other credentials/ });
+    t.notMatch(words, /at-shop|carol|dave/);
+  }
+  t.equal((await post({ cookie: 'session=carol' }, 'k2'))[1], '{"account":"session=carol"}');
+  await stop(t, rig, agent, 2);
+});
+
+/** A pays, B stands in for it. */
+function standIn(a: string, b: string, fallback: string, lateMs = 30_000): VirtualRig {
+  const rig = new VirtualRig(`
+contracts:
+  - {name: ${X}, version: 1.0.0, acl: public, execution: once, timeout: 200ms, retry: {max: 0}, fallback: ${fallback}}
+  - {name: ${Y}, version: 1.0.0, acl: public, execution: idempotent, timeout: 200ms, retry: {max: 0}}
+providers:
+  - {agent_id: crm.pay.1, offers: ["${X}@1.0.0"]}
+  - {agent_id: crm.note.1, offers: ["${Y}@1.0.0"]}
+mocks:
+  crm.pay.1: ${a}
+  crm.note.1: ${b}`);
+  const { engine } = rig.world;
+  Object.assign(engine, { config: { ...engine.config, claims: { ...engine.config.claims, lateMs } } });
+  return rig;
+}
+const KEYED = { headers: { 'idempotency-key': 'k' } };
+const LATE = '{latency: 700ms, body: {by: pay}}';
+
+t.test('C126 work that may have been done stays in doubt, whatever stood in for it', async (t) => {
+  for (const [b, code, retryable] of [
+    ['{status: 503}', 6001, false],
+    ['{hang: true}', 1003, false],
+  ] as const) {
+    const rig = standIn(LATE, b, `[{capability: ${Y}}]`, 0);
+    const first = await rig.call(X, KEYED);
+    t.match(first.result, { entry: { code }, ambiguous: true, retryable }, b);
+    t.equal((await rig.call(X, KEYED)).code, 7003, 'a repeat does not begin it again');
+    await rig.finish(t, { 'crm.pay.1': 1, 'crm.note.1': 1 });
+  }
+  const rig = standIn('{refuse_connect: true}', '{status: 503}', `[{capability: ${Y}}]`);
+  t.equal((await rig.call(X, KEYED)).code, 6001);
+  rig.mock('crm.pay.1', { body: { by: 'pay' } });
+  t.equal((await rig.call(X, KEYED)).code, 0, 'what was never begun is free');
+  await rig.finish(t, { 'crm.pay.1': 1, 'crm.note.1': 1 });
+});
+
+t.test('C126 a repeat gets what was answered, as it was answered, and from whom', async (t) => {
+  const again = async (rig: VirtualRig): Promise<object> => {
+    const { call, result } = await rig.call(X, KEYED);
+    return {
+      code: result?.entry.code,
+      data: result?.data.toString(),
+      replay: call.replay?.provider,
+      degraded: call.degraded,
+      definitely: call.definitelySuccess,
+      location: call.reply?.headers['location'],
+    };
+  };
+  await t.test('the late answer, where only a static text stood in', async (t) => {
+    const rig = standIn(LATE, '{}', '[{static: later}]');
+    const first = await rig.call(X, KEYED);
+    t.match(first.result?.data.toString(), '"later"');
+    t.ok(first.call.degraded);
+    t.equal(rig.now, 200, 'nobody waits for it');
+    t.match(await again(rig), { code: 0, data: '{"by":"pay"}', replay: 'crm.pay.1', degraded: false });
+    await rig.finish(t, { 'crm.pay.1': 1 });
+  });
+  await t.test('the late answer as that of its own provider, where what stood in failed', async (t) => {
+    for (const b of ['{status: 503}', '{latency: 900ms, body: {by: note}}']) {
+      const rig = standIn(LATE, b, `[{capability: ${Y}}]`);
+      // Of both: what stands in would be waited for as well.
+      t.not((await rig.call(X, { headers: { ...KEYED.headers, 'reach-execution': 'once' } })).code, 0);
+      t.match(await again(rig), { code: 0, data: '{"by":"pay"}', replay: 'crm.pay.1', degraded: false }, b);
+      await rig.finish(t, { 'crm.pay.1': 1, 'crm.note.1': 1 });
+    }
+  });
+  await t.test('the answer of what stood in, marked as such, with what names the work', async (t) => {
+    const headers = '{location: /notes/1, reach-definitely-success: "true", set-cookie: a=b}';
+    const rig = standIn(LATE, `{body: {by: note}, headers: ${headers}}`, `[{capability: ${Y}}]`);
+    const { call } = await rig.call(X, KEYED);
+    t.match(call, { code: 0, degraded: true, definitelySuccess: true });
+    const told = { code: 0, data: '{"by":"note"}', replay: 'crm.note.1', degraded: true, definitely: true, location: '/notes/1' };
+    t.match(await again(rig), told);
+    await rig.wait(1_000);
+    t.match(await again(rig), told, 'the first answer stands, whatever comes later');
+    await rig.finish(t, { 'crm.pay.1': 1, 'crm.note.1': 1 });
+  });
 });
 
 t.test('C126 two at once, and failures are no answers', async (t) => {

@@ -111,7 +111,7 @@ export function shown(verdict: Verdict): { name: string; code: number; words: st
 export function tried(call: Call, ...agents: string[]): Call {
   for (const agentId of agents) {
     const candidate = call.lines.flatMap((line) => line.candidates).find((one) => one.provider.agentId === agentId);
-    call.attempts.push(new Attempt(candidate as Candidate, 0));
+    call.attempts.push(new Attempt(candidate as Candidate, 0, call.execution));
   }
   return call;
 }

@@ -50,6 +50,7 @@ const kept: KeptResult = {
   detail: '',
   body: Buffer.from('{"first":true}'),
   leftOutBytes: 0,
+  marks: null,
 };
 
 t.test('a twin at another sidecar is asked for again, more and more slowly, until it has ended', async (t) => {

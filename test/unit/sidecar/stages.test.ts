@@ -66,9 +66,9 @@ function named(world: World, asked: string, parts: Parts = {}): Call {
 }
 
 /** Through the whole pipeline, time moving as it must. */
-async function go(world: World, call: Call): Promise<Call> {
+async function go(world: World, call: Call, engine: Engine = world.engine): Promise<Call> {
   let isOver = false;
-  void outbound(world.engine, call).then(() => (isOver = true));
+  void outbound(engine, call).then(() => (isOver = true));
   await world.clock.advance(0);
   for (let next = world.clock.nextAt(); !isOver && next !== null; next = world.clock.nextAt()) await world.clock.advanceTo(next);
   return call;
@@ -831,7 +831,7 @@ mocks:
     );
   });
   t.test(
-    'an idle connection that was closed under us: once more on a fresh one, only for work that may run again and has no other provider',
+    'an idle connection that was closed under us: once more on a fresh one, only for work that may run again, where nobody else may take it',
     async (t) => {
       const send = async (world: World, headers: Record<string, string> = {}): Promise<[code: number, sent: number, attempts: number]> => {
         let sent = 0;
@@ -839,8 +839,7 @@ mocks:
           invoke: () => Promise.resolve(++sent === 1 ? failed(1002, 'started', 'reset', true) : answered(200, {}, NO_BODY)),
         };
         const engine = withTransport(world, transport);
-        const call = ask(world, 'order', { headers });
-        await outbound(engine, call);
+        const call = await go(world, ask(world, 'order', { headers }), engine);
         t.equal(
           [...world.health.providers()].every((one) => one.inFlight === 0),
           true,
@@ -850,6 +849,43 @@ mocks:
       const alone = ORDER.replace(/ {2}- \{agent_id: crm\.order\.2.*\n/, '');
       t.strictSame(await send(lab(alone)), [0, 2, 1]);
       t.strictSame(await send(lab(alone), { 'reach-execution': 'once' }), [1002, 1, 1]);
+
+      const other = 'crm.order.2,';
+      const asked = lab(ORDER);
+      t.strictSame(await send(asked), [0, 2, 2], 'where somebody else may, he does');
+      t.strictSame(await send(lab(ORDER), { 'reach-pin': 'crm.order.1' }), [0, 2, 1], 'pinned');
+      t.strictSame(await send(lab(ORDER.replace(other, `${other} weight: 0,`))), [0, 2, 1], 'the other has no weight');
+      t.strictSame(await send(lab(ORDER.replace(other, `${other} drain: true,`))), [0, 2, 1], 'the other is drained');
+      t.strictSame(await send(lab(ORDER.replace('idempotent,', 'idempotent, retry: {max: 0},'))), [0, 2, 1], 'there are no retries');
+      const away = lab(ORDER);
+      away.health.provider('crm.order.2').offline = true;
+      t.strictSame(await send(away), [0, 2, 1], 'the other is not there');
+      const busy = lab(ORDER);
+      busy.health.provider('crm.order.2').limit = 0;
+      t.strictSame(await send(busy), [0, 2, 1], 'the other is busy');
+      const ruled = lab(ORDER);
+      const { document } = ruled.table.current();
+      const rule = { name: 'night', reason: 'x', by: 'y', provider: 'crm.order.2', capability: null, caller: null, to: null, data: null };
+      ruled.install(
+        { ...document, overrides: [{ ...rule, action: 'drain', expiresAtMs: null }] as unknown as readonly Override[] },
+        'test',
+      );
+      t.strictSame(await send(ruled), [0, 2, 1], 'an operator holds the other back');
+      const strict = (): World => lab(ORDER.replace('idempotent,', 'idempotent, affinity: {from: "header:x-session", mode: strict},'));
+      t.strictSame(await send(strict(), { 'x-session': 's' }), [0, 2, 1], 'the conversation is there and nowhere else');
+      t.strictSame(await send(strict()), [0, 2, 2], 'no conversation');
+
+      const host = lab(ORDER);
+      const here = host.table.current().document;
+      host.table.install({ ...here, providers: here.providers.map((each) => ({ ...each, via: host.engine.config.name })) }, 'test');
+      let sent = 0;
+      const engine = withTransport(host, {
+        invoke: () => Promise.resolve(++sent === 1 ? failed(1002, 'started', 'reset', true) : answered(200, {}, NO_BODY)),
+      });
+      const call = new Call('message', 'crm.order.query', NO_HEADERS, NO_BODY, '', false, host.clock);
+      call.principal = new Principal('web.desk.1', 'two');
+      await inbound(engine, call, 'crm.order.1', '2.0.0');
+      t.strictSame([call.code, sent, call.attempts.length], [0, 2, 1], "at the provider's end there is one attempt, whoever else there is");
     },
   );
   t.test('a transport that throws is a fault of ours: 9001, permit and slot given back, no word about the provider', async (t) => {
@@ -944,6 +980,16 @@ ${mocks}
         t.equal(await judged(code, 'not_started'), 'not_repeatable', `${code}: the others would say the same`);
     },
   );
+  t.test('a caller that wants no attempt repeated gets the failure of the first, or the fallback', async (t) => {
+    const headers = { 'reach-retry': 'none' };
+    for (const mock of ['status: 500', 'refuse_connect: true']) {
+      const world = table(`  crm.order.1: {${mock}}`);
+      const call = await go(world, ask(world, 'crm.order.query', { headers }));
+      t.equal(call.attempts.length, 1, mock);
+      t.ok(reasonsOf(call).includes('retry.not_wanted'), reasonsOf(call).join(' '));
+      t.equal((await go(world, ask(world, 'crm.order.query'))).attempts.length, 2, `${mock}, without the wish`);
+    }
+  });
   t.test('backoff: none where nothing began, else doubling with chance, within bounds', async (t) => {
     const random = new SeededRandom(1);
     for (let i = 0; i < 200; i++) {
@@ -1000,6 +1046,20 @@ ${mocks}
     await alone(offline);
     const drained = lab(ORDER.replace('crm.order.2,', 'crm.order.2, drain: true,').concat('mocks: {crm.order.1: {status: 500}}'));
     await alone(drained);
+  });
+  t.test('a strict conversation can go on with nobody else; where it could not even begin, it begins elsewhere', async (t) => {
+    const strict = 'execution: idempotent, retry: {backoff: 400ms}, affinity: {from: "header:x-session", mode: strict}';
+    const failing = table('  crm.order.1: {status: 503}\n  crm.order.2: {status: 503}\n  crm.order.3: {status: 503}', strict);
+    const call = await go(failing, ask(failing, 'crm.order.query', { headers: { 'x-session': 's' } }));
+    t.match([call.code, call.attempts.length, failing.clock.now(), failing.engine.retryBudget.recent().retries], [6001, 1, 0, 0]);
+    t.ok(reasonsOf(call).includes('retry.nobody_else'), reasonsOf(call).join(' '));
+    const refusing = table('  crm.order.1: {refuse_connect: true}\n  crm.order.2: {refuse_connect: true}', strict);
+    let elsewhere = 0;
+    for (const session of ['a', 'b', 'c', 'd']) {
+      const begun = await go(refusing, ask(refusing, 'crm.order.query', { headers: { 'x-session': session } }));
+      if (begun.attempts.length > 1) elsewhere++;
+    }
+    t.ok(elsewhere > 0);
   });
   t.test('the budget: a share of the recent calls and a floor; what is over it fails with 3005 and its cause', async (t) => {
     const world = table(
@@ -1145,6 +1205,46 @@ ${more}
     const world = table('[{static: x}]');
     const call = await go(world, ask(world, 'crm.order.query@^3.0'));
     t.match([call.code, call.degraded], [2002, false]);
+  });
+  t.test('work that runs once and may have been done is not begun again by a step to the same capability', async (t) => {
+    const once = (mock: string, fallback: string, second = '1.0.0'): World =>
+      lab(`
+contracts:
+  - {name: crm.order.pay, version: 1.0.0, description: x, acl: public, execution: once, timeout: 200ms, retry: {max: 0}, fallback: ${fallback}}
+  - {name: crm.order.pay, version: 2.0.0, description: x, acl: public, execution: once}
+  - {name: crm.order.note, version: 1.0.0, description: x, acl: public, execution: idempotent, timeout: 200ms, retry: {max: 0}}
+providers:
+  - {agent_id: crm.pay.1, offers: [crm.order.pay@1.0.0]}
+  - {agent_id: crm.pay.2, offers: [crm.order.pay@${second}], tier: backup}
+  - {agent_id: crm.note.1, offers: [crm.order.note@1.0.0]}
+mocks:
+  crm.pay.1: ${mock}
+  crm.note.1: {hang: true}
+`);
+    const served = async (world: World): Promise<readonly [number, ...(string | undefined)[]]> => {
+      const call = await go(world, ask(world, 'crm.order.pay@1.0.0'));
+      return [call.code, ...call.attempts.map(({ candidate }) => candidate.provider.agentId)];
+    };
+    const PROVIDER = '[{provider: crm.pay.2}]';
+    for (const mock of ['{latency: 600ms}', '{reset: before_head}', '{reset: mid_body}']) {
+      const world = once(mock, PROVIDER);
+      const call = await go(world, ask(world, 'crm.order.pay@1.0.0'));
+      t.equal(call.attempts.length, 1, mock);
+      t.match(
+        call.trace.lines().filter(({ stage }) => stage === 'fallback'),
+        [
+          { reason: 'not_twice', words: /crm\.pay\.2 is passed over: crm\.order\.pay runs at most once and crm\.pay\.1 may have acted/ },
+          {},
+        ],
+      );
+    }
+    t.strictSame(await served(once('{latency: 600ms}', '[{capability: crm.order.pay@2.0.0}]', '2.0.0')), [1003, 'crm.pay.1']);
+    t.strictSame(await served(once('{latency: 600ms}', '[{provider: crm.pay.2}, {static: x}]')), [0, 'crm.pay.1'], 'what comes after it');
+    t.strictSame(await served(once('{refuse_connect: true}', PROVIDER)), [0, 'crm.pay.1', 'crm.pay.2'], 'it was never begun');
+    t.strictSame(await served(once('{status: 500}', PROVIDER)), [0, 'crm.pay.1', 'crm.pay.2'], 'its agent said that it was not done');
+    const world = once('{latency: 600ms}', '[{capability: crm.order.note}]');
+    const result = resultOf(await go(world, ask(world, 'crm.order.pay@1.0.0')), true);
+    t.match(result, { entry: { code: 1003 }, ambiguous: true, retryable: false }, 'also when what stood in may be repeated');
   });
   t.test('nobody healthy: the fallback is that of the version that was asked for', async (t) => {
     const world = lab(`

@@ -3,8 +3,8 @@ import t from 'tap';
 import { VirtualClock } from '../../../../base/virtual-clock.ts';
 import { Code } from '../../../../proto/wire/codes.ts';
 import { MeteredBody } from '../../../../sidecar/attempt/body.ts';
-import { EndMarker, markerFor } from '../../../../sidecar/attempt/end-marker.ts';
-import type { BodySink, BodySource } from '../../../../sidecar/call/reply.ts';
+import { EndMarker, markerFor, missingIn } from '../../../../sidecar/attempt/end-marker.ts';
+import { answered, type BodyEnd, type BodySink, type BodySource } from '../../../../sidecar/call/reply.ts';
 
 class Source implements BodySource {
   sink: BodySink | null = null;
@@ -213,4 +213,21 @@ t.test('what is watched for, and in what', async (t) => {
   t.equal(of('application/x-ndjson', 'bye', true), 'bye');
   t.equal(of('application/octet-stream', 'bye', true), null, 'other bodies have no events');
   t.equal(of(undefined, 'bye', true), null);
+});
+
+t.test('a body that came whole is held against the same words', async (t) => {
+  const missing = (type: string, body: string, end: BodyEnd, declared: string | null): string => {
+    const reply = answered(200, { 'content-type': type }, Buffer.from(body));
+    reply.end = end;
+    return missingIn(reply, declared);
+  };
+  t.equal(missing('application/x-ndjson', '{"a":1}\n', 'told', null), '');
+  t.equal(missing('application/x-ndjson', '{"a":1}\nbye\n', 'told', 'bye'), '');
+  t.equal(missing('application/x-ndjson', '{"a":1}\n', 'told', 'bye'), 'the answer ended without "bye", which ends a whole one');
+  t.match(
+    missing('text/event-stream', 'data: 1\n\n', 'by_close', null),
+    /^the answer is not known to be whole: .*"\[DONE\]" did not come$/,
+  );
+  t.equal(missing('text/event-stream', 'data: [DONE]\n\n', 'by_close', null), '');
+  t.equal(missing('application/json', '{"a":1}', 'by_close', 'bye'), '', 'other bodies have no last word');
 });

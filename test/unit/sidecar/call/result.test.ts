@@ -32,7 +32,7 @@ function callWith(more: (call: Call) => void): Call {
 }
 
 function attempted(call: Call, code: Code, started: Started, status = 0, detail = ''): void {
-  const attempt = new Attempt(candidate, 0.12345);
+  const attempt = new Attempt(candidate, 0.12345, call.execution);
   attempt.code = code;
   attempt.started = started;
   attempt.status = status;
@@ -172,9 +172,9 @@ t.test('other failures carry no data', async (t) => {
 t.test('ambiguous is an attempt that started and has no whole answer', async (t) => {
   const mark = (code: Code, started: Started, execution: Call['execution']): object => {
     const call = callWith((call) => {
+      call.execution = execution;
       attempted(call, code, started);
       call.code = code;
-      call.execution = execution;
     });
     const { ambiguous, retryable } = resultOf(call, true);
     return { ambiguous, retryable };
@@ -192,6 +192,15 @@ t.test('ambiguous is an attempt that started and has no whole answer', async (t)
     call.code = 1001;
   });
   t.ok(resultOf(two, true).ambiguous, 'an earlier attempt counts too');
+  t.same(mark(1004, 'done', 'once'), { ambiguous: false, retryable: false }, 'it was done, and nobody can use the answer');
+  t.same(mark(1004, 'done', 'idempotent'), { ambiguous: false, retryable: true });
+  const stoodIn = callWith((call) => {
+    attempted(call, 1003, 'started');
+    call.execution = 'idempotent';
+    attempted(call, 1003, 'started');
+    call.code = 1003;
+  });
+  t.match(resultOf(stoodIn, true), { ambiguous: true, retryable: false }, 'what stands in says nothing of the work that was asked for');
 });
 
 t.test('the words are those of whoever refused it', async (t) => {

@@ -4,7 +4,7 @@ import { VirtualClock } from '../../../../base/virtual-clock.ts';
 import type { Claim, ClaimAsk, Claimed, KeptResult } from '../../../../sidecar/ledger/ledger.ts';
 import { Leases } from '../../../../sidecar/ledger/leases.ts';
 import { MemoryLedger } from '../../../../sidecar/ledger/memory-ledger.ts';
-import { ClaimRecord, encodeRecord, fitted, readRecord, reuseOf } from '../../../../sidecar/ledger/record.ts';
+import { bare, ClaimRecord, encodeRecord, fitted, hashWith, readRecord, reuseOf } from '../../../../sidecar/ledger/record.ts';
 
 const DAY_MS = 86_400_000;
 
@@ -33,6 +33,7 @@ function result(body: string): KeptResult {
     detail: '',
     body: Buffer.from(body),
     leftOutBytes: 0,
+    marks: null,
   };
 }
 
@@ -47,6 +48,11 @@ t.test('a record is read as it was written, whatever bytes its result has', (t) 
     new ClaimRecord('executing', askOf('x'), 'n', 0, 1, 15_000, null, ''),
     new ClaimRecord('done', askOf('x', { execution: 'keyed' }), 'n', 3, 2, 15_000, { ...result(''), body: bytes }, ''),
     new ClaimRecord('done', askOf('x'), 'n', 3, 2, 15_000, fitted(result('12345'), 4), ''),
+    ...[
+      { degraded: true, definitely: false, headers: null },
+      { degraded: false, definitely: true, headers: null },
+      { degraded: false, definitely: false, headers: { location: '/orders/7', etag: '"7"' } },
+    ].map((marks) => new ClaimRecord('done', askOf('x'), 'n', 3, 2, 15_000, { ...result('1'), marks }, '')),
     new ClaimRecord('released', askOf('x'), 'n', 1, 0, 15_000, null, ''),
     new ClaimRecord('released', askOf('x'), 'n', 1, 1, 15_000, null, '', true),
     new ClaimRecord('unknown', askOf('x', { worker: '' }), 'n', 1, 7, 15_000, null, 'crm.order.1 vanished\n'),
@@ -84,6 +90,15 @@ t.test('a key belongs to one payload and one major version', (t) => {
   t.equal(reuseOf(record, askOf('x', { version: '2.9.1' })), null);
   t.match(reuseOf(record, askOf('x', { version: '20.0.0' })), /another major version than 20\.0\.0/);
   t.match(reuseOf(record, askOf('x', { payloadHash: 'other' })), /another payload/);
+  const { payloadHash } = askOf('x');
+  const of = (hash: string) => new ClaimRecord('executing', askOf('x', { payloadHash: hash }), 'n', 0, 1, 15_000, null, '');
+  const asked = (credentials: string) => askOf('x', { payloadHash: hashWith(payloadHash, credentials) });
+  t.equal(reuseOf(of(hashWith(payloadHash, 'c')), asked('c')), null);
+  t.match(reuseOf(of(hashWith(payloadHash, 'd')), asked('c')), /other credentials/);
+  t.match(reuseOf(of(hashWith(payloadHash, '')), asked('c')), /other credentials/, 'nothing is a credential of its own');
+  t.match(reuseOf(of(hashWith('other', 'c')), asked('c')), /another payload/);
+  t.equal(reuseOf(of(payloadHash), asked('c')), null, 'a record of before credentials were looked at');
+  t.match(reuseOf(of('other'), asked('c')), /another payload/);
   t.end();
 });
 
@@ -92,6 +107,9 @@ t.test('a result is kept whole, or not at all', (t) => {
   t.match(fitted(result('12345'), 4), { leftOutBytes: 5, status: 200 });
   t.equal(fitted(result('12345'), 4).body.length, 0);
   t.equal(fitted(result(''), 0).leftOutBytes, 0, 'nothing is no loss');
+  const marks = { degraded: true, definitely: true, headers: { location: '/1' } };
+  t.match(fitted({ ...result('12345'), marks }, 4), { marks });
+  t.strictSame(bare({ ...result('12345'), marks }).marks, { ...marks, headers: null }, 'a claim has room for no more');
   t.end();
 });
 

@@ -74,6 +74,7 @@ function result(body: string): KeptResult {
     detail: '',
     body: Buffer.from(body),
     leftOutBytes: 0,
+    marks: null,
   };
 }
 
