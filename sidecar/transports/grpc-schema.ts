@@ -1,7 +1,7 @@
 /**
  * The types of one gRPC server, and JSON to their bytes and back by @bufbuild/protobuf, which follows the JSON mapping of
- * Protocol Buffers: both spellings of a field's name, 64-bit numbers as text, enums by name, well-known types in their own
- * forms. What does not fit is refused with its place; nothing is dropped in silence, for a misspelt field would otherwise be
+ * Protocol Buffers: both spellings of a field's name, 64-bit numbers as text (or as numbers, exactly: `grpc-numbers.ts`), enums by
+ * name, well-known types in their own forms. What does not fit is refused with its place; nothing is dropped in silence, for a misspelt field would otherwise be
  * an order without it. Fields without presence are written also when they hold their default: a reader with a schema
  * (`required: [total]`) must find a total of 0.
  *
@@ -32,9 +32,11 @@ import {
 } from '@bufbuild/protobuf/wkt';
 import { isDeeper } from '../../base/depth.ts';
 import { quote } from '../../base/duration.ts';
+import { hasPlainNumbers, parseExact } from '../../base/json-exact.ts';
 import { nearest } from '../../base/suggest.ts';
 import { reachTypes, RpcStatus } from '../../proto/wire/reach-messages.ts';
 import type { FieldNames } from './grpc-endpoint.ts';
+import { NumberFit } from './grpc-numbers.ts';
 
 /** Of JSON that is to be sent. The library has the same bound for messages that come. */
 const MAX_DEPTH = 100;
@@ -100,10 +102,18 @@ export class Schema {
     };
   }
 
-  /** @param json parsed JSON; null stands for an empty message. */
-  encode(type: DescMessage, json: unknown): Encoded {
+  /**
+   * @param json parsed JSON; null stands for an empty message.
+   * @param source the text that it was read from: numbers that a double does not hold are taken from there.
+   */
+  encode(type: DescMessage, json: unknown, source: Buffer | null = null): Encoded {
     if (isDeeper(json, MAX_DEPTH)) return { problem: `it is nested more than ${MAX_DEPTH} deep` };
-    const value = (json ?? (hasOwnForm(type) ? null : {})) as JsonValue;
+    let value = (json ?? (hasOwnForm(type) ? null : {})) as JsonValue;
+    if (source !== null && json !== null && !hasPlainNumbers(source)) {
+      const fit = new NumberFit(this.#types);
+      value = fit.fit(type, parseExact(source), '');
+      if (fit.problem !== '') return { problem: fit.problem };
+    }
     let message: Message;
     try {
       message = fromJson(type, value, this.#reading);

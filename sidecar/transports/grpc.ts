@@ -151,7 +151,7 @@ export class GrpcTransport implements Transport, TargetOwner {
         );
       return;
     }
-    const encoded = schema.encode(method.input, payload);
+    const encoded = schema.encode(method.input, payload, exchange.body);
     if ('problem' in encoded) {
       // A new release may have a field that the last reading did not know.
       if (target.schemas.doubt()) void this.#learn(target, running, exchange, payload, metadata);

@@ -4,6 +4,7 @@
  * changes what was said.
  */
 import type { Dispatcher } from 'undici';
+import type { Timer } from '../../base/clock.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { answered, type BodySink, type BodySource, failed, NO_BODY, type Reply, type ReplyHeaders, streaming } from '../call/reply.ts';
 import type { Started } from '../call/attempt-record.ts';
@@ -13,6 +14,15 @@ import type { Pool, Slot, Tenant } from './pool.ts';
 
 /** `head`: the answer's body is of no interest (a cast). */
 export type Mode = 'whole' | 'stream' | 'head';
+
+/** Knows when enough of a whole answer has come: what follows, in a stream that may never end, is not waited for. */
+export interface Enough {
+  head(status: number, headers: ReplyHeaders): boolean;
+  piece(bytes: Buffer): boolean;
+}
+
+/** After enough has come the end has so long to come as well, milliseconds: then its connection can be used again, else it is cut. */
+const REST_MS = 100;
 
 /** A body that nobody wants is read and dropped up to this size, so that the connection stays usable; then it is cut. */
 const DRAIN_BYTES = 65_536;
@@ -35,11 +45,16 @@ export class HttpExchange implements Tenant, BodySource, Progress {
   isSettled = false;
   readonly #mode: Mode;
   readonly #maxBytes: number;
+  readonly #enough: Enough | null;
+  /** Runs while the end may come yet after enough has come. */
+  #rest: Timer | null = null;
   #resolve: ((reply: Reply) => void) | null;
   #controller: Dispatcher.DispatchController | null = null;
   #headers: ReplyHeaders = NONE;
   #first: Buffer | null = null;
   #more: Buffer[] | null = null;
+  /** No length was announced for a body that is wanted whole. */
+  #isUnannounced = false;
   /** The head was given out and the body goes chunk by chunk. */
   #isStreaming = false;
   #sink: BodySink | null = null;
@@ -54,6 +69,7 @@ export class HttpExchange implements Tenant, BodySource, Progress {
     fresh: boolean,
     pool: Pool,
     resolve: (reply: Reply) => void,
+    enough: Enough | null = null,
   ) {
     this.options = options;
     this.host = pool.host;
@@ -62,6 +78,7 @@ export class HttpExchange implements Tenant, BodySource, Progress {
     this.#mode = mode;
     this.#maxBytes = maxBytes;
     this.#resolve = resolve;
+    this.#enough = enough;
   }
 
   get reused(): boolean {
@@ -107,7 +124,9 @@ export class HttpExchange implements Tenant, BodySource, Progress {
       this.#settle(streaming(status, headers, this));
     } else {
       const announced = this.options.method === 'HEAD' ? undefined : headers['content-length'];
-      if (typeof announced === 'string' && Number(announced) > this.#maxBytes) this.#tooLarge(`${announced} bytes are announced`);
+      if (announced === undefined) this.#isUnannounced = true;
+      else if (typeof announced === 'string' && Number(announced) > this.#maxBytes) this.#tooLarge(`${announced} bytes are announced`);
+      if (this.#enough !== null && !this.isSettled && this.#enough.head(status, headers)) this.#suffices(controller);
     }
   }
 
@@ -124,10 +143,12 @@ export class HttpExchange implements Tenant, BodySource, Progress {
       this.#tooLarge(`it went on after ${this.#maxBytes} bytes`);
     } else {
       this.#hold(chunk);
+      if (this.#enough !== null && this.#enough.piece(chunk)) this.#suffices(controller);
     }
   }
 
   onResponseEnd(): void {
+    this.#rest?.cancel();
     const slot = this.slot;
     if (slot !== null) {
       slot.hasServed = true;
@@ -140,6 +161,7 @@ export class HttpExchange implements Tenant, BodySource, Progress {
   }
 
   onResponseError(_controller: Dispatcher.DispatchController, error: Error): void {
+    this.#rest?.cancel();
     const slot = this.slot;
     if (this.#isStreaming) this.#over(new Ending(Code.stream_interrupted, cutWords(error, this.receivedBytes)));
     else if (!this.isSettled) this.#settle(failureOf(error, this));
@@ -206,11 +228,21 @@ export class HttpExchange implements Tenant, BodySource, Progress {
     this.#first = null;
     this.#more = null;
     const encoding = encodingOf(this.#headers);
-    if (encoding === '' || body.length === 0) this.#settle(answered(this.status, this.#headers, body));
+    if (encoding === '' || body.length === 0) {
+      const reply = answered(this.status, this.#headers, body);
+      if (this.#isUnannounced && this.endsByClose) reply.end = 'by_close';
+      this.#settle(reply);
+    }
+    // Packed bytes tell their own end.
     else
       void decodeBody(encoding, this.status, this.#headers, body, this.#maxBytes).then((reply) => {
         if (!this.isSettled) this.#settle(reply);
       });
+  }
+
+  #suffices(controller: Dispatcher.DispatchController): void {
+    this.#answer();
+    this.#rest = this.slot?.pool.settings.clock.after(REST_MS, () => controller.abort(STOPPED)) ?? null;
   }
 
   #tooLarge(words: string): void {

@@ -6,10 +6,11 @@
 import type { Dispatcher } from 'undici';
 import { Code } from '../../proto/wire/codes.ts';
 import { OWN_PREFIX } from '../../proto/wire/headers.ts';
+import { lineForm } from '../call/answer-body.ts';
 import type { HttpAsk } from '../call/call.ts';
 import { failed, NO_BODY, type Reply } from '../call/reply.ts';
 import type { Candidate } from '../table/snapshot.ts';
-import { HttpExchange, type Mode } from './http-exchange.ts';
+import { type Enough, HttpExchange, type Mode } from './http-exchange.ts';
 import { HttpTarget } from './http-target.ts';
 import { inClientTerms, intercepted } from './intercepted.ts';
 import { forwardNegotiation, forwardRequestHeaders } from './hygiene.ts';
@@ -43,8 +44,8 @@ export class HttpTransport implements Transport {
 
   async invokeStream(exchange: Exchange): Promise<Reply> {
     const reply = await this.#send(exchange, 'stream');
-    // A client that speaks HTTP itself gets the bytes as they are.
-    return exchange.http === null ? unpacked(reply) : reply;
+    // A client that speaks HTTP itself gets the bytes as they are, unless they have to be looked into for the last word.
+    return exchange.http === null || isWatched(reply, exchange.candidate) ? unpacked(reply) : reply;
   }
 
   async close(): Promise<void> {
@@ -99,6 +100,12 @@ export class HttpTransport implements Transport {
   }
 }
 
+/** Its end is told by words in it, or would be if they could be read. */
+function isWatched({ stream, headers }: Reply, { version }: Candidate): boolean {
+  if (stream === null || (stream.endsByClose !== true && (version.contract.streaming?.done ?? null) === null)) return false;
+  return lineForm(headers['content-type']) !== null;
+}
+
 /** Not a literal where it is assigned: V8 would allocate it in the old generation, see `attempt`. */
 function stopper(running: HttpExchange): () => void {
   return () => running.stop();
@@ -107,6 +114,7 @@ function stopper(running: HttpExchange): () => void {
 /**
  * Starts an exchange on a pool; the only place where one is made, so that `abort` is set for all.
  * @param maxBytes of the answer as it comes: more than the body may have where an envelope is around it.
+ * @param enough may end the waiting for a whole answer; null = it is whole when it has ended.
  */
 export function run(
   exchange: Exchange,
@@ -114,9 +122,10 @@ export function run(
   options: Dispatcher.DispatchOptions,
   mode: Mode,
   maxBytes: number = exchange.maxResponseBytes,
+  enough: Enough | null = null,
 ): Promise<Reply> {
   return new Promise((resolve) => {
-    const running = new HttpExchange(options, mode, maxBytes, exchange.fresh, pool, resolve);
+    const running = new HttpExchange(options, mode, maxBytes, exchange.fresh, pool, resolve, enough);
     exchange.abort = stopper(running);
     pool.run(running);
   });

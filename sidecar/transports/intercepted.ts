@@ -5,7 +5,7 @@
  */
 import type { Dispatcher } from 'undici';
 import type { HttpAsk } from '../call/call.ts';
-import { Reply } from '../call/reply.ts';
+import type { Reply } from '../call/reply.ts';
 import type { HttpTarget } from './http-target.ts';
 
 /** @param headers flat name, value …; what the client shows the provider is added to them. */
@@ -23,21 +23,9 @@ export function intercepted(http: HttpAsk, payload: Buffer, target: HttpTarget, 
 /** The reply with `location` as the client has to write it. The same one when there is nothing to change. */
 export function inClientTerms(reply: Reply, { url, basePath }: HttpTarget, capability: string): Reply {
   const { location } = reply.headers;
-  if (typeof location !== 'string' || reply.stream !== null) return reply;
+  if (typeof location !== 'string') return reply;
   const own = clientLocation(location, url.origin, basePath, capability);
-  if (own === location) return reply;
-  const headers = { ...reply.headers, location: own };
-  return new Reply(
-    reply.code,
-    reply.started,
-    reply.status,
-    headers,
-    reply.body,
-    null,
-    reply.detail,
-    reply.reusedConnection,
-    reply.retryAfterMs,
-  );
+  return own === location ? reply : reply.withHeaders({ ...reply.headers, location: own });
 }
 
 /** @param origin of the provider. @param basePath of its address, '' for none. */

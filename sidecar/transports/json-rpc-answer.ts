@@ -20,7 +20,9 @@ import { Code, codeEntry, isCode } from '../../proto/wire/codes.ts';
 import { readRpc, type RpcFailure, type RpcLimits } from '../../proto/wire/json-rpc.ts';
 import { bodyKind } from '../call/answer-body.ts';
 import { answered, failed, NO_BODY, Reply, type ReplyHeaders } from '../call/reply.ts';
-import { answersIn } from './json-rpc-events.ts';
+import { encodingOf } from './decode.ts';
+import type { Enough } from './http-exchange.ts';
+import { EventTexts } from './json-rpc-events.ts';
 
 /** What the envelope around a result may add to it. */
 export const ENVELOPE_BYTES = 4_096;
@@ -30,22 +32,36 @@ const MAX_WAIT_MS = 999_999_999_000;
 /** One answer to one request. */
 const LIMITS: RpcLimits = Object.freeze({ batch: 0 });
 
-/** One request as its answer is held against it. */
-export class RpcAsked {
+/** One request as its answer is held against it. A stream of events that may stay open is read as far as the answer, and no further. */
+export class RpcAsked implements Enough {
+  /** 0 = a notification: nothing is due. */
   readonly id: number;
   readonly method: string;
   readonly maxBytes: number;
+  #events: EventTexts | null = null;
+
   constructor(id: number, method: string, maxBytes: number) {
     this.id = id;
     this.method = method;
     this.maxBytes = maxBytes;
+  }
+
+  head(status: number, headers: ReplyHeaders): boolean {
+    if (status >= 300 || !isEvents(headers['content-type']) || encodingOf(headers) !== '') return false;
+    this.#events = new EventTexts();
+    return this.id === 0;
+  }
+
+  piece(bytes: Buffer): boolean {
+    const events = this.#events;
+    return events !== null && events.take(bytes).some((text) => isAnswer(text, this.id));
   }
 }
 
 /** The HTTP answer to a request with an id. */
 export function understood(reply: Reply, asked: RpcAsked): Reply {
   if (reply.status < 300 && isEvents(reply.headers['content-type'])) {
-    for (const text of answersIn(reply.body)) {
+    for (const text of new EventTexts().take(reply.body)) {
       const read = answerIn(reply, text, asked);
       // Notifications and requests of the agent may come before it.
       if (read instanceof Reply) return read;
@@ -85,6 +101,15 @@ function answerIn(reply: Reply, text: Buffer, asked: RpcAsked): Reply | string {
       // An agent that could not read the request does not know its id.
       return message.id === String(asked.id) || message.id === 'null' ? failure(reply, message, asked.method) : strange(message.id, asked);
   }
+}
+
+/** To this request, whatever it says. */
+function isAnswer(text: Buffer, asked: number): boolean {
+  const reading = readRpc(text, LIMITS);
+  if (reading.isBatch) return false;
+  const { message } = reading;
+  if (message.kind === 'result') return message.id === String(asked);
+  return message.kind === 'error' && (message.id === String(asked) || message.id === 'null');
 }
 
 function strange(id: string, asked: RpcAsked): string {

@@ -4,7 +4,8 @@
  * answer means is read in `json-rpc-answer.ts`; connections, their limits and errors are those of `http`, in pools of its own.
  *
  * The id is counted here and belongs to this one request, whatever ids our callers use: an answer with another one is never
- * taken for theirs. A JSON-RPC answer has no parts, so a call for a stream gets it whole.
+ * taken for theirs. A JSON-RPC answer has no parts, so a call for a stream gets it whole; where it comes in a stream of events,
+ * what comes behind it is not waited for.
  */
 import { isJson } from '../../base/json-scan.ts';
 import { reachedFields } from '../../proto/language/endpoint.ts';
@@ -152,9 +153,11 @@ export class JsonRpcTransport implements Transport {
     for (let i = 0; i < exchange.own.length; i++) headers.push(exchange.own[i] as string);
     const pool = this.#poolsOf(candidate).use(target.pool, target.url);
     const maxBytes = exchange.maxResponseBytes;
-    const reply = await run(exchange, pool, { method: 'POST', path: target.path, headers, body }, 'whole', maxBytes + ENVELOPE_BYTES);
+    const asked = new RpcAsked(id, target.method, maxBytes);
+    const options = { method: 'POST', path: target.path, headers, body } as const;
+    const reply = await run(exchange, pool, options, 'whole', maxBytes + ENVELOPE_BYTES, asked);
     if (reply.code !== Code.ok) return reply;
-    return id === 0 ? notified(reply) : understood(reply, new RpcAsked(id, target.method, maxBytes));
+    return id === 0 ? notified(reply) : understood(reply, asked);
   }
 
   #poolsOf(candidate: Candidate): Pools {

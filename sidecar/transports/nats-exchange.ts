@@ -82,7 +82,8 @@ export class NatsExchange implements BodySource {
     else if (!this.#isStream) this.#whole(answerOf(reply.message));
     else {
       const error = serviceErrorOf(reply.message);
-      if (error !== null && this.#receivedBytes === 0 && !this.#isStreaming) this.#whole(answerOf(reply.message));
+      // Until a head was given out, it is the answer; of a whole one what came before it is no part.
+      if (error !== null && !this.#isStreaming) this.#whole(answerOf(reply.message));
       else if (error !== null) this.#over(Code.stream_interrupted, `the service ended the stream with an error: ${error.words}`);
       else if (reply.message.data.length === 0) this.#lastOf();
       else this.#line(lineOf(reply.message));

@@ -216,7 +216,7 @@ export class Pool {
       tenant.refused();
       return;
     }
-    const slot = this.#free.pop() ?? this.#newSlot();
+    const slot = this.#takeFree() ?? this.#newSlot();
     if (slot === null) {
       if (this.#lastWaiting === null) this.#firstWaiting = tenant;
       else this.#lastWaiting.next = tenant;
@@ -295,6 +295,19 @@ export class Pool {
   #isOutdated(slot: Slot): boolean {
     const { secure } = this.settings;
     return this.peer !== '' && secure != null && slot.isOutdated(secure);
+  }
+
+  /** The one that was used last; before one whose connection is in doubt any other. */
+  #takeFree(): Slot | undefined {
+    const last = this.#free.pop();
+    if (last === undefined || last.doubtedUntil === 0 || !this.#isDoubted(last)) return last;
+    for (let i = this.#free.length - 1; i >= 0; i--) {
+      const slot = this.#free[i] as Slot;
+      if (this.#isDoubted(slot)) continue;
+      this.#free[i] = last;
+      return slot;
+    }
+    return last;
   }
 
   /** A slot without a connection in the place of one that has an old one. */

@@ -1,7 +1,7 @@
 /**
  * Which recorded answer belongs to a request. Capability, version, caller and body must be the same, and of a request that speaks
  * HTTP its method and target as well; method and target alone never are enough. Bodies are compared as values: members of a JSON
- * object may stand in another order.
+ * object may stand in another order, numbers be written in another way, and none is rounded.
  *
  * Each recorded answer is given once, in the order in which they were recorded: a third request where two were recorded is a miss.
  *
@@ -9,12 +9,15 @@
  * was kept is compared by its size and content type. Whoever asks is told what was not compared. A recorded request that can be
  * compared whole comes before one that cannot.
  */
+import { ExactNumber, parseExact, withDigits, writeExact } from '../../base/json-exact.ts';
+import { stepOf } from '../../base/json-pointer.ts';
 import { NOT_SHOWN } from '../../base/redact.ts';
 
 export interface KeptRequest {
   readonly bytes: number;
   readonly type: string;
   readonly json?: unknown;
+  readonly numbers?: Readonly<Record<string, string>>;
   readonly base64?: string;
   readonly whole: boolean;
 }
@@ -144,7 +147,7 @@ function hold({ http, body }: RecordedRequest<unknown>, ask: Ask, json: unknown)
       held.diff.push(`body: ${ask.body.length} bytes that are not the ${body.bytes} recorded ones`);
   } else if (body.json !== undefined) {
     if (json === undefined) held.diff.push('body: asked with something that is not JSON, recorded with JSON');
-    else compare('', body.json, json, held);
+    else compare('', exactJson(body), json, held);
   } else {
     if (body.bytes !== ask.body.length) held.diff.push(`body: asked with ${ask.body.length} bytes, recorded with ${body.bytes}`);
     else if (body.bytes > 0) held.notCompared.push(`the body, of which only the size is recorded (${body.bytes} bytes)`);
@@ -190,7 +193,12 @@ function pairsOf(query: string): [string, string][] {
   });
 }
 
-/** How a value differs from what was recorded of it, and which places could not be compared. */
+/** What was recorded of a body, each number with its own digits. */
+export function exactJson({ json, numbers }: Pick<KeptRequest, 'json' | 'numbers'>): unknown {
+  return numbers === undefined ? json : withDigits(json, numbers);
+}
+
+/** How a value differs from what was recorded of it, and which places could not be compared; both with exact numbers. */
 export function heldAgainst(
   recorded: unknown,
   value: unknown,
@@ -215,7 +223,7 @@ function compare(place: string, recorded: unknown, asked: unknown, held: Held): 
   }
   if (isMap(recorded) && isMap(asked)) {
     for (const [name, value] of Object.entries(recorded)) {
-      const below = `${place}/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`;
+      const below = `${place}/${stepOf(name)}`;
       if (Object.hasOwn(asked, name)) compare(below, value, asked[name], held);
       else held.diff.push(`body ${below}: is not there, and was recorded`);
     }
@@ -224,22 +232,28 @@ function compare(place: string, recorded: unknown, asked: unknown, held: Held): 
     return;
   }
   if (Object.is(recorded, asked) || (recorded === 0 && asked === 0)) return;
-  const isPlain = typeof asked !== 'object' || asked === null;
+  if (recorded instanceof ExactNumber && asked instanceof ExactNumber && recorded.isSame(asked)) return;
+  const isShown = isPlain(recorded) && (isPlain(asked) || asked === null);
   held.diff.push(
-    `${at}: asked ${isPlain && typeof recorded !== 'object' ? shown(asked) : kindOf(asked)}, recorded ${typeof recorded === 'object' ? kindOf(recorded) : shown(recorded)}`,
+    `${at}: asked ${isShown ? shown(asked) : kindOf(asked)}, recorded ${isPlain(recorded) ? shown(recorded) : kindOf(recorded)}`,
   );
 }
 
+function isPlain(value: unknown): boolean {
+  return typeof value !== 'object' || value instanceof ExactNumber;
+}
+
 function isMap(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
+  return typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof ExactNumber);
 }
 
 function kindOf(value: unknown): string {
+  if (value instanceof ExactNumber) return 'a number';
   return Array.isArray(value) ? 'a list' : value === null ? 'null' : typeof value === 'object' ? 'a map' : `a ${typeof value}`;
 }
 
 function shown(value: unknown): string {
-  return (JSON.stringify(value) ?? 'nothing').slice(0, 120);
+  return (value === undefined ? 'nothing' : writeExact(value)).slice(0, 120);
 }
 
 /** undefined = it is none. */
@@ -247,7 +261,7 @@ function jsonOf(body: Buffer, contentType: string): unknown {
   const type = (contentType.split(';', 1)[0] as string).trim().toLowerCase();
   if (type !== 'application/json' && !type.endsWith('+json')) return undefined;
   try {
-    return JSON.parse(body.toString('utf8'));
+    return parseExact(body);
   } catch {
     return undefined;
   }

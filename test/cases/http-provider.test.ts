@@ -262,6 +262,43 @@ t.test('C001 a connection closed under us is replaced, and only for work that ma
     await quiet(t, [rig], [[stub, 4]]);
   });
 
+  await t.test('with a second provider too, where this call may not go to it; and through the sidecar that hosts both', async (t) => {
+    const name = 'crm.order.query';
+    const script: StubScript = (connection, request) => {
+      if (request.onConnection > 1) connection.rst();
+      else void connection.write(ok());
+    };
+    const ways: readonly (readonly [what: string, isMesh: boolean, extra: readonly string[], headers: Readonly<Record<string, string>>])[] =
+      [
+        ['pinned', false, [], { 'reach-pin': providerOf(name) }],
+        ['strict', false, ['affinity: {from: "header:x-session", mode: strict}'], { 'x-session': 's' }],
+        ['no retries', false, ['retry: {max: 0}'], {}],
+        ['strict, hosted', true, ['affinity: {from: "header:x-session", mode: strict}'], { 'x-session': 's' }],
+        ['hosted', true, [], {}],
+      ];
+    for (const [what, isMesh, extra, headers] of ways) {
+      const stubs = [await stubbed(t, script), await stubbed(t, script)];
+      const offered = { name, at: stubs.map(({ url }) => url), extra, ...(isMesh ? { providerExtra: ['via: two'] } : {}) };
+      const meshToken = 'mesh-token-of-this-test';
+      const host = isMesh
+        ? await Rig.start(t, { name: 'two', meshToken, table: tableOf([offered], 'sidecars: [{name: two, mesh: "http://127.0.0.1:1"}]\n') })
+        : null;
+      const hosts = host === null ? '' : `sidecars: [{name: two, mesh: "${host.started.meshUrl}"}]\n`;
+      const rig = await Rig.start(t, { table: tableOf([offered], hosts), ...(isMesh ? { name: 'one', meshToken } : {}) });
+      const seen: [number, number][] = [];
+      for (let n = 0; n < 4; n++) {
+        const { json } = await rig.invoke(name, { payload: { n }, headers });
+        seen.push([json.code, json.attempts.length]);
+      }
+      t.same(seen, new Array(4).fill([0, 1]), what);
+      await quiet(
+        t,
+        host === null ? [rig] : [rig, host],
+        stubs.map((stub) => [stub, stub.requests.length] as const),
+      );
+    }
+  });
+
   await t.test('the repeat stays inside the deadline, and there is only one', async (t) => {
     const stub = await stubbed(t, async (connection, request) => {
       const { n } = JSON.parse(request.body.toString()) as { n: number };
@@ -452,6 +489,66 @@ t.test('C004 a body that is cut is no answer, although its bytes are valid JSON'
     t.match((await rig.invoke('crm.order.query')).json, { code: 0, data: { ok: true } });
     t.match((await rig.invoke('crm.order.query')).json, { code: 1004 });
     await quiet(t, [rig], [[stub, 2]]);
+  });
+
+  await t.test('events and lines that are asked for whole are cut where a stream of them would be', async (t) => {
+    const LINES = '{"token":"The balance is 1"}\n{"token":"0';
+    const EVENTS = 'data: {"a":1}\n\ndata: {"a":2}\n\n';
+    const by = (type: string, framing: string): string => `HTTP/1.1 200 OK\r\nContent-Type: ${type}\r\n${framing}\r\n`;
+    const close = 'Connection: close\r\n';
+    const chunked = 'Transfer-Encoding: chunked\r\n';
+    const DECLARED = 'nlp.answer.declared';
+    const PLAIN = 'nlp.answer.plain';
+    const LAST = 'data: [DONE]\n\n';
+    const ANSWERS: readonly (readonly [capability: string, bytes: string, isWhole: boolean])[] = [
+      [DECLARED, by('application/x-ndjson', close) + LINES, false],
+      [DECLARED, `${by('text/event-stream', chunked)}${chunk(EVENTS)}0\r\n\r\n`, false],
+      [DECLARED, `${by('text/event-stream', `Content-Length: ${EVENTS.length}\r\n`)}${EVENTS}`, false],
+      [DECLARED, by('application/jsonl', close), false],
+      [DECLARED, `${by('application/x-ndjson', close)}${LINES}"}\nfinished\n`, true],
+      [DECLARED, `${by('text/event-stream', chunked)}${chunk('event: finished\ndata: {}\n\n')}0\r\n\r\n`, true],
+      [DECLARED, `${by('application/json', close)}{"no":"lines"}`, true],
+      [PLAIN, by('text/event-stream; charset=utf-8', close) + EVENTS, false],
+      [PLAIN, by('application/x-ndjson', close) + LINES, false],
+      [PLAIN, by('text/event-stream', close) + EVENTS + LAST, true],
+      [PLAIN, `${by('text/event-stream', chunked)}${chunk(EVENTS)}0\r\n\r\n`, true],
+      [PLAIN, `${by('text/plain', close)}one\ntwo`, true],
+    ];
+    const stub = await stubbed(t, async (connection, request) => {
+      const [, bytes] = ANSWERS[(JSON.parse(request.body.toString()) as { at: number }).at] as (typeof ANSWERS)[number];
+      await connection.write(bytes);
+      connection.fin();
+    });
+    const contract = (name: string, streaming: string): string =>
+      `  - {name: ${name}, version: "1.0.0", acl: public, execution: idempotent, breaker: {enabled: false}, streaming: ${streaming}}\n`;
+    const table = (meshUrl: string): string => `contracts:
+${contract(DECLARED, '{done: finished}')}${contract(PLAIN, 'true')}providers:
+  - {agent_id: nlp.writer.1, offers: ["${DECLARED}@1.0.0", "${PLAIN}@1.0.0"], endpoint: {type: http, address: "${stub.url}"}${meshUrl === '' ? '' : ', via: two'}}
+${meshUrl === '' ? '' : `sidecars: [{name: two, mesh: "${meshUrl}"}]\n`}`;
+    let expected = 0;
+    for (const hops of [1, 2]) {
+      const meshed = { meshToken: 'a-mesh-token' };
+      const two = hops === 1 ? null : await Rig.start(t, { ...meshed, name: 'two', table: table('http://127.0.0.1:1') });
+      const rig = await Rig.start(
+        t,
+        two === null ? { table: table('') } : { ...meshed, name: 'one', table: table(two.started.meshUrl ?? '') },
+      );
+      for (const [at, [capability, bytes, isWhole]] of ANSWERS.entries()) {
+        for (let i = 0; i < 2; i++) {
+          const { status, json } = await rig.invoke(capability, { payload: { at }, headers: { 'idempotency-key': `key-${at}` } });
+          if (isWhole) t.match({ status, json }, { status: 200, json: { code: 0 } }, bytes);
+          else {
+            t.equal(status, 502, bytes);
+            t.match(json, { code: 1004, ambiguous: true, data: null, attempts: [{ code: 1004, started: 'started' }] });
+            t.match(json.detail, /is not known to be whole|ended without "finished"/);
+          }
+        }
+        expected += isWhole ? 1 : 2;
+      }
+      t.equal(stub.requests.length, expected, 'under its key a whole answer is kept, and a cut one is not');
+      if (two === null) await rig.stop();
+      else await quiet(t, [rig, two], [[stub, expected]]);
+    }
   });
 
   await t.test('the breaker opens by cut answers, and `once` work is not repeated', async (t) => {

@@ -1,6 +1,8 @@
 /** Security and payload: names that mean two things, web pages at the port, prototypes in JSON, numbers and bytes that must come through as they were, lines that somebody else wrote into our log. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { Server as GrpcServer, ServerCredentials, type ServiceDefinition } from '@grpc/grpc-js';
+import { loadSync } from '@grpc/proto-loader';
 import t from 'tap';
 import { readTable } from '../../proto/language/document.ts';
 import { readScenario } from '../../sidecar/lab/read-scenario.ts';
@@ -651,6 +653,41 @@ providers:
     );
     for (const number of numbers) t.ok(made.includes(number), number);
     JSON.parse(made);
+  });
+
+  await t.test('where a message is made of it (gRPC), 64 bits arrive, and what would be rounded is refused with its place', async (t) => {
+    const folder = t.testdir({
+      'pay.proto': `syntax = "proto3"; package pay.v1; import "google/protobuf/struct.proto";
+message Ask { int64 id = 1; uint64 most = 2; google.protobuf.Value any = 3; } message Told { string got = 1; int64 id = 2; }
+service Pay { rpc Do(Ask) returns (Told); }`,
+    });
+    const file = join(folder, 'pay.proto');
+    const { 'pay.v1.Pay': service } = loadSync(file, { keepCase: true, longs: String }) as unknown as Record<string, ServiceDefinition>;
+    const server = new GrpcServer();
+    type Ask = { readonly request: { readonly id: string } };
+    server.addService(service as ServiceDefinition, {
+      Do: ({ request }: Ask, done: (error: null, told: object) => void) => done(null, { got: JSON.stringify(request), id: request.id }),
+    });
+    const port = await new Promise<number>((done, fail) =>
+      server.bindAsync('127.0.0.1:0', ServerCredentials.createInsecure(), (error, bound) => (error === null ? done(bound) : fail(error))),
+    );
+    const payer = await Rig.start(t, {
+      table: `contracts:
+  - {name: crm.order.pay, version: "1.0.0", acl: public}
+providers:
+  - {agent_id: crm.pay.1, offers: ["crm.order.pay@1.0.0"], endpoint: {type: grpc, address: "grpc://127.0.0.1:${port}", descriptor: "${file}", methods: {crm.order.pay: pay.v1.Pay/Do}}}
+`,
+    });
+    for (const id of ['9007199254740993', '1285704473650888702', '-9223372036854775808']) {
+      const { json } = await payer.invoke('crm.order.pay', { body: `{"id":${id},"most":18446744073709551615}` });
+      t.match(json, { code: 0, data: { id } }, 'and it comes back as text');
+      t.match(JSON.parse(json.data.got), { id, most: '18446744073709551615' });
+    }
+    const refused = await payer.invoke('crm.order.pay', { body: '{"any":{"list":[9007199254740993]}}' });
+    t.match(refused, { status: 400, json: { code: 4003, detail: /\/any\/list\/0: 9007199254740993/ } });
+    t.match((await payer.invoke('crm.order.pay', { body: '{"id":1e400}' })).json, { code: 4003, detail: /\/id: / });
+    await payer.stop();
+    server.forceShutdown();
   });
 
   await t.test('NaN and Infinity are no JSON: an error, never null', async (t) => {

@@ -352,7 +352,7 @@ export const CASES = {
     },
   },
   cast: {
-    what: 'Handed over without waiting for an answer (messages will use it)',
+    what: 'Handed over without waiting for an answer',
     run: async (world) => {
       const asked = world.seen.asked.length;
       const { code, status, body, stream } = await world.cast('echo', '{"n":7}');

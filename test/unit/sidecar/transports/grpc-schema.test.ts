@@ -126,6 +126,55 @@ t.test('every kind of field goes to bytes and back in its own JSON form', async 
   t.notOk('inner' in value, 'a message that was not set is not there');
 });
 
+t.test(
+  'a number that a double does not hold arrives exactly, is rounded where the field says so, or is refused with its place',
+  async (t) => {
+    const read = (text: string, type = everything): ReturnType<Schema['encode']> =>
+      schema.encode(type, JSON.parse(text), Buffer.from(text));
+    const arrived = (text: string): Json => {
+      const sent = read(text);
+      if ('problem' in sent) throw new Error(sent.problem);
+      return decoded(sent.bytes);
+    };
+    const refusal = (text: string): string => {
+      const sent = read(text);
+      return 'problem' in sent ? sent.problem : `${text} was sent`;
+    };
+    const [big, most, least] = ['9007199254740993', '18446744073709551615', '-9223372036854775808'];
+    t.match(
+      arrived(`{"big":${big},"ubig":${most},"zag":${least},"f64":${most},"sf64":${big},"whole":${big},"small":-5,"order_id":"${big}"}`),
+      { big, ubig: most, zag: least, f64: most, sf64: big, whole: big, small: -5, orderId: big },
+    );
+    t.match(arrived(`{"big":900719925474099.3e1,"ubig":9007199254740993.0}`), { big, ubig: big }, 'however it is written');
+    t.match(arrived(`{"inner":{"counts":{"a/b":${big}},"line":{"count":3}},"any":{"@type":"x/shop.v1.Everything","zag":${big}}}`), {
+      inner: { counts: { 'a/b': big } },
+      any: { zag: big },
+    });
+    t.match(arrived(`{"any":{"@type":"x/google.protobuf.UInt64Value","value":${most}}}`), { any: { value: most } });
+    t.match(
+      arrived(`{"real":${big},"anyValue":[3.14159265358979323846,3.141592653589793],"free":{"a":1},"big":${big}}`),
+      { real: 9007199254740992, anyValue: [Math.PI, Math.PI], big },
+      'where the type is a double, it is rounded',
+    );
+    for (const [text, words] of [
+      [`{"ubig":18446744073709551616}`, /^\/ubig: .*18446744073709551616/],
+      [`{"big":-${big}.5}`, /^\/big: .*-9007199254740993\.5/],
+      [`{"big":1.00000000000000000001}`, /^\/big: .*1\.00000000000000000001/],
+      [`{"anyValue":{"id":[${big}]}}`, /^\/anyValue\/id\/0: 9007199254740993: a google\.protobuf\.Value holds no such number exactly/],
+      [`{"free":{"a/b":{"c":-${big}}}}`, /^\/free\/a~1b\/c: -9007199254740993/],
+      [`{"list":[1,{"id":${big}}]}`, /^\/list\/1\/id: /],
+      [`{"anyValue":1e400}`, /^\/anyValue: 1e400/],
+      [`{"real":1e400}`, /^\/real: 1e400/],
+      [`{"linesByNo":{"7":{"count":${big}}}}`, /^\/linesByNo\/7\/count: 9007199254740993/],
+      [`{"lines":[{"sku":${big}}]}`, /^\/lines\/0\/sku: 9007199254740993/],
+      [`{"state":${big}}`, /^\/state: /],
+      [`{"at":${big}}`, /^\/at: /],
+      [`{"nope":${big}}`, /has no field "nope"/],
+    ] as const)
+      t.match(refusal(text), words, text);
+  },
+);
+
 t.test('the bytes are those of another implementation, both ways', async (t) => {
   const seen = orders.Echo.requestDeserialize(encoded(FULL));
   t.equal(seen['order_id'], 'a');

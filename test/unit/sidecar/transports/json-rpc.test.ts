@@ -5,10 +5,13 @@ import t, { type Test } from 'tap';
 import { Code } from '../../../../proto/wire/codes.ts';
 import { judgeAnswer } from '../../../../sidecar/attempt/judge.ts';
 import { answered, type Reply } from '../../../../sidecar/call/reply.ts';
+import { VirtualClock } from '../../../../base/virtual-clock.ts';
 import { notified, RpcAsked, understood } from '../../../../sidecar/transports/json-rpc-answer.ts';
+import { EventTexts } from '../../../../sidecar/transports/json-rpc-events.ts';
 import { JsonRpcTransport, jsonRpcKind } from '../../../../sidecar/transports/json-rpc.ts';
 import { startReach } from '../../../../sidecar/embedded.ts';
 import type { Exchange } from '../../../../sidecar/transports/transport.ts';
+import { waitUntil } from '../../../support/settle.ts';
 import { candidateOf, type CandidateParts, contextOf, type ExchangeParts, exchangeOf } from './exchanges.ts';
 
 interface Seen {
@@ -296,6 +299,70 @@ t.test('an answer that comes as events is found among them; a stream of events w
     const { reply } = await invoke(t, say(text, 200, 'text/event-stream'));
     t.equal(reply.code, Code.bad_response, text);
   }
+});
+
+t.test(
+  'a stream of events is read as far as the answer: one that stays open is let go, one that ends in time keeps its connection',
+  async (t) => {
+    let left = 0;
+    let ends = false;
+    const sockets = new Set<unknown>();
+    const peer = await Peer.start(t, ({ json: { id } }, response) => {
+      sockets.add(response.socket);
+      response.on('close', () => left++);
+      response.writeHead(200, { 'content-type': 'text/event-stream' });
+      response.write(': hello\r\n\r\ndata: {"jsonrpc":"2.0","id":77,"result":0}\r\n\r\ndata: {"jsonrpc":"2.0",');
+      setTimeout(() => {
+        response.write(`\r\ndata: "id":${id},"result":{"a":1}}\r`);
+        setTimeout(() => {
+          response.write('\n\r\ndata: {"jsonrpc":"2.0","method":"notifications/more"}\n\n');
+          if (ends) setTimeout(() => response.end(), 5);
+        }, 5);
+      }, 5);
+    });
+    const clock = new VirtualClock();
+    const transport = new JsonRpcTransport(contextOf({ clock }));
+    t.teardown(() => transport.close());
+    const open = await transport.invoke(ask(peer));
+    t.equal(open.body.toString(), '{"a":1}');
+    t.equal(left, 0, 'its end may come yet');
+    t.not(clock.nextAt(), null);
+    await clock.advance(100);
+    await waitUntil('the stream is let go', () => left === 1);
+    t.equal(clock.nextAt(), null, 'no timer is left');
+    ends = true;
+    for (const n of [2, 3]) {
+      t.equal((await transport.invoke(ask(peer))).body.toString(), '{"a":1}');
+      await waitUntil('it has ended', () => left === n && clock.nextAt() === null);
+    }
+    t.equal(sockets.size, 2, 'the third request went over the connection of the second');
+    ends = false;
+    peer.answer = (_seen, response) => {
+      response.writeHead(200, { 'content-type': 'text/event-stream' }).flushHeaders();
+    };
+    t.match(await transport.cast(ask(peer)), { code: Code.ok, status: 200 }, 'nothing is due to a notification');
+  },
+);
+
+t.test('texts in events are the same however their bytes come', async (t) => {
+  const line = fc.constantFrom('data: {"a":', 'data: 1}', 'data:2', '', ': c', 'data', 'event: x', 'data: "ü"');
+  fc.assert(
+    fc.property(
+      fc.array(line, { maxLength: 12 }),
+      fc.constantFrom('\n', '\r', '\r\n'),
+      fc.array(fc.nat(200), { maxLength: 20 }),
+      fc.constantFrom('', '\ufeff'),
+      (lines, end, at, mark) => {
+        const bytes = Buffer.from(mark + lines.map((one) => one + end).join(''));
+        const cuts = [...new Set(at.map((place) => place % (bytes.length + 1)))].sort((a, b) => a - b);
+        const texts = new EventTexts();
+        const found = [0, ...cuts].flatMap((from, i) => texts.take(bytes.subarray(from, cuts[i] ?? bytes.length)));
+        t.same(found.map(String), new EventTexts().take(bytes).map(String));
+      },
+    ),
+    { numRuns: 200 },
+  );
+  t.same(new EventTexts().take(Buffer.from('\ufeffdata: {"a":\r\ndata:1}\r\rdata: no\n\ndata: 2\n')).map(String), ['{"a":\n1}']);
 });
 
 t.test('a cast is a notification: no id, any 2xx is fine, and an error is heard', async (t) => {

@@ -468,6 +468,10 @@ t.test('a stream is lines, one a message, until the empty one; an error in it cu
   t.equal(cut.code, Code.stream_interrupted);
   t.match(cut.detail, /the model died/);
   t.equal(cut.text, '1\n');
+  const failedWhole = await scene.transport.invoke(scene.asking({ stream: true, subject: 'broken.stream' })());
+  t.match(failedWhole, { code: Code.ok, started: 'done', status: 500 }, 'asked for whole, the error is the answer, and at once');
+  t.match(failedWhole.detail, /the model died/);
+  t.match(textOf(failedWhole), /"the model died"/);
 
   scene.answer('early.error', (message) => {
     const headers = natsHeaders();
