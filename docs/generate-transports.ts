@@ -41,20 +41,27 @@ const WAYS_IN: Readonly<Record<string, Words>> = {
   http: {
     title: 'http: HTTP',
     about:
-      "`POST /v1/invoke/{capability[@range]}` answers with the Result, failures are problem documents (RFC 9457); with `Reach-Mode: raw` the agent's own status and body, and the rest in `Reach-*` headers. `/v1/stream/…` passes the body on as it comes: as server-sent events (`Accept: text/event-stream`), as length-prefixed frames (`Accept: application/vnd.agent-reach.frames`), else as plain chunks. Time: `Reach-Deadline-Ms`.",
+      "`POST /v1/invoke/{capability[@range]}` answers with the Result, failures are problem documents (RFC 9457); with `Reach-Mode: raw` the agent's own status and body, and the rest in `Reach-*` headers. `/v1/stream/…` passes the body on as it comes: as server-sent events (`Accept: text/event-stream`), as length-prefixed frames (`Accept: application/vnd.agent-reach.frames`), else as plain chunks; as events no line and no event of the agent may be above `limits.event`, or the stream ends there with 1005, also where the agent has answered whole. A `Reach-*` header that nothing reads is passed over, and `/v1/explain` names it (`hints`). `POST /v1/cast/{capability}` and `/v1/messages` hand over durable messages (delivery.md). Time: `Reach-Deadline-Ms`.",
     example: `curl -H 'Authorization: Bearer …' -d '{"id":7}' http://127.0.0.1:7700/v1/invoke/crm.order.query`,
   },
   json_rpc: {
     title: 'json_rpc: JSON-RPC 2.0 at `/rpc`',
     about:
-      '`method` is the capability (with a range if you like), `params` the payload, `result` the Result. A failure is an `error` whose `code` is that of the table in errors.md and whose `data` is the problem document. Batches, notifications and ids as the specification has them. Headers of the request hold for all of a batch.',
+      '`method` is the capability (with a range if you like), `params` the payload, `result` the Result. A failure is an `error` whose `code` is that of the table in errors.md and whose `data` is the problem document. Batches, notifications (each a cast) and ids as the specification has them. Headers of the request hold for all of a batch.',
     example: `curl -H 'Authorization: Bearer …' -d '{"jsonrpc":"2.0","id":1,"method":"crm.order.query","params":{"id":7}}' http://127.0.0.1:7700/rpc`,
   },
   grpc: {
     title: 'grpc: the service of `proto/reach.proto`',
     about:
-      'A port of its own (`grpc.listen`), in clear text, with server reflection and health. `Invoke` and `Explain` are unary, `InvokeStream` streams. A failure ends with the gRPC status of its code, `reach-*` trailers and the standard error model in `grpc-status-details-bin` (ErrorInfo, RetryInfo, Failure). Time: `grpc-timeout`, or `reach-deadline-ms` in the metadata; a client library whose own timer runs out does not wait for what the sidecar would have said.',
+      'A port of its own (`grpc.listen`), in clear text, with server reflection and health. `Invoke` and `Explain` are unary, `InvokeStream` streams, and `Cast` hands over a durable message: it is answered when the message is durable, with the fields of the 202 of `POST /v1/cast`. `Channel` is the dial-in channel, see `grpc_channel`. A failure ends with the gRPC status of its code, `reach-*` trailers and the standard error model in `grpc-status-details-bin` (ErrorInfo, RetryInfo, Failure). Time: `grpc-timeout`, or `reach-deadline-ms` in the metadata; a client library whose own timer runs out does not wait for what the sidecar would have said.',
     example: `grpcurl -plaintext -H 'authorization: Bearer …' -d '{"capability":"crm.order.query","params":{"id":7}}' 127.0.0.1:7702 agentreach.v1.Reach/Invoke`,
+  },
+  grpc_channel: {
+    title: 'grpc_channel: the channel over gRPC',
+    about:
+      'The RPC `Channel` of the gRPC port, for agents that speak gRPC and have no port of their own: the same frames as on the WebSocket, one in each `ChannelMessage` (`text` a JSON-RPC message, `binary` a frame of a stream), and so the same methods, calls in both directions, messages and inbox. The credential stands in the metadata; signs of life are those of HTTP/2. A client that closes its side ends the channel in good order (status OK); every other end is told by the status. Its calls count and are logged as those of a `channel`.',
+    example: `rpc Channel(stream ChannelMessage) returns (stream ChannelMessage)
+{"text":"{\\"jsonrpc\\":\\"2.0\\",\\"id\\":1,\\"method\\":\\"reach.hello\\",\\"params\\":{\\"wire\\":1}}"}`,
   },
   proxy: {
     title: 'proxy: interception of plain HTTP',
@@ -65,13 +72,13 @@ const WAYS_IN: Readonly<Record<string, Words>> = {
   channel: {
     title: 'channel: the WebSocket of an agent without a port',
     about:
-      'An agent dials in at `/v1/channel` and calls over the same connection on which it is called: JSON-RPC 2.0 text frames (`reach.invoke`, `reach.stream`, `reach.explain`), binary frames for streams, `reach.cancel` to take a request back. Headers stand in `params.headers`. See proto/wire/channel.ts for every word.',
+      'An agent dials in at `/v1/channel` and calls over the same connection on which it is called: JSON-RPC 2.0 text frames (`reach.invoke`, `reach.stream`, `reach.explain`, `reach.cast`), binary frames for streams, `reach.cancel` to take a request back. Headers stand in `params.headers`. See proto/wire/channel.ts for every word.',
     example: `{"jsonrpc":"2.0","id":1,"method":"reach.invoke","params":{"capability":"crm.order.query","payload":{"id":7}}}`,
   },
   local: {
     title: 'local: the engine as a library',
     about:
-      'In a Node process, without a socket: `startReach` gives an object with `invoke`, `stream`, `explain` and `serve`. Options instead of headers; an AbortSignal gives a call up.',
+      'In a Node process, without a socket: `startReach` gives an object with `invoke`, `stream`, `explain`, `cast`, `inbox` and `serve`. Options instead of headers; an AbortSignal gives a call up.',
     example: `const reach = await startReach({ settings: 'sidecar.yaml', as: 'support.planner.1' });
 const result = await reach.invoke('crm.order.query@^2.0', { id: 7 }, { deadlineMs: 2_000 });`,
   },
@@ -99,12 +106,16 @@ const WAYS_OUT: Readonly<Record<string, Words>> = {
       ...LOST,
       ['4xx, 5xx', "6001 with that status; 4xx does not count against the agent. 429 is 3004 with the agent's `Retry-After`"],
       ['3xx, malformed JSON, a body cut', '1004'],
+      [
+        'events or lines without their last word: what `streaming.done` names, or `[DONE]` where nothing but the end of the connection ends them',
+        '1004 when asked for whole, 1006 in a stream',
+      ],
     ],
   },
   jsonrpc: {
     title: 'jsonrpc: JSON-RPC 2.0 over HTTP',
     about:
-      'The payload becomes `params` byte for byte and `result` the answer. Ids are counted here; an answer with another id is not believed. An agent that answers in server-sent events (as MCP servers do) is understood.',
+      'The payload becomes `params` byte for byte and `result` the answer. Ids are counted here; an answer with another id is not believed. An agent that answers in server-sent events (as MCP servers do) is understood; its stream may stay open, what comes behind the answer is not waited for.',
     example: `endpoint: {type: jsonrpc, address: "http://127.0.0.1:8080/rpc", methods: {stock.level.query: stock.level}}`,
     fields: jsonRpcFields,
     errors: [
@@ -120,7 +131,7 @@ const WAYS_OUT: Readonly<Record<string, Words>> = {
   grpc: {
     title: 'grpc: gRPC',
     about:
-      'Unary and server streaming, over HTTP/2. JSON becomes protobuf and back by server reflection or a descriptor file, so an existing agent needs no change; the messages of a stream are lines of NDJSON. Deadlines go as `grpc-timeout`, cancelling as RST_STREAM. Names are looked up again, GOAWAY moves calls to a new connection.',
+      'Unary and server streaming, over HTTP/2. JSON becomes protobuf and back by server reflection or a descriptor file, so an existing agent needs no change; the messages of a stream are lines of NDJSON. A number for a field of 64 bits arrives exactly, however large; where it would be rounded to another integer (a google.protobuf.Value) it is refused with its place. Deadlines go as `grpc-timeout`, cancelling as RST_STREAM. Names are looked up again, GOAWAY moves calls to a new connection.',
     example: `endpoint: {type: grpc, address: "grpc://127.0.0.1:50051", service: shop.orders.v1.Orders}`,
     fields: grpcFields,
     errors: [
@@ -144,7 +155,7 @@ const WAYS_OUT: Readonly<Record<string, Words>> = {
     fields: natsFields,
     errors: [
       ['nobody listens, no connection', '1001, never started'],
-      ['`Nats-Service-Error-Code` 400 … 599', '6001 with that status'],
+      ['`Nats-Service-Error-Code` 400 … 599', '6001 with that status; in the middle of a stream 1006'],
       ['an answer that says it is JSON and is not', '1004'],
     ],
   },

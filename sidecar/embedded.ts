@@ -46,7 +46,10 @@ export interface ServeOptions {
   readonly agent?: string;
   /** What the contract says beside name and version, for what is not in the table: at least `acl`. */
   readonly contract?: Readonly<Record<string, unknown>>;
-  /** What the provider's record says beside agent, offers and endpoint: tags, weight, limits … */
+  /**
+   * What the agent's record says beside agent, offers and endpoint: tags, weight, limits … It holds for all that the agent serves;
+   * given again with another function of it, its members take the place of those said before, and the rest stays.
+   */
   readonly provider?: Readonly<Record<string, unknown>>;
 }
 
@@ -81,6 +84,12 @@ export async function startReach(options: ReachOptions): Promise<Reach> {
   return new Reach(started, local, options.as ?? null, clock, (words) => logging.logger.warn(words));
 }
 
+/** An agent of this process as it stands in the table or the registry, and what was said of its record for all that it serves. */
+interface Registered {
+  readonly registration: AgentRegistration;
+  readonly provider: Readonly<Record<string, unknown>>;
+}
+
 export class Reach {
   readonly #started: Started;
   readonly #local: LocalHub;
@@ -91,7 +100,7 @@ export class Reach {
   readonly #clock: Clock;
   readonly #lost: (words: string) => void;
   readonly #agents = new Map<string, ServingAgent>();
-  readonly #registered = new Map<string, AgentRegistration>();
+  readonly #registered = new Map<string, Registered>();
   #beat: Timer | null = null;
   #lastTurn: Promise<void> = Promise.resolve();
 
@@ -227,7 +236,8 @@ export class Reach {
 
   async #put(agent: string, target: string, name: string, options: ServeOptions): Promise<void> {
     const before = this.#registered.get(agent) ?? null;
-    const registration = this.#registrationOf(agent, target, name, options, before);
+    const provider = { ...before?.provider, ...options.provider };
+    const registration = this.#registrationOf(agent, target, name, options.contract, provider, before?.registration ?? null);
     const { served, front } = this.#started;
     if (served !== null) {
       const problem = served.put(registration);
@@ -239,28 +249,37 @@ export class Reach {
       if (own.state === 'refused') throw new StartRefused(own.problems);
       this.#beat ??= this.#beatLater();
     }
-    this.#registered.set(agent, registration);
+    this.#registered.set(agent, { registration, provider });
   }
 
-  #registrationOf(agent: string, target: string, name: string, options: ServeOptions, before: AgentRegistration | null): AgentRegistration {
+  #registrationOf(
+    agent: string,
+    target: string,
+    name: string,
+    said: ServeOptions['contract'],
+    provider: Readonly<Record<string, unknown>>,
+    before: AgentRegistration | null,
+  ): AgentRegistration {
     const version = target.slice(target.indexOf('@') + 1);
     const known =
       this.#started.front.table
         .current()
         .capabilities.get(name)
         ?.versions.some((line) => line.text === version) === true;
-    if (!known && options.contract === undefined)
+    if (!known && said === undefined)
       throw new StartRefused([`there is no contract for ${target} in the table: give one with \`contract\`, at least {acl: …}`]);
-    const contract = options.contract === undefined ? null : { ...options.contract, name, version };
+    const contract = said === undefined ? null : { ...said, name, version };
     const offers = [...(before?.record.offers ?? []).map((offer) => `${offer.name}@${offer.version}`), target];
     const text = JSON.stringify({
       contracts: contract === null ? [] : [contract],
-      provider: { ...options.provider, agent_id: agent, offers, endpoint: { type: 'local' } },
+      provider: { ...provider, agent_id: agent, offers, endpoint: { type: 'local' } },
     });
     const reading = readRegistration(text, `serve ${target}`, this.#started.config.name);
     if ('problems' in reading) throw new StartRefused(reading.problems.map(wordsOfProblem));
     const { registration } = reading;
-    return { ...registration, contracts: [...(before?.contracts ?? []), ...registration.contracts] };
+    // A function that was stopped and is served again may say another contract than before.
+    const others = (before?.contracts ?? []).filter((old) => contract === null || old.name !== name || old.version !== version);
+    return { ...registration, contracts: [...others, ...registration.contracts] };
   }
 
   async #unserve(serving: ServingAgent, target: string): Promise<void> {
@@ -275,8 +294,9 @@ export class Reach {
   }
 
   async #takeBack(agentId: string, target: string): Promise<void> {
-    const registration = this.#registered.get(agentId) ?? null;
-    if (registration === null) return;
+    const registered = this.#registered.get(agentId);
+    if (registered === undefined) return;
+    const { registration, provider } = registered;
     const offers = registration.record.offers.filter((offer) => `${offer.name}@${offer.version}` !== target);
     const { served, front } = this.#started;
     if (offers.length === 0) {
@@ -286,7 +306,7 @@ export class Reach {
       return;
     }
     const rest: AgentRegistration = { ...registration, record: { ...registration.record, offers } };
-    this.#registered.set(agentId, rest);
+    this.#registered.set(agentId, { registration: rest, provider });
     served?.put(rest);
     await front.registry?.client.register(rest, 'api');
   }

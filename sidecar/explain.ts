@@ -11,7 +11,9 @@ import { affinityKeyOf } from './contract/affinity-key.ts';
 import { contract } from './contract/contract.ts';
 import { deadline } from './deadline/deadline.ts';
 import type { Engine } from './engine.ts';
+import { nearest } from '../base/suggest.ts';
 import { Code, codeEntry } from '../proto/wire/codes.ts';
+import { CALLER_HEADERS, Header, OWN_PREFIX } from '../proto/wire/headers.ts';
 import { identify } from './identify/identify.ts';
 import { name } from './name/name.ts';
 import { overrides } from './overrides/overrides.ts';
@@ -33,6 +35,8 @@ export interface Explanation {
   /** What each stage said, in order. */
   readonly decision: readonly TraceLine[];
   readonly candidates: readonly CandidateView[];
+  /** What the caller said and nobody reads: a header of ours that is misspelt does not become a default in silence. */
+  readonly hints: readonly string[];
 }
 
 /** `withPayload`: the request carries a payload that shall be held against the contract too. */
@@ -51,6 +55,7 @@ export function explain(engine: Engine, call: Call, withPayload: boolean): Expla
     refusal: refusalOf(call),
     decision: call.trace.lines(),
     candidates,
+    hints: hintsOf(call),
   };
 }
 
@@ -77,4 +82,30 @@ function refusalOf(call: Call): Explanation['refusal'] {
   if (call.refusal === null) return null;
   const { reason, a, b, c } = call.refusal;
   return { code: reason.code, name: codeEntry(reason.code).name, detail: wordsOf(reason, a, b, c) };
+}
+
+const MAX_HINTS = 10;
+const KNOWN: ReadonlySet<string> = new Set(Object.values(Header));
+
+function hintsOf(call: Call): string[] {
+  const hints: string[] = [];
+  const wish = call.headers[Header.retry];
+  if (wish !== undefined && wish !== 'none') hints.push(`${Header.retry} is passed over: it is none, or not given`);
+  for (const said in call.headers) {
+    if (!said.startsWith(OWN_PREFIX) || CALLER_HEADERS.has(said) || isConversationKey(call, said)) continue;
+    if (hints.length === MAX_HINTS) break;
+    const shown = JSON.stringify(said.slice(0, 64));
+    // Such as the one that names the version of an answer: right in its place, which is not a call.
+    const near = KNOWN.has(said) ? null : nearest(said, CALLER_HEADERS);
+    hints.push(`the header ${shown} is passed over: nothing reads it of a call${near === null ? '' : ` (did you mean ${near}?)`}`);
+  }
+  return hints;
+}
+
+/** A contract may name any header for it. */
+function isConversationKey({ capability }: Call, header: string): boolean {
+  if (capability === null) return false;
+  return capability.versions.some(
+    ({ contract: { affinity } }) => affinity !== null && 'header' in affinity.from && affinity.from.header === header,
+  );
 }

@@ -9,6 +9,7 @@ import { ChannelMessage } from '../../proto/wire/reach-messages.ts';
 import type { AllChannels } from './channel/all-channels.ts';
 import type { ChannelConnection } from './channel/connection.ts';
 import { Opcode } from './channel/websocket-frame.ts';
+import { headLength, WrittenFrames } from './channel/written-frames.ts';
 import { NO_CREDENTIAL } from './cast.ts';
 import type { Exchange, Taker } from './grpc-exchange.ts';
 import { notNow } from './grpc-invoke.ts';
@@ -16,8 +17,6 @@ import { Status } from './grpc-status.ts';
 import type { Stoppable } from './line.ts';
 
 const RETRY_MS = 1_000;
-const SHORT_HEAD = 2;
-const NONE = Buffer.alloc(0);
 const NORMAL = 1000;
 const GOING_AWAY = 1001;
 /** The client has left without a word. */
@@ -90,8 +89,7 @@ export class GrpcChannel implements Taker, Stoppable {
 class FramePipe extends Duplex {
   readonly #exchange: Exchange;
   #connection: ChannelConnection | null = null;
-  /** A frame that has not come whole. */
-  #held: Buffer = NONE;
+  readonly #frames = new WrittenFrames();
 
   constructor(exchange: Exchange) {
     super({ allowHalfOpen: true });
@@ -117,13 +115,10 @@ class FramePipe extends Duplex {
   }
 
   override _write(chunk: Buffer, _encoding: BufferEncoding, done: () => void): void {
-    let bytes = this.#held.length === 0 ? chunk : Buffer.concat([this.#held, chunk]);
+    const frames = this.#frames;
+    frames.push(chunk);
     let mayGoOn = true;
-    for (let length = frameLength(bytes); length > 0 && length <= bytes.length; length = frameLength(bytes)) {
-      mayGoOn = this.#frame(bytes.subarray(0, length)) && mayGoOn;
-      bytes = bytes.subarray(length);
-    }
-    this.#held = bytes;
+    for (let frame = frames.take(); frame !== null; frame = frames.take()) mayGoOn = this.#frame(frame) && mayGoOn;
     const exchange = this.#exchange;
     if (mayGoOn || exchange.isOver) {
       done();
@@ -138,7 +133,8 @@ class FramePipe extends Duplex {
   override _final(done: () => void): void {
     if (!this.#exchange.isOver) this.#exchange.finish(null);
     done();
-    this.push(null);
+    // Nothing is ever read from it, so nothing else would tell that it is over.
+    this.destroy();
   }
 
   override _destroy(error: Error | null, done: (error: Error | null) => void): void {
@@ -178,20 +174,4 @@ class FramePipe extends Duplex {
     else if (code < 3_000) exchange.refuse(Code.invalid_request, words);
     else exchange.refuse(Code.connection_lost, `${words} (${code})`);
   }
-}
-
-function headLength(frame: Buffer): number {
-  const short = (frame[1] as number) & 0x7f;
-  return SHORT_HEAD + (short === 126 ? 2 : short === 127 ? 8 : 0);
-}
-
-/** Of the frame that begins here; 0 = its head is not whole. */
-function frameLength(bytes: Buffer): number {
-  if (bytes.length < SHORT_HEAD) return 0;
-  const head = headLength(bytes);
-  if (bytes.length < head) return 0;
-  const short = (bytes[1] as number) & 0x7f;
-  if (short === 126) return head + bytes.readUInt16BE(2);
-  if (short === 127) return head + bytes.readUInt32BE(2) * 0x1_0000_0000 + bytes.readUInt32BE(6);
-  return head + short;
 }

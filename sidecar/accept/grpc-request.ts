@@ -2,6 +2,7 @@
  * An RPC's metadata and message to a Call. Metadata are the headers of HTTP by the same lower-case names; what belongs to
  * gRPC itself is read here and goes no further. Reads no policy: stages read the headers they know by name.
  */
+import { parseDeadlineMs } from '../../proto/wire/deadline.ts';
 import { Header } from '../../proto/wire/headers.ts';
 import {
   CastRequest as CastMessage,
@@ -159,7 +160,7 @@ export function grpcCall(front: Front, metadata: Metadata, request: InvokeReques
     if (waitMs === null)
       return `grpc-timeout must be up to eight digits and a unit (H, M, S, m, u, n); got ${JSON.stringify(metadata.timeout.slice(0, 40))}`;
     const leftMs = Math.min(config.maxDeadlineMs, Math.max(0, Math.ceil(waitMs - (clock.now() - openedAt))));
-    shorten(view, leftMs);
+    shorten(view, leftMs, config.maxDeadlineMs);
   }
   const contentType = request.contentType === '' ? JSON_TYPE : request.contentType;
   view['content-type'] = contentType;
@@ -173,10 +174,10 @@ export function joinHeaders({ view }: Metadata, request: InvokeRequest): string 
   return request.headers === null ? '' : addHeaders(view, request.headers, request);
 }
 
-/** The smaller of both counts. What is not a plain number is left for its stage to refuse. */
-function shorten(view: Metadata['view'], leftMs: number): void {
-  const given = view[Header.deadlineMs];
-  if (given === undefined || Number(given) > leftMs) view[Header.deadlineMs] = String(leftMs);
+/** The smaller of both counts. What is no time that may be given is left for its stage to refuse. */
+function shorten(view: Metadata['view'], leftMs: number, maxMs: number): void {
+  const given = parseDeadlineMs(Header.deadlineMs, view[Header.deadlineMs], maxMs);
+  if (given === null || (typeof given === 'number' && given > leftMs)) view[Header.deadlineMs] = String(leftMs);
 }
 
 const MAX_NAME_CHARS = 256;

@@ -6,6 +6,7 @@ import { valuesOf } from '../../base/json-values.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import type { Principal } from '../call/principal.ts';
 import { NO_BODY } from '../call/reply.ts';
+import { Asking } from '../inbox/asking.ts';
 import type { InboxDoor, InboxEntry, InboxFollowing, InboxReader, InboxRefusal } from '../inbox/door.ts';
 import { JSON_TYPE, PROBLEM_TYPE, refuse } from './answer.ts';
 import { callerOf } from './cast.ts';
@@ -42,7 +43,10 @@ export async function inbox(front: Front, request: IncomingMessage, response: Se
     await new Events(front, request, response).open(asked, from);
     return;
   }
-  const page = await asked.inbox.read(asked.agent, from, limit, waitMs);
+  const asking = new Asking();
+  const line = lineOf(request.socket);
+  line.add(asking);
+  const page = await asked.inbox.read(asked.agent, from, limit, waitMs, asking).finally(() => line.remove(asking));
   if (response.destroyed) return;
   if (!page.ok) {
     refuseInbox(response, page);

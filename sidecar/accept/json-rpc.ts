@@ -17,7 +17,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Code } from '../../proto/wire/codes.ts';
 import { Header } from '../../proto/wire/headers.ts';
-import { NO_ID, readRpc, RpcError } from '../../proto/wire/json-rpc.ts';
+import { NO_ID, readRpc, RpcError, type RpcMessage, type RpcReading } from '../../proto/wire/json-rpc.ts';
 import { NO_BODY } from '../call/reply.ts';
 import { writeJson } from './answer.ts';
 import type { Front } from './front.ts';
@@ -33,7 +33,9 @@ export const RPC_PATH = '/rpc';
 const STARTING_MS = 1_000;
 
 export async function rpc(front: Front, request: IncomingMessage, response: ServerResponse, body: unknown): Promise<void> {
-  if (!front.ready && !isLast(front, request)) {
+  // What an agent finishes its work with is told by the trace of the request, or of each message.
+  const isDrained = !front.ready && !isLast(front, request);
+  if (isDrained && !front.draining) {
     notNow(front, response);
     return;
   }
@@ -51,6 +53,10 @@ export async function rpc(front: Front, request: IncomingMessage, response: Serv
     return;
   }
   const reading = readRpc(Buffer.isBuffer(body) ? body : NO_BODY, { batch: front.engine.config.limits.batch });
+  if (isDrained && !messagesOf(reading).every((message) => 'trace' in message && isLast(front, request, message.trace?.traceparent))) {
+    notNow(front, response);
+    return;
+  }
   const door = new Door(front, request, raw);
   if (reading.isBatch) {
     await new Batch(door, response, reading.messages).run();
@@ -80,9 +86,13 @@ function wantsOnlyEvents(request: IncomingMessage): boolean {
   return accept !== undefined && accept.includes('text/event-stream') && !accept.includes('json') && !accept.includes('*/*');
 }
 
+function messagesOf(reading: RpcReading): readonly RpcMessage[] {
+  return reading.isBatch ? reading.messages : [reading.message];
+}
+
 /** An agent finishes its work with it. */
-function isLast(front: Front, { headers }: IncomingMessage): boolean {
-  return front.draining && front.takesLast(front.engine.identities.caller(headers.authorization), headers['traceparent']);
+function isLast(front: Front, { headers }: IncomingMessage, traceparent: string | string[] | undefined = headers['traceparent']): boolean {
+  return front.draining && front.takesLast(front.engine.identities.caller(headers.authorization), traceparent);
 }
 
 function notNow(front: Front, response: ServerResponse): void {

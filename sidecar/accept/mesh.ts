@@ -118,7 +118,7 @@ async function receive(front: Front, request: IncomingMessage, response: ServerR
     }
     if (response.destroyed || (call.cancelled && call.cutBy === null)) return;
     if (call.late !== null) {
-      await finishLate(call, call.late, response);
+      await finishLate(call, call.late.reply, response);
       return;
     }
     // An answer that is none ends here: the caller's end relies on its form having been looked at.

@@ -163,7 +163,10 @@ function field(name: string, value: Buffer, headers: Headers): string | null {
   }
   if (name === 'deadline') {
     if (value[0] === QUOTE) return 'deadline must be whole milliseconds';
-    headers[Header.deadlineTotalMs] = value.toString('latin1');
+    const said = value.toString('latin1');
+    const ms = Number(said);
+    // 1e3 is the number 1000 in JSON, and none in a header.
+    headers[Header.deadlineTotalMs] = Number.isSafeInteger(ms) && ms >= 0 ? String(ms) : said;
     return null;
   }
   if (STAMPED.has(name)) return `${name} is stamped by the sidecar: a message cannot say it`;

@@ -3,6 +3,7 @@
  * make the framework validate and serialise every call a second time. A test holds it against the routes that exist, and
  * the codes in it come from the closed table. Made once, on first reading.
  */
+import { MAX_DURATION_MS } from '../../base/duration.ts';
 import { CODES } from '../../proto/wire/codes.ts';
 import { FRAMES_TYPE } from '../../proto/wire/frames.ts';
 import { Header } from '../../proto/wire/headers.ts';
@@ -72,6 +73,7 @@ const CALL_PARAMETERS: readonly string[] = [
   'Pin',
   'Tags',
   'Execution',
+  'NoRetry',
   'IdempotencyKey',
   'PowerId',
   'Path',
@@ -376,7 +378,7 @@ const CAST_PARAMETERS: readonly string[] = [
   'Priority',
   'Retryable',
   'Expires',
-  'DeadlineTotalMs',
+  'WorkingTimeMs',
   'ReplyTo',
   'InReplyTo',
   'SequenceId',
@@ -649,6 +651,12 @@ function parameters(): Json {
       2500,
     ),
     DeadlineTotalMs: header(Header.deadlineTotalMs, 'The whole time that the task had.', ms, 10000),
+    WorkingTimeMs: header(
+      Header.deadlineTotalMs,
+      'Working time of all tries, whole milliseconds from 1 to 2592000000 (30 days). `Reach-Deadline-Ms`, what is left of a call, does not shorten a message.',
+      { ...ms, minimum: 1, maximum: MAX_DURATION_MS },
+      60000,
+    ),
     Budget: header(
       Header.budget,
       "Budgets of the task's steps in their order, milliseconds.",
@@ -688,6 +696,9 @@ function parameters(): Json {
       { enum: ['1', '0'] },
     ),
     Status: header(Header.status, 'The agent’s own status: 200 … 299 done (the default), 400 … 599 its error.', { type: 'integer' }),
+    NoRetry: header(Header.retry, '`none`: a failed attempt is not followed by another, here or elsewhere; a fallback still is.', {
+      enum: ['none'],
+    }),
     Execution: header(Header.execution, 'How often the work may run, for this call.', { enum: ['once', 'idempotent', 'keyed'] }),
     IdempotencyKey: header(Header.idempotencyKey, 'The same key with the same payload means the same work. Passed to the provider.', {
       type: 'string',
@@ -881,6 +892,10 @@ function schemas(): Json {
       refusal: { oneOf: [object({ code, name, detail: text }), { type: 'null' }] },
       decision: list(traceLine),
       candidates: list({ type: 'object' }),
+      hints: {
+        ...list(text),
+        description: 'Headers of the request that begin with `Reach-` and that nothing reads: misspelt ones, as a rule.',
+      },
       table_source: text,
       table_stale_because: { ...textOrNull, description: 'Why the table may not be the newest; null when it is.' },
       table_stale_for_ms: ms,
@@ -945,7 +960,7 @@ function schemas(): Json {
           priority: { enum: ['high', 'normal', 'low'] },
           retryable: flag,
           expires: { oneOf: [text, count], description: 'A time with its unit, or milliseconds.' },
-          deadline: { ...count, description: 'Working time of all tries, milliseconds.' },
+          deadline: { ...count, maximum: MAX_DURATION_MS, description: 'Working time of all tries, milliseconds.' },
           reply_to: { enum: ['inbox', 'none'] },
           in_reply_to: text,
           power_id: text,

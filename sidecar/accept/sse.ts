@@ -77,6 +77,8 @@ export class EventMaker extends Events {
   /** Keeps the first bytes of a character that is cut in two by a chunk's end. null = these bytes are no text. */
   readonly #decoder: Decoder | null;
   #isFirst = true;
+  /** The last line ended with CR: an LF that comes next is the second half of that line end. */
+  #afterCr = false;
 
   constructor(contentType: string | string[] | undefined) {
     super();
@@ -99,6 +101,10 @@ export class EventMaker extends Events {
       this.#isFirst = false;
       if (text.charCodeAt(0) === 0xfeff) text = text.slice(1);
     }
+    if (text === EMPTY) return EMPTY;
+    const isSecondHalf = this.#afterCr && text.charCodeAt(0) === LF;
+    this.#afterCr = text.charCodeAt(text.length - 1) === CR;
+    if (isSecondHalf) text = text.slice(1);
     if (text === EMPTY) return EMPTY;
     this.passed++;
     return `data: ${lines(text).join('\ndata: ')}\n\n`;

@@ -10,9 +10,10 @@ import type { Timer } from '../../base/clock.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { FRAMES_TYPE } from '../../proto/wire/frames.ts';
 import { Header } from '../../proto/wire/headers.ts';
-import { type Call, GOING_AWAY } from '../call/call.ts';
+import { type Call, GOING_AWAY, record } from '../call/call.ts';
 import type { BodySink, BodySource, Reply, ReplyHeaders } from '../call/reply.ts';
 import { resultOf, streamEnd } from '../call/result.ts';
+import { refusing, Verdict } from '../call/verdict.ts';
 import { answerEnveloped, answerRaw, flat, pushOwn, refuse } from './answer.ts';
 import { BinaryFraming, type Framing, PlainFraming } from './framing.ts';
 import type { Front } from './front.ts';
@@ -27,6 +28,8 @@ const ALIVE_EVERY_MS = 15_000;
 const FLUSH_MS = 5_000;
 /** The same, where the cut is told in words: a slow reader is to hear them, one that does not read at all keeps its socket no longer. */
 const TELL_MS = 30_000;
+
+const tooLong = refusing('attempt', 'too_long_event', Code.response_too_large, '{a}: {b}');
 
 /** The form in which the caller wants a stream. */
 type Form = 'frames' | 'events' | 'as_it_comes';
@@ -47,6 +50,9 @@ export async function stream(
     return;
   }
   const call = callFrom(front, request, 'http', asked, body, true);
+  const form = formOf(request);
+  let whole: Whole | null = null;
+  if (form !== 'as_it_comes') call.onWhole = () => (whole = new Whole(call, form));
   const line = lineOf(request.socket);
   line.add(call);
   try {
@@ -58,8 +64,8 @@ export async function stream(
         source.cancel(Code.cancelled, 'the caller went away');
         return;
       }
-      flow(front, line, call, call.reply as Reply, source, response, formOf(request));
-    } else if (!response.destroyed) answerWhole(response, call, formOf(request));
+      flow(front, line, call, call.reply as Reply, source, response, form);
+    } else if (!response.destroyed) answerWhole(response, call, whole);
   } catch (error) {
     line.remove(call);
     front.observation.fault(error);
@@ -125,25 +131,52 @@ function framedHead(headers: ReplyHeaders, form: Form): string[] {
   return head;
 }
 
-/** An answer without a streamed body: a failure before its head, the agent's own error, a static fallback. */
-function answerWhole(response: ServerResponse, call: Call, form: Form): void {
-  if (call.code !== Code.ok || form === 'as_it_comes') {
-    if (call.code === Code.ok || call.code === Code.provider_error) answerRaw(response, call);
-    else answerEnveloped(response, call);
-    return;
+/**
+ * A whole success in the form of a stream: an answer of an agent that does not stream, a static fallback. Of one that does not fit
+ * into the form, what fits is given, and the end says that it was cut, as that of a stream does.
+ */
+class Whole {
+  readonly framing: Framing;
+  readonly head: string[];
+  readonly body: Buffer | string;
+
+  constructor(call: Call, form: Form) {
+    const reply = call.staticBody === null ? call.reply : null;
+    const headers: ReplyHeaders = reply === null ? { 'content-type': 'application/json' } : reply.headers;
+    this.framing = framingFor(form, headers['content-type'], call);
+    this.head = framedHead(headers, form);
+    this.body = this.framing.chunk(call.staticBody ?? (reply as Reply).body);
+    if (this.framing.problem !== '') unfit(call, this.framing.problem);
   }
-  const result = resultOf(call, false);
-  const reply = call.staticBody === null ? call.reply : null;
-  const headers: ReplyHeaders = reply === null ? { 'content-type': 'application/json' } : reply.headers;
-  const head = framedHead(headers, form);
-  pushOwn(head, result);
-  const framing = framingFor(form, headers['content-type'], call);
-  const body = framing.chunk(call.staticBody ?? (reply as Reply).body);
-  response.writeHead(200, head);
-  const before = framing.head(body.length);
-  if (before !== null) response.write(before);
-  response.write(body);
-  response.end(framing.end(framing.tellsResult ? streamEnd(result) : ''));
+
+  write(response: ServerResponse, call: Call): void {
+    const { framing, head, body } = this;
+    const result = resultOf(call, false);
+    pushOwn(head, result);
+    response.writeHead(200, head);
+    const before = framing.head(body.length);
+    if (before !== null) response.write(before);
+    response.write(body);
+    if (call.code === Code.ok) response.end(framing.end(framing.tellsResult ? streamEnd(result) : ''));
+    else response.end(framing.cut(streamEnd(result)));
+  }
+}
+
+/** The work was done all the same, which the record of the attempt keeps for the call's key. */
+function unfit(call: Call, problem: string): void {
+  const last = call.attempts[call.attempts.length - 1];
+  if (last !== undefined) {
+    last.code = Code.response_too_large;
+    last.detail = problem;
+  }
+  record(call, new Verdict(tooLong, call.chosen?.provider.agentId ?? '', problem));
+}
+
+/** An answer without a streamed body: as a success, or what is left of one, in the form that was asked for; else a failure before its head. */
+function answerWhole(response: ServerResponse, call: Call, whole: Whole | null): void {
+  if (whole !== null) whole.write(response, call);
+  else if (call.code === Code.ok || call.code === Code.provider_error) answerRaw(response, call);
+  else answerEnveloped(response, call);
 }
 
 function formOf(request: IncomingMessage): Form {

@@ -3,8 +3,9 @@
  * a message has a header; a way in whose messages are JSON (`message-text.ts`) turns its fields into them, so that there is
  * one reader, one set of rules and one set of words. What the sidecar stamps cannot be said.
  */
-import { parseDuration, quote } from '../../base/duration.ts';
+import { MAX_DURATION_MS, parseDuration, quote } from '../../base/duration.ts';
 import { agentIdProblem, isAgentSegment, parseTagSelector, tagKeyProblem } from '../../proto/language/names.ts';
+import { parseDeadlineMs } from '../../proto/wire/deadline.ts';
 import { LANES, type Lane, type Target } from '../../proto/wire/envelope.ts';
 import { Header } from '../../proto/wire/headers.ts';
 import type { HeaderView } from '../call/call.ts';
@@ -47,9 +48,12 @@ export function submissionFrom(
   const expiresMs = expires === null ? null : parseDuration(expires);
   if (typeof expiresMs === 'string') return `${Header.expires}: ${expiresMs}`;
   if (expiresMs !== null && expiresMs < MIN_EXPIRES_MS) return `${Header.expires} must be at least ${MIN_EXPIRES_MS}ms`;
-  const deadline = one(headers, Header.deadlineTotalMs);
-  const deadlineMs = deadline === null ? null : wholeMs(deadline);
-  if (deadlineMs === -1) return `${Header.deadlineTotalMs} must be whole milliseconds above 0, not ${quote(deadline as string)}`;
+  const deadlineMs = parseDeadlineMs(Header.deadlineTotalMs, headers[Header.deadlineTotalMs], MAX_DURATION_MS);
+  if (typeof deadlineMs === 'string') return deadlineMs;
+  if (deadlineMs === 0) return `${Header.deadlineTotalMs} must be whole milliseconds above 0`;
+  // What is left of a call is no message's affair, and agents pass it on. One that is none was meant for something.
+  const leftMs = parseDeadlineMs(Header.deadlineMs, headers[Header.deadlineMs], Number.MAX_SAFE_INTEGER);
+  if (typeof leftMs === 'string') return leftMs;
   const replyTo = one(headers, Header.replyTo) ?? 'inbox';
   if (replyTo !== 'inbox' && replyTo !== 'none') return `${Header.replyTo} must be inbox or none, not ${quote(replyTo)}`;
   const inReplyTo = one(headers, Header.inReplyTo);
@@ -120,12 +124,6 @@ function retryableFrom(headers: HeaderView): boolean | null {
 function one(headers: HeaderView, name: string): string | null {
   const value = headers[name];
   return value === undefined ? null : typeof value === 'string' ? value : value.join(', ');
-}
-
-/** -1 = it is none. */
-function wholeMs(text: string): number {
-  const ms = Number(text);
-  return text.trim() !== '' && Number.isSafeInteger(ms) && ms > 0 ? ms : -1;
 }
 
 function isLane(text: string): text is Lane {

@@ -4,13 +4,14 @@
  * function is told by its signal. What it throws is the agent's own error (6001), with its message.
  */
 import type { Clock } from '../../base/clock.ts';
+import { iteratorOf } from '../../base/pieces.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { Header } from '../../proto/wire/headers.ts';
 import { answered, failed, NO_BODY, Reply, type ReplyHeaders, streaming } from '../call/reply.ts';
 import type { Mode } from '../transports/http-exchange.ts';
 import type { LocalAgent } from '../transports/local-hub.ts';
 import type { Exchange } from '../transports/transport.ts';
-import { encoded, formOf, giveUp, IteratedBody, iteratorOf, PIECE_TYPES, pieceBytes } from './body.ts';
+import { encoded, formOf, giveUp, IteratedBody, PIECE_TYPES, Pieces } from './body.ts';
 import { ownOf, ServedAnswer, ServedRequest } from './request.ts';
 import { type Work, within } from './work.ts';
 
@@ -85,6 +86,8 @@ class Running {
     this.#work = {
       agent,
       endsAt: clock.now() + (leftMs > 0 ? leftMs : exchange.timeoutMs),
+      totalMs: ownOf(exchange, Header.deadlineTotalMs),
+      budget: ownOf(exchange, Header.budget),
       traceparent: ownOf(exchange, Header.traceparent),
       tracestate: ownOf(exchange, Header.tracestate),
       path: ownOf(exchange, Header.path),
@@ -131,15 +134,15 @@ class Running {
     const next = (): Promise<IteratorResult<unknown>> => within(this.#work, () => iterator.next());
     // The first piece tells the form; and what fails before it can be tried elsewhere.
     const { done, value } = await next();
-    const form = formOf(done === true ? undefined : value);
-    const first = done === true ? null : pieceBytes(value, form);
-    const headers = headersWith(PIECE_TYPES[form], own);
+    const pieces = new Pieces(formOf(done === true ? undefined : value));
+    const first = done === true ? null : pieces.bytes(value);
+    const headers = headersWith(PIECE_TYPES[pieces.form], own);
     if (this.#mode === 'stream' && (own === null || own.status < 300)) {
       if (this.#resolve === null) {
         giveUp(iterator);
         return;
       }
-      this.#body = new IteratedBody(iterator, form, first, next, () => this.#request.give('the stream has ended'));
+      this.#body = new IteratedBody(iterator, pieces, first, next, () => this.#request.give('the stream has ended'));
       this.#settle(streaming(own?.status ?? 200, headers, this.#body));
       return;
     }
@@ -153,7 +156,7 @@ class Running {
         giveUp(iterator);
         return;
       }
-      const piece = pieceBytes(step.value, form);
+      const piece = pieces.bytes(step.value);
       bytes += piece.length;
       if (bytes > this.#exchange.maxResponseBytes) {
         giveUp(iterator);
@@ -161,6 +164,7 @@ class Running {
       }
       all.push(piece);
     }
+    all.push(pieces.rest());
     if (bytes > this.#exchange.maxResponseBytes) this.#tooLarge(bytes);
     else this.#whole(own?.status ?? 200, headers, Buffer.concat(all));
   }

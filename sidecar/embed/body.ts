@@ -2,6 +2,8 @@
  * What a function gives as bytes. Values are JSON; bytes are bytes; what can be iterated is a stream of pieces, of which the
  * first decides the form: bytes or text go out as they are, all else is one JSON text a line (application/x-ndjson).
  */
+import { jsonText } from '../../base/json-text.ts';
+import { TextBytes } from '../../base/pieces.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import type { BodySink, BodySource } from '../call/reply.ts';
 
@@ -19,20 +21,6 @@ export function encoded(value: unknown): Encoded {
   return { bytes: Buffer.from(text, 'utf8'), contentType: 'application/json' };
 }
 
-/** As `JSON.stringify` has it, but a number that JSON has not is refused: it would arrive as null, and nobody would know. */
-export function jsonText(value: unknown): string | undefined {
-  const text = JSON.stringify(value) as string | undefined;
-  // Looked for only where it can be.
-  if (text !== undefined && text.includes('null')) JSON.stringify(value, refuseNonFinite);
-  return text;
-}
-
-function refuseNonFinite(key: string, value: unknown): unknown {
-  if (typeof value === 'number' && !Number.isFinite(value))
-    throw new TypeError(`${value}${key === '' ? '' : ` at ${JSON.stringify(key.slice(0, 64))}`} has no form in JSON`);
-  return value;
-}
-
 export type PieceForm = 'bytes' | 'text' | 'lines';
 
 export const PIECE_TYPES: Readonly<Record<PieceForm, string>> = {
@@ -45,29 +33,34 @@ export function formOf(first: unknown): PieceForm {
   return first instanceof Uint8Array ? 'bytes' : typeof first === 'string' ? 'text' : 'lines';
 }
 
-/** Throws for a piece that has not the form of the first. */
-export function pieceBytes(piece: unknown, form: PieceForm): Buffer {
-  if (form === 'lines') return Buffer.from(`${encoded(piece).bytes.toString('utf8')}\n`, 'utf8');
-  if (piece instanceof Uint8Array) return bytesOf(piece);
-  if (typeof piece === 'string') return Buffer.from(piece, 'utf8');
-  throw new TypeError(`a piece of a stream that began as ${form} is ${piece === null ? 'null' : `a ${typeof piece}`}`);
+/** The pieces of one stream as bytes, in their order. */
+export class Pieces {
+  readonly form: PieceForm;
+  readonly #text = new TextBytes();
+
+  constructor(form: PieceForm) {
+    this.form = form;
+  }
+
+  /** Throws for a piece that has not the form of the first. */
+  bytes(piece: unknown): Buffer {
+    if (this.form === 'lines') return Buffer.from(`${encoded(piece).bytes.toString('utf8')}\n`, 'utf8');
+    if (typeof piece === 'string') return this.#text.push(piece);
+    if (piece instanceof Uint8Array) {
+      const rest = this.#text.rest();
+      return rest.length === 0 ? bytesOf(piece) : Buffer.concat([rest, bytesOf(piece)]);
+    }
+    throw new TypeError(`a piece of a stream that began as ${this.form} is ${piece === null ? 'null' : `a ${typeof piece}`}`);
+  }
+
+  /** What is left when the last piece has come. */
+  rest(): Buffer {
+    return this.#text.rest();
+  }
 }
 
 function bytesOf(value: Uint8Array): Buffer {
   return Buffer.isBuffer(value) ? value : Buffer.from(value.buffer, value.byteOffset, value.byteLength);
-}
-
-/** Null = it is a value: lists, sets and maps are, a generator that runs is not. */
-export function iteratorOf(value: unknown): AsyncIterator<unknown> | null {
-  if (typeof value !== 'object' || value === null) return null;
-  const make = (value as Partial<AsyncIterable<unknown>>)[Symbol.asyncIterator];
-  if (typeof make === 'function') return make.call(value);
-  const { next, [Symbol.iterator]: again } = value as Partial<IterableIterator<unknown>>;
-  return typeof next === 'function' && typeof again === 'function' ? oneByOne(value as Iterable<unknown>) : null;
-}
-
-async function* oneByOne(values: Iterable<unknown>): AsyncGenerator<unknown> {
-  yield* values;
 }
 
 /** Tells an iterator that nobody reads on. What it throws then is heard by nobody: its answer has been given up. */
@@ -84,7 +77,7 @@ function ignore(): void {}
 /** Pieces at the pace of their reader: the next one is asked for when the one before was taken. */
 export class IteratedBody implements BodySource {
   readonly #iterator: AsyncIterator<unknown>;
-  readonly #form: PieceForm;
+  readonly #pieces: Pieces;
   readonly #next: () => Promise<IteratorResult<unknown>>;
   readonly #ended: () => void;
   #held: Buffer | null;
@@ -95,19 +88,20 @@ export class IteratedBody implements BodySource {
   #cut: { readonly code: Code; readonly detail: string } | null = null;
 
   /**
+   * @param pieces has made bytes of the first.
    * @param first the piece that has been taken already; null = the stream is empty.
    * @param next asks for the next one, in the context of its work.
    * @param ended told once, however it ends.
    */
   constructor(
     iterator: AsyncIterator<unknown>,
-    form: PieceForm,
+    pieces: Pieces,
     first: Buffer | null,
     next: () => Promise<IteratorResult<unknown>>,
     ended: () => void,
   ) {
     this.#iterator = iterator;
-    this.#form = form;
+    this.#pieces = pieces;
     this.#held = first;
     this.#next = next;
     this.#ended = ended;
@@ -143,8 +137,9 @@ export class IteratedBody implements BodySource {
         const { done, value } = await this.#next();
         if (this.#isOver) return;
         if (done === true) break;
-        if (!this.#pass(sink, pieceBytes(value, this.#form))) await this.#resumed();
+        if (!this.#pass(sink, this.#pieces.bytes(value))) await this.#resumed();
       }
+      if (!this.#isOver) this.#pass(sink, this.#pieces.rest());
       if (this.#isOver) return;
       this.#isOver = true;
       this.#ended();

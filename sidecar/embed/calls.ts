@@ -1,4 +1,5 @@
 /** Calls from inside the process: a value and options to a Call on the same pipeline, and what came of it to a Result or a stream. */
+import { jsonText } from '../../base/json-text.ts';
 import { isAgentId } from '../../proto/language/names.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import { Header } from '../../proto/wire/headers.ts';
@@ -8,11 +9,10 @@ import { Principal } from '../call/principal.ts';
 import { NO_BODY } from '../call/reply.ts';
 import type { Front } from '../accept/front.ts';
 import { explain, type Explanation } from '../explain.ts';
-import { jsonText } from './body.ts';
 import { type CallOptions, headersOf } from './options.ts';
 import { refusedResult, type Result, resultFrom } from './result.ts';
 import { ReachStream } from './stream.ts';
-import { inherit, workNow } from './work.ts';
+import { inherit, inheritTimes, workNow } from './work.ts';
 
 export class Calls {
   readonly #front: Front;
@@ -118,7 +118,10 @@ export class Calls {
     const { clock, random } = this.#front.engine;
     const work = workNow();
     const headers = headersOf(options);
-    if (work !== null) inherit(work, clock, headers);
+    if (work !== null) {
+      inherit(work, clock, headers);
+      inheritTimes(work, headers);
+    }
     const isBytes = payload instanceof Uint8Array;
     const body = payload === undefined ? NO_BODY : isBytes ? Buffer.from(payload) : Buffer.from(jsonText(payload) ?? 'null', 'utf8');
     const contentType = options.contentType ?? (body.length === 0 ? '' : isBytes ? 'application/octet-stream' : 'application/json');

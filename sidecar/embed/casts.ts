@@ -1,4 +1,5 @@
 /** Messages from inside the process: a value and options to a Submission, and what came of it to a plain object. */
+import { jsonText } from '../../base/json-text.ts';
 import { submissionFrom } from '../accept/submission.ts';
 import type { Front } from '../accept/front.ts';
 import { submitted } from '../accept/cast.ts';
@@ -9,7 +10,6 @@ import type { TaskEvent, TaskState } from '../../proto/wire/messages.ts';
 import { FINAL_STATES } from '../../proto/wire/messages.ts';
 import { NO_BODY } from '../call/reply.ts';
 import type { TaskView } from '../send/door.ts';
-import { jsonText } from './body.ts';
 import type { Calls } from './calls.ts';
 import { type CallOptions, headersOf } from './options.ts';
 import { inherit, workNow } from './work.ts';

@@ -1,5 +1,7 @@
 /** An agent's inbox, as the ways in see it: read from a position, wait, acknowledge. The position (`seq`) rises and has gaps. */
 
+import type { Asking } from './asking.ts';
+
 export interface InboxEntry {
   readonly seq: number;
   /** A state of a task that the agent has sent, or what another one sends to it. */
@@ -53,8 +55,9 @@ export interface InboxDoor {
    * @param from null = after the acknowledged floor.
    * @param limit entries at most.
    * @param waitMs how long to wait for the first one.
+   * @param asking absent = whoever asks does not leave.
    */
-  read(agent: string, from: number | null, limit: number, waitMs: number): Promise<InboxPage>;
+  read(agent: string, from: number | null, limit: number, waitMs: number, asking?: Asking): Promise<InboxPage>;
   /** One reader an agent: the last one wins. */
   follow(agent: string, from: number | null, reader: InboxReader): Promise<InboxFollowing | InboxRefusal>;
   /** Everything up to `seq` has been taken. A floor never goes back: what is lower changes nothing. */

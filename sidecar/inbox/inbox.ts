@@ -13,6 +13,7 @@ import type { InboxMessage, TaskEvent } from '../../proto/wire/messages.ts';
 import type { Subjects } from '../../proto/wire/subjects.ts';
 import type { StageSpans } from '../call/stage-spans.ts';
 import type { InboxSettings } from '../messages-config.ts';
+import type { Asking } from './asking.ts';
 import { Box } from './box.ts';
 import type { InboxDoor, InboxEntry, InboxFollowing, InboxPage, InboxReader, InboxRefusal } from './door.ts';
 import { Ended } from './ended.ts';
@@ -45,7 +46,7 @@ export interface InboxParts {
 
 const SWEEP_MS = 1_000;
 const MOST_ARRIVED = 10_000;
-/** Requests of one agent that wait at once for something to come. */
+/** Requests of one agent that are woken when something comes. */
 const MAX_WAITERS = 16;
 const FLUSH_MS = 1_000;
 /** Between two looks at what the control plane has, while it is not certain that everything comes here. */
@@ -120,7 +121,7 @@ export class Inbox implements InboxDoor {
     await this.#floors.flush(FLUSH_MS);
   }
 
-  async read(agent: string, from: number | null, limit: number, waitMs: number): Promise<InboxPage> {
+  async read(agent: string, from: number | null, limit: number, waitMs: number, asking?: Asking): Promise<InboxPage> {
     const box = this.#boxOf(agent);
     const { clock } = this.#parts;
     const begun = await this.#positions.begin(box, from);
@@ -128,6 +129,7 @@ export class Inbox implements InboxDoor {
     const until = clock.now() + waitMs;
     let { at } = begun;
     for (;;) {
+      if (asking?.isGone === true) return { ok: true, entries: [], next: begun.at, floor: box.floor };
       const hot = this.#positions.hot(box, at, limit);
       const came = hot ?? (await this.#positions.step(box, at, limit));
       if (!came.ok) return came;
@@ -143,9 +145,12 @@ export class Inbox implements InboxDoor {
       // A page of the stream may hold nothing but what is passed over.
       if (hot === null && (isCertain || isFurther)) continue;
       const left = until - clock.now();
-      if (left <= 0 || this.#isClosed || box.waiters.size >= MAX_WAITERS)
-        return { ok: true, entries: came.entries, next: begun.at, floor: box.floor };
-      await new WaitUntil(box.waiters, clock, isCertain ? left : Math.min(left, LOOK_MS)).promise;
+      if (left <= 0 || this.#isClosed) return { ok: true, entries: came.entries, next: begun.at, floor: box.floor };
+      // One too many looks now and then by itself; were it answered at once, it would ask again at once.
+      const isTold = box.waiters.size < MAX_WAITERS;
+      const waiting = new WaitUntil(isTold ? box.waiters : new Set(), clock, isCertain && isTold ? left : Math.min(left, LOOK_MS));
+      if (asking !== undefined) asking.waiting = waiting;
+      await waiting.promise;
     }
   }
 

@@ -6,7 +6,9 @@ import { join } from 'node:path';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import t from 'tap';
 import { VirtualClock } from '../../base/virtual-clock.ts';
+import { Reach } from '../../sdk/typescript/index.ts';
 import { TestAgent } from '../support/agent.ts';
+import { ChannelPeer } from '../support/channel-peer.ts';
 import { type Base, takeBase } from '../support/invariants.ts';
 import { nodeArgs, REPO } from '../support/paths.ts';
 import { Rig, TOKEN } from '../support/rig.ts';
@@ -128,6 +130,24 @@ t.test('C019 a character that is cut in two comes through whole', async (t) => {
     if (mesh) await quiet(t, all, stub, stub.requests.length);
     else for (const rig of all) await rig.stop();
   }
+
+  await t.test('also one whose halves an agent gives on two pieces', async (t) => {
+    const HELPER = 'sales.helper.2';
+    const rig = await Rig.start(t, {
+      table: `contracts: [{name: ${TALK}, version: 1.0.0, acl: public, streaming: true}]
+providers: [{agent_id: ${HELPER}, offers: [${TALK}@1.0.0], endpoint: {type: channel}}]`,
+    });
+    const agent = new Reach({ url: rig.url, token: 'token-of-the-helper' });
+    agent.serve(`${TALK}@1.0.0`, () => [...words.split(''), 'a\ud83d'].values());
+    await agent.start();
+    for (const form of FORMS) {
+      const outcome = await new StreamClient(rig, TALK, form).over();
+      t.equal(outcome.ending, 'end');
+      t.equal(outcome.data.replaceAll('\n', ''), `${words}a\ufffd`, `as ${form}; half a character that stays alone is one mark`);
+    }
+    await agent.close();
+    await rig.finish(t, before);
+  });
 });
 
 t.test('C020 lines may end with CR, LF or both, and an event that does not end fills no memory', async (t) => {
@@ -238,6 +258,62 @@ t.test('C020 lines may end with CR, LF or both, and an event that does not end f
     t.match([plain.ending, plain.data.length], ['end', 13 + 800 * 65_536], 'binary frames carry all of it');
     child.kill();
     await new Promise((done) => child.once('exit', done));
+  });
+
+  await t.test('an answer that comes whole, with a line or an event above the limit', async (t) => {
+    const HELPER = 'sales.helper.2';
+    const rig = await Rig.start(t, {
+      table: `contracts: [{name: ${TALK}, version: 1.0.0, acl: public, streaming: true, limits: {event: 1KiB}}]
+providers: [{agent_id: ${HELPER}, offers: [${TALK}@1.0.0], endpoint: {type: channel}}]`,
+    });
+    const long = 'x'.repeat(2_000);
+    const texts: Readonly<Record<string, string>> = {
+      'application/x-ndjson': `{"n":1}\n{"n":"${long}"}\n{"n":3}\n`,
+      'text/event-stream': `data: {"n":1}\n\ndata: ${long}\n\ndata: {"n":3}\n\n`,
+    };
+    let asked = 0;
+    const peer = await ChannelPeer.dial(rig.url, 'token-of-the-helper', true, {
+      asked: ({ id, params }, _payload, peer) => {
+        asked++;
+        const { type } = params.payload as { type: string };
+        const payload_base64 = Buffer.from(texts[type] ?? '').toString('base64');
+        peer.send(JSON.stringify({ jsonrpc: '2.0', id, result: { payload_base64, content_type: type } }));
+      },
+    });
+    for (const type of Object.keys(texts)) {
+      const outcome = await new StreamClient(rig, TALK, 'events', { type }).over();
+      t.match(
+        outcome,
+        {
+          ending: 'error',
+          data: '{"n":1}',
+          result: { code: 1005, error: { name: 'response_too_large', detail: /above the limit of 1024 bytes/ } },
+        },
+        `${type}: what is whole comes, and the end says that it is cut`,
+      );
+      t.match(outcome.result, { attempts: [{ provider: HELPER, code: 1005, started: 'done' }] }, 'the record says the same');
+      t.equal((await new StreamClient(rig, TALK, 'frames', { type }).over()).data, texts[type], 'binary frames carry all of it');
+    }
+    const keyed = {
+      method: 'POST',
+      payload: { type: 'application/x-ndjson' },
+      headers: { accept: 'text/event-stream', 'idempotency-key': 'one' },
+    };
+    asked = 0;
+    t.match((await rig.ask(`/v1/stream/${TALK}`, keyed)).bytes.toString(), /^event: error$/m);
+    t.match(
+      (await rig.ask(`/v1/stream/${TALK}`, keyed)).json,
+      { error: { code: 7003 } },
+      'its work was done: with a key it is not begun again',
+    );
+    t.equal(asked, 1);
+    t.strictSame(
+      accessLines(rig).map((line) => line['code']),
+      [1005, 0, 1005, 0, 1005, 7003],
+    );
+    t.match((await rig.ask('/metrics')).bytes.toString(), /reach_calls_total\{[^}]*code="1005"[^}]*\} 3/);
+    await peer.close();
+    await rig.finish(t, before);
   });
 });
 

@@ -153,7 +153,7 @@ export class Stage {
   }
 
   attempt(call: Call, code: Code, started: Attempt['started'], status: number, detail = ''): Attempt {
-    const attempt = new Attempt(this.candidate, call.clock.now() - call.startedAt);
+    const attempt = new Attempt(this.candidate, call.clock.now() - call.startedAt, call.execution);
     attempt.code = code;
     attempt.started = started;
     attempt.status = status;
@@ -257,6 +257,7 @@ export class ScriptedFront extends Front {
       call.table = table.current();
       observation.callStarted(call);
       await options.script(call, new Stage(this, candidate));
+      if (call.code === 0 && !call.bodyOpen) call.onWhole?.();
       if (!call.bodyOpen) this.account(call);
     };
     const pipeline: Pipeline = {

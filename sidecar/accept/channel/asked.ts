@@ -155,7 +155,8 @@ export class Asked implements BodySource {
       this.#end(Code.stream_interrupted, `the agent broke off: ${wordsOf(failure)}`);
       return;
     }
-    if (failure.code === RpcError.methodNotFound) {
+    // Who has begun an answer does serve calls: what is missing is missing further on.
+    if (failure.code === RpcError.methodNotFound && this.#headers === null) {
       this.#fail(
         failed(Code.bad_response, 'not_started', `${this.#on.agentId} is connected but serves no calls: ${wordsOf(failure)}`),
         false,

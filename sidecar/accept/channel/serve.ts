@@ -2,6 +2,7 @@
 import { valuesOf } from '../../../base/json-values.ts';
 import { CHANNEL_WIRE, ChannelMethod, WINDOW_BYTES } from '../../../proto/wire/channel.ts';
 import { Code, codeEntry } from '../../../proto/wire/codes.ts';
+import { Header } from '../../../proto/wire/headers.ts';
 import {
   idKey,
   RpcError,
@@ -13,8 +14,9 @@ import {
 } from '../../../proto/wire/json-rpc.ts';
 import { readTraceContext } from '../../../proto/wire/trace-context.ts';
 import { Call, NO_HEADERS } from '../../call/call.ts';
+import type { Submission } from '../../send/door.ts';
 import { registerAgent } from '../agents.ts';
-import { submitted } from '../cast.ts';
+import { refusedText, submitted } from '../cast.ts';
 import { cancelAnswer, taskAnswer } from '../task-methods.ts';
 import { messageFrom } from '../message-text.ts';
 import { explained } from '../pages.ts';
@@ -49,11 +51,10 @@ const METHODS: Readonly<Record<string, Method>> = Object.assign(Object.create(nu
 export function serveMessage(all: AllChannels, connection: ChannelConnection, message: RpcRequest | RpcNotification): void {
   const { method, params } = message;
   if (message.kind === 'notification') {
-    // Nobody could be told of others.
     if (method === ChannelMethod.cancel) cancel(connection, params);
     else if (method === ChannelMethod.ack) acknowledge(all, connection, null, params);
-    else if (method === ChannelMethod.cast && params !== null && whyNot(all, connection, undefined) === null)
-      void submitted(all.front, messageFrom(connection.principal, params, NO_HEADERS));
+    else if (method === ChannelMethod.cast) void castUnasked(all, connection, params);
+    // Nobody could be told of others.
     return;
   }
   const { id } = message;
@@ -209,17 +210,35 @@ function register(all: AllChannels, connection: ChannelConnection, id: RpcId, pa
 /** A durable message: answered when it is durable, or refused. */
 function cast(all: AllChannels, connection: ChannelConnection, id: RpcId, params: Buffer | null): void {
   if (params === null) {
-    malformed(connection, id, RpcError.invalidParams, 'reach.cast needs params: a message as POST /v1/messages takes it');
+    malformed(connection, id, RpcError.invalidParams, NO_MESSAGE);
     return;
   }
-  const refusal = whyNot(all, connection, undefined);
+  const message = messageFrom(connection.principal, params, NO_HEADERS);
+  const refusal = whyNotCast(all, connection, message);
   if (refusal !== null) {
     refuseWith(connection, id, refusal.code, refusal.words);
     return;
   }
-  void submitted(all.front, messageFrom(connection.principal, params, NO_HEADERS)).then((came) =>
-    connection.sendJson(rpcSubmitted(id, came)),
-  );
+  void submitted(all.front, message).then((came) => connection.sendJson(rpcSubmitted(id, came)));
+}
+
+/** As a notification it is not answered; that it was not taken would be a loss that nobody hears of, and is a notification of ours. */
+async function castUnasked(all: AllChannels, connection: ChannelConnection, params: Buffer | null): Promise<void> {
+  const message = params === null ? NO_MESSAGE : messageFrom(connection.principal, params, NO_HEADERS);
+  const refusal = whyNotCast(all, connection, message);
+  const came = refusal === null ? await submitted(all.front, message) : refusedText(refusal.code, refusal.words);
+  // Who does not read what waits is not sent more of it.
+  if (came.ok || connection.outbox.isFilledTo(all.sendBufferBytes + 1)) return;
+  const { code, detail, retryAfterMs, ambiguous } = came;
+  const told = { method: ChannelMethod.cast, code, name: codeEntry(code).name, detail, retry_after_ms: Math.ceil(retryAfterMs), ambiguous };
+  connection.sendText(`{"jsonrpc":"2.0","method":"${ChannelMethod.notTaken}","params":`, Buffer.from(JSON.stringify(told), 'utf8'), '}');
+}
+
+const NO_MESSAGE = 'reach.cast needs params: a message as POST /v1/messages takes it';
+
+/** The message says which work it belongs to. What is wrong with one that is none is said by whoever would take it. */
+function whyNotCast(all: AllChannels, connection: ChannelConnection, message: Submission | string): ReturnType<typeof whyNot> {
+  return typeof message === 'string' ? null : whyNot(all, connection, message.headers[Header.traceparent]);
 }
 
 function answer(connection: ChannelConnection, id: RpcId, value: object): void {

@@ -1,4 +1,4 @@
-/** An agent's channel, used to call. */
+/** An agent's channel, used to call; what carries its frames is somebody else's affair. */
 import { CODES } from '../../../proto/wire/codes.ts';
 import { ChannelMethod } from '../../../proto/wire/channel.ts';
 import { Frame } from '../../../proto/wire/frames.ts';
@@ -19,28 +19,35 @@ import {
   type WayFixture,
 } from './way.ts';
 
-class ChannelWay implements WayClient {
-  readonly #url: string;
-  readonly #peer: ChannelPeer;
+/** The agent's end of an open channel. */
+export type CallingPeer = Pick<ChannelPeer, 'ask' | 'send' | 'close'>;
+
+/** Dials in; what comes in binary frames goes to `frame`. */
+export type Dial = (frame: FrameListener) => Promise<CallingPeer>;
+
+export class ChannelWay implements WayClient {
+  readonly #peer: CallingPeer;
+  readonly #refused: (token: string) => Promise<Told>;
   readonly #frames: (listener: FrameListener | null) => void;
 
-  private constructor(url: string, peer: ChannelPeer, frames: (listener: FrameListener | null) => void) {
-    this.#url = url;
+  private constructor(peer: CallingPeer, refused: (token: string) => Promise<Told>, frames: (listener: FrameListener | null) => void) {
     this.#peer = peer;
+    this.#refused = refused;
     this.#frames = frames;
   }
 
-  static async open(rig: Rig): Promise<ChannelWay> {
+  /** @param refused what somebody with this token is told who dials in */
+  static async open(dial: Dial, refused: (token: string) => Promise<Told>): Promise<ChannelWay> {
     let listener: FrameListener | null = null;
-    const peer = await ChannelPeer.dial(rig.url, TOKEN, false, { frame: (type, stream, payload) => listener?.(type, stream, payload) });
-    return new ChannelWay(rig.url, peer, (next) => {
+    const peer = await dial((type, stream, payload) => listener?.(type, stream, payload));
+    return new ChannelWay(peer, refused, (next) => {
       listener = next;
     });
   }
 
   async call(ask: Ask): Promise<Told | null> {
     // A credential belongs to a channel, not to a call: another one dials in anew.
-    if (typeof ask.token === 'string') return toldOf(await refusedDial(this.#url, ask.token));
+    if (typeof ask.token === 'string') return await this.#refused(ask.token);
     const { id, answer } = this.#peer.ask(ChannelMethod.invoke, paramsOf(ask));
     if (ask.leave !== undefined) {
       // Who takes a request back is told nothing more of it.
@@ -107,7 +114,7 @@ class ChannelWay implements WayClient {
   }
 }
 
-type FrameListener = (type: number, stream: number, payload: Buffer) => void;
+export type FrameListener = (type: number, stream: number, payload: Buffer) => void;
 
 function paramsOf(ask: Ask): string {
   return `{"capability":${JSON.stringify(ask.capability)},"payload":${ask.payload ?? '{}'},"headers":${JSON.stringify(headersOf(ask))}}`;
@@ -117,6 +124,10 @@ export const channelWay: WayFixture = {
   cannot: {},
   async start(t, table): Promise<StartedWay> {
     const rig = await Rig.start(t as Parameters<typeof Rig.start>[0], { table: table() });
-    return { rig, others: [], client: await ChannelWay.open(rig) };
+    const client = await ChannelWay.open(
+      (frame) => ChannelPeer.dial(rig.url, TOKEN, false, { frame }),
+      async (token) => toldOf(await refusedDial(rig.url, token)),
+    );
+    return { rig, others: [], client };
   },
 };

@@ -95,7 +95,7 @@ function askingOf(ask: Ask): GrpcAsking {
   };
 }
 
-function told({ status, replies, trailers, details }: Outcome): Told {
+export function told({ status, replies, trailers, details }: Outcome): Told {
   if (status === 0) {
     const reply = replies[0];
     return {

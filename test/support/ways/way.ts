@@ -2,6 +2,7 @@
  * One caller's view of a sidecar, whatever way in it takes: it asks in that protocol's own words, and what it is told is
  * read back into the same fields, so that the conformance suite can compare them.
  */
+import type { WayIn } from '../../../sidecar/call/call.ts';
 import type { Rig } from '../rig.ts';
 import type { CaseId } from './cases.ts';
 
@@ -97,6 +98,8 @@ export interface StartedWay {
 export interface WayFixture {
   /** What the protocol has no way to say or do, with the reason. */
   readonly cannot: Readonly<Partial<Record<CaseId, string>>>;
+  /** What its calls are logged as, where that is not its name. */
+  readonly way?: WayIn;
   start(t: Teardown, table: WayTable): Promise<StartedWay>;
 }
 

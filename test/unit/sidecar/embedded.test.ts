@@ -142,6 +142,25 @@ t.test('calls made while serving are part of the work: its agent, trace, path an
   t.equal(seen[0]?.['path'], 'shop.order.1>crm.order.query, shop.sum.1>crm.order.sum');
   t.ok((seen[0]?.['left'] as number) <= 2_000);
 
+  const told: Readonly<Record<string, string>>[] = [];
+  await reach.serve('step.two.run@1.0.0', (request) => void told.push(request.headers), { agent: 'step.two.1', ...PUBLIC });
+  await reach.serve(
+    'step.one.run@1.0.0',
+    async (request) => {
+      told.push(request.headers);
+      return (await reach.invoke('step.two.run', {}, { step: 'two' })).code;
+    },
+    { agent: 'step.one.1', ...PUBLIC },
+  );
+  const budget = { one: 1_000, two: 2_000, three: 2_500 };
+  t.equal((await reach.invoke('step.one.run', {}, { deadlineMs: 6_000, budget })).data, 0, 'an agent can make the steps of a task');
+  const carried = { 'reach-budget': 'one=1000, two=2000, three=2500', 'reach-deadline-total-ms': '6000' };
+  t.match(told, [carried, carried]);
+  t.ok(Number(told[1]?.['reach-deadline-ms']) <= 3_500, 'each with its own share');
+  t.equal(told[1]?.['reach-step'], undefined);
+  t.equal((await reach.invoke('step.two.run', {})).code, 0);
+  t.equal(told.at(-1)?.['reach-budget'], undefined, 'none, where none was given');
+
   await reach.serve('loop.a.run@1.0.0', async () => await inner('loop.b.run'), { agent: 'loop.a.1', ...PUBLIC });
   await reach.serve('loop.b.run@1.0.0', async () => await inner('loop.a.run'), { agent: 'loop.b.1', ...PUBLIC });
   const codes: number[] = [];
@@ -153,6 +172,39 @@ t.test('calls made while serving are part of the work: its agent, trace, path an
   };
   t.equal((await reach.invoke('loop.a.run', {})).code, Code.provider_error);
   t.strictSame(codes, [Code.loop_detected, Code.provider_error], 'a loop is found at its end and named');
+});
+
+t.test('a deadline that is none is refused, also within work that has a time of its own', async (t) => {
+  const reach = await start(t);
+  await reach.serve('crm.order.sum@1.0.0', () => 3, { agent: 'shop.sum.1', ...PUBLIC });
+  const askWith = (headers: Record<string, string>) => reach.invoke('crm.order.sum', [], { headers });
+  const given = ['1e9', 'soon', '0x10000000', '9000.5', ''].map((value) => ({ 'reach-deadline-ms': value }));
+  await reach.serve('crm.order.query@1.0.0', async () => (await Promise.all(given.map(askWith))).map(({ code }) => code), {
+    agent: 'shop.order.1',
+    ...PUBLIC,
+  });
+  const refused = given.map(() => Code.invalid_request);
+  t.strictSame(
+    (await Promise.all(given.map(askWith))).map(({ code }) => code),
+    refused,
+  );
+  t.strictSame((await reach.invoke('crm.order.query')).data, refused);
+});
+
+t.test('explain names headers of ours that nothing reads', async (t) => {
+  const reach = await start(t);
+  await reach.serve('crm.order.sum@1.0.0', () => 3, {
+    agent: 'shop.sum.1',
+    contract: { acl: 'public', affinity: { from: 'header:reach-basket' } },
+  });
+  const hints = (headers: Record<string, string>) => reach.explain('crm.order.sum', [], { headers }).hints;
+  t.strictSame(hints({ 'reach-deadline-ms': '100', 'reach-basket': 'b1', 'x-reach': '1', 'idempotency-key': 'one' }), []);
+  t.match(hints({ 'Reach-Deadlin-Ms': '100', 'reach-version': '2.0' }), [
+    /"reach-deadlin-ms" is passed over.*did you mean reach-deadline-ms/,
+    /"reach-version" is passed over: nothing reads it of a call$/,
+  ]);
+  t.strictSame(hints({ 'reach-retry': 'none' }), []);
+  t.match(hints({ 'reach-retry': 'never' }), [/reach-retry is passed over/]);
 });
 
 t.test('work that is given up ends the calls made for it', async (t) => {
@@ -380,6 +432,29 @@ t.test('an agent may serve several, and what is stopped is gone while the rest s
   t.equal((await reach.invoke('crm.order.list')).data, 'list');
 });
 
+t.test('what was said of an agent holds for all that it serves, whatever is served or stopped later', async (t) => {
+  const reach = await start(t);
+  const agent = 'shop.order.1';
+  const seenWith = (target: string, tags: Record<string, string>) => reach.explain(target, {}, { tags }).would_serve?.provider ?? null;
+  await reach.serve('crm.order.query@1.0.0', () => 'query', { agent, ...PUBLIC, provider: { tags: { region: 'eu' }, weight: 7 } });
+  const list = await reach.serve('crm.order.list@1.0.0', () => 'list', { agent, ...PUBLIC });
+  t.equal(seenWith('crm.order.query', { region: 'eu' }), agent, 'the first is as it was');
+  t.equal(seenWith('crm.order.list', { region: 'eu' }), agent, 'and the second is of the same agent');
+  await reach.serve('crm.order.sum@1.0.0', () => 'sum', { agent, ...PUBLIC, provider: { tags: { region: 'us' } } });
+  t.equal(seenWith('crm.order.query', { region: 'us' }), agent, 'what is said later holds');
+  t.equal(seenWith('crm.order.query', { region: 'eu' }), null);
+  await t.rejects(reach.serve('crm.order.pay@1.0.0', () => 'pay', { agent, ...PUBLIC, provider: { tags: { region: 'cn' }, wieght: 1 } }));
+  t.equal(seenWith('crm.order.query', { region: 'us' }), agent, 'what was refused does not');
+  await list.stop();
+  t.equal(
+    (await reach.invoke('crm.order.query', {}, { tags: { region: 'us' } })).data,
+    'query',
+    'stopping one changes nothing for the rest',
+  );
+  await reach.serve('crm.order.list@1.0.0', () => 'list', { agent, contract: { acl: ['sales.*.*'] } });
+  t.equal((await reach.invoke('crm.order.list')).code, Code.forbidden, 'served again, with the contract that was said last');
+});
+
 t.test('settings that cannot be used are refused with all that is wrong; after the end nothing is taken', async (t) => {
   await t.rejects(startReach({ settings: { sidecar: { nam: 'x' } }, log: 'silent' }), /nam.*did you mean name/s);
   const refusal = await startReach({ settings: { sidecar: {} }, log: 'silent' }).catch((error: unknown) => error);
@@ -433,6 +508,25 @@ t.test('functions of one agent that are served at the same time are all called',
   const [refused] = await Promise.allSettled([bad, serve('b')]);
   t.equal(refused.status, 'rejected');
   t.equal((await reach.invoke('crm.order.b')).data, 'b');
+});
+
+t.test('what a function gives arrives as it was meant, or is refused with its reason', async (t) => {
+  const reach = await start(t);
+  const agent = { agent: 'nlp.writer.1', ...PUBLIC };
+  await reach.serve('nlp.text.halves@1.0.0', () => 'hi 🙂🙂!'.split('').values(), agent);
+  t.equal((await reach.invoke('nlp.text.halves')).data, 'hi 🙂🙂!', 'a character whose halves lie on two pieces is whole');
+  let text = '';
+  for await (const chunk of reach.stream('nlp.text.halves')) text += chunk.toString('utf8');
+  t.equal(text, 'hi 🙂🙂!');
+  await reach.serve('nlp.text.half@1.0.0', () => ['a\ud83d'].values(), agent);
+  t.equal((await reach.invoke('nlp.text.half')).data, 'a\ufffd', 'a half that stays alone is one mark');
+  text = '';
+  for await (const chunk of reach.stream('nlp.text.half')) text += chunk.toString('utf8');
+  t.equal(text, 'a\ufffd');
+  const odd: readonly unknown[] = [new Map([['a', 1]]), { balance: Number.NaN }, [new ArrayBuffer(2)]];
+  await reach.serve('nlp.text.odd@1.0.0', (request) => odd[request.payload as number], agent);
+  for (const [i, words] of [/kind Map has no form in JSON/, /NaN at "balance" has no form/, /kind ArrayBuffer at "0"/].entries())
+    t.match(await reach.invoke('nlp.text.odd', i), { code: Code.provider_error, data: { error: { message: words } } });
 });
 
 t.test('a generator whose pieces are collected ends when nobody waits for them any more', async (t) => {

@@ -1,7 +1,9 @@
 /** The channel over gRPC: what a WebSocket channel does, it does. A client as a program would write it, and a real sidecar. */
 import { EventEmitter } from 'node:events';
 import t, { type Test } from 'tap';
+import { type Clock, realClock } from '../../../../base/clock.ts';
 import { Frame, frameHead } from '../../../../proto/wire/frames.ts';
+import { headLength, WrittenFrames } from '../../../../sidecar/accept/channel/written-frames.ts';
 import { GrpcClient, type Talk } from '../../../support/grpc-client.ts';
 import { takeBase } from '../../../support/invariants.ts';
 import { Rig, TOKEN } from '../../../support/rig.ts';
@@ -107,6 +109,50 @@ t.test('an agent without a port is called over it, and calls', async (t) => {
   await rig.finish(t, before);
 });
 
+t.test('frames that are written in slices are whole again, and a large one is joined once', async (t) => {
+  const frameOf = (bytes: number): Buffer => {
+    const head = bytes < 126 ? Buffer.from([0x82, bytes]) : Buffer.alloc(bytes < 65_536 ? 4 : 10);
+    if (bytes >= 126) head[0] = 0x82;
+    if (bytes >= 65_536) {
+      head[1] = 127;
+      head.writeBigUInt64BE(BigInt(bytes), 2);
+    } else if (bytes >= 126) {
+      head[1] = 126;
+      head.writeUInt16BE(bytes, 2);
+    }
+    return Buffer.concat([head, Buffer.alloc(bytes, bytes % 251)]);
+  };
+  const all = [0, 1, 125, 126, 300, 65_535, 65_536, 70_000, 2].map(frameOf);
+  const written = Buffer.concat(all);
+  for (const slice of [1, 2, 3, 7, 127, 65_536, written.length]) {
+    const frames = new WrittenFrames();
+    const found: Buffer[] = [];
+    for (let at = 0; at < written.length; at += slice) {
+      frames.push(written.subarray(at, at + slice));
+      for (let frame = frames.take(); frame !== null; frame = frames.take()) found.push(frame);
+    }
+    t.equal(found.length, all.length, `in slices of ${slice}`);
+    t.ok(Buffer.concat(found).equals(written));
+    for (const [i, frame] of found.entries())
+      t.equal(frame.length - headLength(frame), (all[i] as Buffer).length - headLength(all[i] as Buffer));
+  }
+  const frames = new WrittenFrames();
+  const large = frameOf(8_388_608);
+  const concat = Buffer.concat;
+  let copied = 0;
+  Buffer.concat = (list: readonly Uint8Array[], length?: number) => {
+    for (const one of list) copied += one.length;
+    return concat(list, length);
+  };
+  t.teardown(() => void (Buffer.concat = concat));
+  for (let at = 0; at < large.length; at += 16_384) {
+    frames.push(large.subarray(at, at + 16_384));
+    if (at + 16_384 < large.length && frames.take() !== null) t.fail('it is not whole yet');
+  }
+  t.equal(frames.take()?.length, large.length);
+  t.ok(copied <= large.length + 16_384, `${copied} bytes were copied for ${large.length}`);
+});
+
 t.test('who may not, and what cannot be read', async (t) => {
   const { rig, client } = await world(t);
   t.match(await new Peer(client, 'wrong').talk.outcome, { status: 16, trailers: { 'reach-code': '4001' } });
@@ -155,4 +201,36 @@ t.test('a sidecar that stops says so, and lets what is under way end', async (t)
   t.match(await agent.talk.outcome, { trailers: { 'reach-code': '2006' } });
   t.ok(agent.said.some(({ method }) => method === 'reach.goodbye'));
   await stopped;
+});
+
+t.test('a channel that is closed in good order is over at once, and nothing waits for it to be', async (t) => {
+  const waiting = new Set<number>();
+  const clock: Clock = Object.create(realClock) as Clock;
+  let last = 0;
+  clock.after = (ms, act) => {
+    if (ms !== 2_000) return realClock.after(ms, act);
+    const id = ++last;
+    waiting.add(id);
+    // Much later than it says: that it has been cancelled shall be seen, however slow the machine is.
+    const timer = realClock.after(30_000, () => {
+      waiting.delete(id);
+      act();
+    });
+    return {
+      cancel: () => {
+        waiting.delete(id);
+        timer.cancel();
+      },
+    };
+  };
+  const rig = await Rig.start(t, { table: TABLE, settings: '  grpc: {listen: "127.0.0.1:0"}', clock });
+  const client = new GrpcClient(rig.started.grpcAddress as string);
+  t.teardown(() => client.close());
+  const peer = new Peer(client, TOKEN);
+  await peer.ask('reach.hello', { wire: 1, serve: false });
+  peer.talk.end();
+  t.match(await peer.talk.outcome, { status: 0 });
+  t.ok(last > 0, 'the client was given time to read the closing word');
+  await waitUntil('it needs none', () => waiting.size === 0);
+  await rig.finish(t, before);
 });

@@ -11,6 +11,7 @@ import { ValueSchema } from '@bufbuild/protobuf/wkt';
 import { loadFileDescriptorSetFromBuffer, loadSync } from '@grpc/proto-loader';
 import fc from 'fast-check';
 import t, { type Test } from 'tap';
+import { hasExactNumbers } from '../../../../base/json-exact.ts';
 import { VirtualClock } from '../../../../base/virtual-clock.ts';
 import { Code, CODES } from '../../../../proto/wire/codes.ts';
 import { REACH_DESCRIPTORS } from '../../../../proto/wire/reach-descriptors.ts';
@@ -20,7 +21,7 @@ import { Backlog } from '../../../../sidecar/accept/grpc-backlog.ts';
 import { Exchange } from '../../../../sidecar/accept/grpc-exchange.ts';
 import { readInvokeRequest, readMetadata, timeoutMs } from '../../../../sidecar/accept/grpc-request.ts';
 import { percentEncoded, statusOfHttp } from '../../../../sidecar/accept/grpc-status.ts';
-import { hasExactNumbers, jsonOfValue, valueOfJson } from '../../../../sidecar/accept/grpc-value.ts';
+import { jsonOfValue, valueOfJson } from '../../../../sidecar/accept/grpc-value.ts';
 import { refusing, Verdict } from '../../../../sidecar/call/verdict.ts';
 import { TestAgent } from '../../../support/agent.ts';
 import { compiledDescriptors, PROTO_FILES } from '../../../support/descriptors.ts';
@@ -456,7 +457,8 @@ t.test('grpc-timeout is the time that the client waits', async (t) => {
   near(await left({ 'grpc-timeout': '5S' }), 5_000);
   near(await left({ 'grpc-timeout': '5S', 'reach-deadline-ms': '9000' }), 5_000);
   t.equal(await left({ 'grpc-timeout': '5S', 'reach-deadline-ms': '900' }), '900', 'the smaller counts');
-  t.equal(await left({ 'grpc-timeout': '5S', 'reach-deadline-ms': 'soon' }), 'soon', 'left for its stage to refuse');
+  for (const bad of ['soon', '1e9', '0x10000', '9000.5', '600001', ''])
+    t.equal(await left({ 'grpc-timeout': '5S', 'reach-deadline-ms': bad }), bad, `${bad}: left for its stage to refuse`);
   near(await left({ 'grpc-timeout': '99H' }), 600_000);
   t.equal(await left({}), undefined);
   for (const timeout of ['5', 'soon', '-5S', '123456789m']) {
@@ -1040,6 +1042,7 @@ t.test('any JSON is the same after the way through a Value', (t) => {
     '0',
     '-0',
     '0.1000',
+    '0.1234567890123456',
     '123456789012345',
     '1e300',
     '12340000000000000000',
@@ -1050,7 +1053,7 @@ t.test('any JSON is the same after the way through a Value', (t) => {
   ];
   const inexact = [
     '9007199254740993',
-    '0.1234567890123456',
+    '0.10000000000000001',
     '[1,{"a":1285704473650888702}]',
     '1e400',
     '-1e400',

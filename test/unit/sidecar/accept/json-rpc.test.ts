@@ -2,6 +2,7 @@
 import { type IncomingMessage, request as httpRequest } from 'node:http';
 import t from 'tap';
 import { Code, codeEntry } from '../../../../proto/wire/codes.ts';
+import type { Finishing } from '../../../../sidecar/accept/finishing.ts';
 import { httpPort } from '../../../../sidecar/accept/http.ts';
 import { TestAgent } from '../../../support/agent.ts';
 import { type FrontOptions, ScriptedFront } from '../../../support/front.ts';
@@ -262,6 +263,25 @@ t.test('while no calls can be taken, the error is one of the protocol with the s
   const stopping = await ask(port, 'POST', '/rpc', {}, message('crm.order.query'));
   t.match(JSON.parse(stopping.body), { error: { data: { code: 2006 } } });
   t.equal(stopping.headers['connection'], 'close');
+
+  // What an agent finishes its work with is told by its trace: that of the request, or of every message.
+  const traceId = 'a'.repeat(32);
+  const traceparent = `00-${traceId}-${'b'.repeat(16)}-01`;
+  const other = `00-${'c'.repeat(32)}-${'b'.repeat(16)}-01`;
+  front.finishing = { admits: (_agent: string, trace: string) => trace === traceId } as unknown as Finishing;
+  const own = `{"jsonrpc":"2.0","id":1,"method":"crm.order.query","traceparent":"${traceparent}"}`;
+  const inParams = message('crm.order.query', `{"_meta":{"traceparent":"${traceparent}"}}`, '2');
+  for (const [body, headers, status] of [
+    [message('crm.order.query'), { traceparent }, 200],
+    [own, {}, 200],
+    [inParams, { traceparent: other }, 200],
+    [`[${own},${inParams}]`, {}, 200],
+    [`[${own},${message('crm.order.query')}]`, {}, 503],
+    [own.replace(traceparent, other), {}, 503],
+    ['[]', {}, 503],
+    ['nonsense', {}, 503],
+  ] as const)
+    t.equal((await ask(port, 'POST', '/rpc', headers, body)).status, status, body.slice(0, 60));
 });
 
 t.test('a fault of ours is -32603 for the message that it struck, and for no other', async (t) => {

@@ -1,9 +1,10 @@
 import t, { type Test } from 'tap';
 import { Frame } from '../../../../proto/wire/frames.ts';
 import { meshPort } from '../../../../sidecar/accept/mesh.ts';
+import { LateAnswer } from '../../../../sidecar/call/late-answer.ts';
 import { answered, failed } from '../../../../sidecar/call/reply.ts';
 import { refusing, Verdict } from '../../../../sidecar/call/verdict.ts';
-import { Snapshot } from '../../../../sidecar/table/snapshot.ts';
+import { type Candidate, Snapshot } from '../../../../sidecar/table/snapshot.ts';
 import { type Script, type ScriptedBody, ScriptedFront } from '../../../support/front.ts';
 import { dechunked, framesOf } from '../../../support/frames.ts';
 import { ask as askRaw, head, RawClient, type RawAnswer } from '../../../support/raw-http.ts';
@@ -96,10 +97,12 @@ t.test('an answer that comes too late for the call is passed on where the caller
     stage.attempt(call, 5001, 'started', 0, 'no answer');
     call.reply = failed(5001, 'started', 'no answer');
     call.code = 5001;
-    if (call.lateMs > 0)
-      call.late = new Promise((done) =>
+    if (call.lateMs > 0) {
+      call.late = new LateAnswer({} as Candidate, false);
+      call.late.reply = new Promise((done) =>
         setTimeout(() => done(good ? answered(201, { 'content-type': 'application/json' }, Buffer.from('{"n":1}')) : null), 60),
       );
+    }
   });
   const late = await ask(at, { 'reach-late-ms': '30000' });
   t.equal(late.status, 201);

@@ -34,6 +34,7 @@ t.test('every field is taken, and the payload as it was written', (t) => {
     bestEffort: true,
     contentType: 'application/json',
   });
+  t.equal(good('{"capability": "a.b.c", "deadline": 5e3}').deadlineMs, 5_000, 'a number as JSON has them');
   t.equal(message.payload.toString('utf8'), '{"n": 1.0, "big": 12345678901234567890}');
   t.equal(message.headers['x-tenant'], 'acme');
   t.end();
@@ -89,6 +90,9 @@ t.test('what is wrong is named', (t) => {
     ['{"capability": "a.b.c", "expires": -1}', /unit/],
     ['{"capability": "a.b.c", "deadline": "5s"}', /whole milliseconds/],
     ['{"capability": "a.b.c", "deadline": 0}', /above 0/],
+    ['{"capability": "a.b.c", "deadline": 2592000001}', /above the maximum/],
+    ['{"capability": "a.b.c", "deadline": 1.5}', /whole milliseconds/],
+    ['{"capability": "a.b.c", "deadline": -5}', /above 0/],
     ['{"capability": "a.b.c", "payload": 1, "payload_base64": "AA=="}', /not both/],
     ['{"capability": "a.b.c", "headers": {"x": "a\\nb"}}', /control/],
     ['{"capability": "a.b.c", "in_reply_to": "../x"}', /id of a task/],

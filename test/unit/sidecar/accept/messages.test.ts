@@ -5,6 +5,7 @@ import type { VirtualClock } from '../../../../base/virtual-clock.ts';
 import { Code } from '../../../../proto/wire/codes.ts';
 import { grpcPort } from '../../../../sidecar/accept/grpc.ts';
 import { httpPort } from '../../../../sidecar/accept/http.ts';
+import type { Asking as Leaving } from '../../../../sidecar/inbox/asking.ts';
 import type { SendDoor, Submission, Submitted, TaskView } from '../../../../sidecar/send/door.ts';
 import { ScriptedFront } from '../../../support/front.ts';
 import { GrpcClient } from '../../../support/grpc-client.ts';
@@ -252,4 +253,31 @@ t.test('events of a task end with its end, and a client that leaves between them
   await waitUntil('it watches', () => send.watchers === 1);
   leaving.destroy();
   await waitUntil('it is let go', () => send.watchers === 0 && front.waiting.size === 0);
+});
+
+t.test('a client that leaves while it waits for its inbox is let go; one that a stop ends gets its empty page', async (t) => {
+  const { front, port } = await open(t, new ScriptedSend(() => accepted));
+  const waiting: Leaving[] = [];
+  front.inbox = {
+    read: (_agent, _from, _limit, _waitMs, asking) =>
+      new Promise((done) => {
+        if (asking === undefined) throw new Error('it cannot leave');
+        waiting.push(asking);
+        asking.waiting = { wake: () => done({ ok: true, entries: [], next: 1, floor: 0 }) };
+      }),
+    follow: () => Promise.reject(new Error('not asked for')),
+    acknowledge: () => Promise.reject(new Error('not asked for')),
+  };
+  const path = '/v1/inbox?wait=60s';
+  const leaving = httpRequest({ host: '127.0.0.1', port, path, headers: HEAD, agent: false });
+  leaving.on('error', () => undefined);
+  leaving.end();
+  await waitUntil('it waits', () => waiting.length === 1);
+  leaving.destroy();
+  await waitUntil('it is let go', () => waiting[0]?.isGone === true);
+  const stopped = ask(port, { path, headers: HEAD });
+  await waitUntil('the next one waits', () => waiting.length === 2);
+  t.equal(waiting[1]?.isGone, false);
+  waiting[1]?.cancel();
+  t.match(JSON.parse((await stopped).body.toString()), { entries: [] });
 });

@@ -2,6 +2,7 @@
 import { execFile } from 'node:child_process';
 import { request as httpRequest } from 'node:http';
 import { promisify } from 'node:util';
+import { gzipSync } from 'node:zlib';
 import fc from 'fast-check';
 import t from 'tap';
 import { readProxied } from '../../../../sidecar/accept/proxy-guard.ts';
@@ -36,9 +37,13 @@ ${more.contract ?? ''}
     version: "1.0.0"
     acl: public
     streaming: true
+  - name: nlp.text.end
+    version: "1.0.0"
+    acl: public
+    streaming: {done: "[DONE]"}
 providers:
   - agent_id: crm.order.1
-    offers: ["crm.order.query@2.1.0", "crm.order.secret@1.0.0", "nlp.text.write@1.0.0"]
+    offers: ["crm.order.query@2.1.0", "crm.order.secret@1.0.0", "nlp.text.write@1.0.0", "nlp.text.end@1.0.0"]
     endpoint: {type: http, address: "${address}${more.path ?? ''}"}
 ${more.provider ?? ''}
   - agent_id: crm.order.old
@@ -447,7 +452,34 @@ t.test('where the agent names its own address in a redirect, the client is led b
       t.equal(answer.status, 307);
       t.equal(answer.headers.location, got, said);
     }
-    await finish(t, all, agent, 9);
+    // Of a capability that streams, a success comes piece by piece.
+    agent.behaviour = () => ({ status: 201, headers: { location: `${agent.url}/base/texts/7` }, body: '{}' });
+    const made = await ask(rig, 'POST', 'http://nlp.text.write/texts', {}, '{}');
+    t.match(made, { status: 201, headers: { location: 'http://nlp.text.write/texts/7' }, body: '{}' });
+    await finish(t, all, agent, 10);
+  }
+});
+
+t.test('a stream that comes packed although plain bytes were asked for is unpacked where its last word is watched for', async (t) => {
+  for (const hops of [1, 2]) {
+    const { rig, agent, all } = await world(t, hops, { rest: '' });
+    const events = 'data: a\n\ndata: [DONE]\n\n';
+    agent.behaviour = (request, response) => {
+      const [, how, type] = request.path.split('/');
+      response.useChunkedEncodingByDefault = how !== 'close';
+      response.writeHead(200, { 'content-encoding': 'gzip', 'content-type': type === 'events' ? 'text/event-stream' : 'text/plain' });
+      response.end(gzipSync(events));
+      return undefined;
+    };
+    const watched = await ask(rig, 'GET', 'http://nlp.text.write/close/events');
+    t.match(watched, { status: 200, body: events }, 'where nothing but the end of its connection ends it');
+    t.equal(watched.headers['content-encoding'], undefined);
+    const declared = await ask(rig, 'GET', 'http://nlp.text.end/chunked/events');
+    t.match(declared, { status: 200, body: events }, 'where the contract says how it ends');
+    t.equal(declared.headers['content-encoding'], undefined);
+    const asItIs = await ask(rig, 'GET', 'http://nlp.text.end/chunked/text');
+    t.match(asItIs, { status: 200, headers: { 'content-encoding': 'gzip' } }, 'else the client gets the bytes as they are');
+    await finish(t, all, agent, 3);
   }
 });
 

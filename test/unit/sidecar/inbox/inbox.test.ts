@@ -7,6 +7,7 @@ import type { BoxEvents } from '../../../../base/nats-listeners.ts';
 import { VirtualClock } from '../../../../base/virtual-clock.ts';
 import type { TaskAnswer, TaskAsk, TaskEvent } from '../../../../proto/wire/messages.ts';
 import { Subjects } from '../../../../proto/wire/subjects.ts';
+import { Asking } from '../../../../sidecar/inbox/asking.ts';
 import type { InboxEntry, InboxFollowing, InboxPage, InboxReader } from '../../../../sidecar/inbox/door.ts';
 import { Ended } from '../../../../sidecar/inbox/ended.ts';
 import { Inbox } from '../../../../sidecar/inbox/inbox.ts';
@@ -305,6 +306,29 @@ t.test('a wait ends with what comes, or with its time', async (t) => {
   t.match(await second, { ok: true, entries: [] });
   t.strictSame(world.asked, []);
 });
+
+t.test(
+  'C010 who leaves while it waits is let go at once, and is given nothing; however many others wait, nobody is sent away',
+  async (t) => {
+    const world = await new World().start();
+    const gone = Array.from({ length: 20 }, () => new Asking());
+    const left = Promise.all(gone.map((asking) => world.inbox.read(AGENT, null, 10, 60_000, asking)));
+    await world.clock.advance(100);
+    for (const asking of gone) asking.cancel();
+    await world.clock.advance(0);
+    t.ok((await left).every((page) => page.ok && page.entries.length === 0));
+    const before = gone[0] as Asking;
+    t.strictSame(seqsOf(await world.inbox.read(AGENT, null, 10, 60_000, before)), [], 'also who had left before');
+
+    const ended: number[] = [];
+    const pages = Array.from({ length: 20 }, (_, i) => world.inbox.read(AGENT, null, 10, 60_000).finally(() => ended.push(i)));
+    await world.clock.advance(10_000);
+    t.strictSame(ended, [], 'the seventeenth and those after it wait as well');
+    const seq = world.bring();
+    await world.clock.advance(1_000);
+    t.strictSame((await Promise.all(pages)).map(seqsOf), Array(20).fill([seq]));
+  },
+);
 
 t.test('what an agent acknowledges is acknowledged to the server, and remembered', async (t) => {
   const world = await new World().start();

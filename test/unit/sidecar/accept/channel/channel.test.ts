@@ -6,7 +6,7 @@ import { VirtualClock } from '../../../../../base/virtual-clock.ts';
 import { WINDOW_BYTES } from '../../../../../proto/wire/channel.ts';
 import { Frame } from '../../../../../proto/wire/frames.ts';
 import type { AllChannels } from '../../../../../sidecar/accept/channel/all-channels.ts';
-import { Asked as AskedCall } from '../../../../../sidecar/accept/channel/asked.ts';
+import { Asked as AskedCall, type AskedOn } from '../../../../../sidecar/accept/channel/asked.ts';
 import { MAX_PER_AGENT, Tickets } from '../../../../../sidecar/accept/channel/tickets.ts';
 import { Outbox } from '../../../../../sidecar/accept/channel/outbox.ts';
 import { Principal } from '../../../../../sidecar/call/principal.ts';
@@ -328,6 +328,45 @@ t.test('an agent that ends its side without a word is gone at once', async (t) =
   await rig.finish(t, before);
 });
 
+t.test(
+  'an answer that is wanted whole and breaks off after its first part ends at once, and never as one that has not begun',
+  async (t) => {
+    const on: AskedOn = { agentId: 'crm.order.1', forget: () => undefined, tellCancelled: () => undefined, sendBinary: () => undefined };
+    const brokenBy = (how: (asked: AskedCall) => void): Reply => {
+      const replies: Reply[] = [];
+      const asked = new AskedCall(1, 'whole', on, 100, (reply) => void replies.push(reply));
+      asked.head(Buffer.from('{"content_type":"text/plain"}'));
+      asked.data(Buffer.from('a part'));
+      how(asked);
+      t.equal(replies.length, 1);
+      return replies[0] as Reply;
+    };
+    const error = (code: number) => (asked: AskedCall) => asked.error({ kind: 'error', id: '1', code, message: 'broke', data: null });
+    t.match(brokenBy(error(-32000)), { code: 0, started: 'done', status: 500 });
+    t.match(
+      brokenBy(error(-32601)),
+      { code: 0, started: 'done', status: 500 },
+      'a method that it misses itself is no call that it does not serve',
+    );
+    t.match(
+      brokenBy((asked) => asked.broken('cut')),
+      { code: 1004, started: 'started' },
+    );
+    t.match(
+      brokenBy((asked) => asked.lost('gone')),
+      { code: 1002, started: 'started' },
+    );
+    t.match(
+      brokenBy((asked) => asked.data(Buffer.alloc(101))),
+      { code: 1005, started: 'started' },
+    );
+    t.match(
+      brokenBy((asked) => asked.stop()),
+      { code: 5003, started: 'started' },
+    );
+  },
+);
+
 t.test('what an agent answers is judged as over HTTP: bodies, statuses, headers, errors', async (t) => {
   const rig = await Rig.start(t, { table: table() });
   let text = '';
@@ -605,6 +644,56 @@ t.test('an agent that dials in finishes its work while the sidecar stops: its ca
   raw.text({ jsonrpc: '2.0', id: 1, result: { payload: 'whole' } });
   t.equal((await pending).json.data, 'whole');
   raw.client.close();
+  t.match(await stopping, { callsCut: 0 });
+  await rig.finish(t, before);
+});
+
+t.test('C133 while the sidecar stops an agent casts for its work as it calls, and hears of a notification that is refused', async (t) => {
+  const rig = await Rig.start(t, { table: table() });
+  const worker = await RawChannel.dial(rig.port, AGENT_TOKEN);
+  worker.text({ jsonrpc: '2.0', id: 'h', method: 'reach.hello', params: { wire: 1 } });
+  await waitUntil('hello is answered', () => worker.messages.length === 1);
+  const raw = await RawChannel.dial(rig.port, TOKEN);
+  raw.text({ jsonrpc: '2.0', id: 'h', method: 'reach.hello', params: { wire: 1, serve: false } });
+  const traceparent = `00-${'a'.repeat(32)}-${'b'.repeat(16)}-01`;
+  raw.text({ jsonrpc: '2.0', id: 'work', method: 'reach.invoke', params: { capability: QUERY, payload: 1, headers: { traceparent } } });
+  await waitUntil('asked', () => worker.messages.length === 2);
+  const stopping = rig.started.stop(5_000);
+  const told = (): ChannelMessage[] => raw.messages.filter(({ method }) => method === 'reach.not_taken');
+  const answerTo = (id: string) => raw.messages.find((one) => one.id === id);
+  await waitUntil('told', () => raw.messages.some(({ method }) => method === 'reach.goodbye'));
+  const cast = (id: string | null, headers: object, more: object = {}): void =>
+    raw.text({
+      jsonrpc: '2.0',
+      ...(id === null ? {} : { id }),
+      method: 'reach.cast',
+      params: { target: QUERY, payload: {}, best_effort: true, headers, ...more },
+    });
+  cast('strange', {});
+  cast('own', { traceparent });
+  await waitUntil('both are answered', () => answerTo('strange') !== undefined && answerTo('own') !== undefined);
+  t.match(answerTo('strange'), { error: { data: { code: 2006 } } });
+  t.match(answerTo('own'), { result: { state: 'accepted' } });
+  await waitUntil('it is delivered', () => worker.messages.some(({ id }) => id === 2));
+  t.strictSame(told(), [], 'what is answered is not told');
+  cast(null, { traceparent });
+  await waitUntil('a notification is delivered too', () => worker.messages.some(({ id }) => id === 3));
+  cast(null, {});
+  cast(null, { traceparent }, { priority: 'urgent' });
+  raw.text({ jsonrpc: '2.0', method: 'reach.cast' });
+  await waitUntil('refused ones are told', () => told().length === 3);
+  t.match(
+    told().map(({ params }) => params),
+    [
+      { method: 'reach.cast', code: 2006, name: 'blocked_by_operator', detail: /stopping/ },
+      { method: 'reach.cast', code: 4003, detail: /high, normal or low/ },
+      { method: 'reach.cast', code: 4003, detail: /needs params/ },
+    ],
+  );
+  for (const id of [1, 2, 3]) worker.text({ jsonrpc: '2.0', id, result: { payload: 'done' } });
+  await waitUntil('the call is answered', () => answerTo('work') !== undefined);
+  raw.client.close();
+  worker.client.close();
   t.match(await stopping, { callsCut: 0 });
   await rig.finish(t, before);
 });
