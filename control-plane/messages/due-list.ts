@@ -12,6 +12,7 @@ export class DueList {
     return this.#at[0] ?? Number.POSITIVE_INFINITY;
   }
 
+  /** A time that is no number would stand before all others and never be due: whoever adds has looked. */
   add(at: number, seq: number): void {
     let i = this.#at.length;
     for (let parent = (i - 1) >> 1; i > 0 && (this.#at[parent] as number) > at; parent = (i - 1) >> 1) {

@@ -12,12 +12,15 @@ import type { Stored } from '../../base/jetstream.ts';
 import { nak } from '../../base/puller.ts';
 import { decodeEnvelope } from '../../proto/wire/envelope.ts';
 import { Consumer } from '../../proto/wire/messages.ts';
-import { CONTROL_STREAM, TASK_STREAM } from '../../proto/wire/subjects.ts';
+import { TASK_STREAM } from '../../proto/wire/subjects.ts';
 import { DueList } from './due-list.ts';
+import { faultOf } from './fault.ts';
+import { endsAt, traceIdOf } from './kept-entry.ts';
 import { lastWord, type Overdue } from './last-word.ts';
 import type { MessageParts } from './parts.ts';
 import type { PoolDesk } from './pool-desk.ts';
 import { deletesAnywhere, sift, takeOut } from './sifting.ts';
+import { serverTime } from './time-left.ts';
 
 /** Without a delivery for so long: it stands still. With workers, they may only be busy. */
 const STILL_MS = 2_000;
@@ -86,7 +89,7 @@ export class Expiry {
   async #lookAtAll(): Promise<void> {
     const still = this.#still();
     if (still.length === 0) return;
-    const serverMs = await this.#serverMs();
+    const serverMs = await serverTime(this.#parts);
     if (serverMs === null) return;
     this.#left = READ_A_LOOK;
     for (const { facts, lane, hasWorkers } of still) {
@@ -124,20 +127,14 @@ export class Expiry {
         if (term === 0) yield unowned(`${pool.id}_s${index}`, this.#parts.subjects.taskFilter(pool.id, '*', index));
   }
 
-  /** The leader's own mark is stamped by the server every second or so: its time is never ahead of the server's clock. */
-  async #serverMs(): Promise<number | null> {
-    const mark = await this.#parts.bus.lastAtLeader(CONTROL_STREAM, this.#parts.subjects.leader);
-    return mark === null || 'failed' in mark ? null : mark.timestampMs;
-  }
-
   async #read({ filter }: ConsumerFacts, lane: Lane): Promise<void> {
     while (this.#left > 0 && !this.#isClosed) {
       const page = await this.#parts.bus.history(TASK_STREAM, filter, PAGE, lane.scanned + 1);
       if ('failed' in page) return;
       for (const stored of page) {
         lane.scanned = stored.seq;
-        const endsAt = endOf(stored);
-        if (endsAt !== null) lane.due.add(endsAt, stored.seq);
+        const at = endOf(stored);
+        if (at !== null) lane.due.add(at, stored.seq);
       }
       this.#left -= page.length;
       if (page.length < PAGE) return;
@@ -161,9 +158,10 @@ export class Expiry {
         toPull++;
         continue;
       }
-      if (await this.#deleted(facts.filter, seq, serverMs, cause)) told++;
+      const isGone = await this.#guarded(seq, () => this.#deleted(facts.filter, seq, serverMs, cause));
+      if (isGone === true) told++;
       // It is looked at again then, or when the lane has moved.
-      else lane.due.add(serverMs + LATER_MS, seq);
+      else if (isGone === false) lane.due.add(serverMs + LATER_MS, seq);
     }
     if (toPull > 0 && !hasWorkers) told += await this.#pulled(facts, serverMs, cause);
     this.count += told;
@@ -205,13 +203,15 @@ export class Expiry {
     const count = Math.min(PULL_MOST, facts.ackPending + (deletesAnywhere(this.#parts) ? 0 : facts.pending));
     if (count === 0) return 0;
     const due = await sift(this.#parts, facts.name, count, ({ data, storedAtMs }) => {
-      const endsAt = endOf({ data, timestampMs: storedAtMs });
-      return endsAt !== null && endsAt + MARGIN_MS < serverMs;
+      const at = endOf({ data, timestampMs: storedAtMs });
+      return at !== null && at + MARGIN_MS < serverMs;
     });
     let told = 0;
     for (const delivery of due) {
       const overdue = overdueOf(delivery.streamSeq, delivery.data);
-      const isTold = overdue !== null && (await lastWord(this.#parts, overdue, serverMs, cause)) === 'told';
+      const isTold =
+        overdue !== null &&
+        (await this.#guarded(overdue.seq, async () => (await lastWord(this.#parts, overdue, serverMs, cause)) === 'told')) === true;
       if (isTold && (await takeOut(this.#parts, delivery))) {
         told++;
         this.#remember(overdue);
@@ -220,16 +220,26 @@ export class Expiry {
     return told;
   }
 
+  /** Whatever somebody wrote into the queue: of one that cannot be ended it is said, and the others are looked at. Null = it is such a one. */
+  async #guarded(seq: number, act: () => Promise<boolean>): Promise<boolean | null> {
+    try {
+      return await act();
+    } catch (error) {
+      this.#parts.logger.error({ seq }, `a task's time is over, and it cannot be ended: ${faultOf(error)}`);
+      return null;
+    }
+  }
+
   #remember({ envelope }: Overdue): void {
-    const trace = envelope.traceparent.split('-')[1];
-    if (trace !== undefined && this.#traces.length < NAMED_TRACES) this.#traces.push(trace);
+    const trace = traceIdOf(envelope);
+    if (trace !== '' && this.#traces.length < NAMED_TRACES) this.#traces.push(trace);
   }
 }
 
 /** When its time is over, by the server's clock; null = it cannot be read, which its worker will say. */
 function endOf({ data, timestampMs }: Pick<Stored, 'data' | 'timestampMs'>): number | null {
   const envelope = decodeEnvelope(data)?.envelope;
-  return envelope === undefined ? null : timestampMs + envelope.expires_ms;
+  return envelope === undefined ? null : endsAt(envelope, timestampMs);
 }
 
 function overdueOf(seq: number, data: Buffer): Overdue | null {

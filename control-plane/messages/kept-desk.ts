@@ -2,7 +2,9 @@
  * What is kept for people, and what they do with it: look, release (run again on a person's word), send to another
  * capability, drop. A message that moves is stored in the queue first and taken out of what is kept then, so that a crash
  * between the two repeats and never loses; the queue refuses the repeat for two minutes, and the ledger after that. The
- * claim of a task is freed before it is released: a task in doubt is never run again by itself, and this is the one way.
+ * claim of a task is freed before it is released: a task in doubt is never run again by itself, and this is the one way. It frees
+ * that of the task alone: where another one with the same key is done, in doubt or at work, the key is that one's, also when this
+ * task is sent to another capability.
  * Who may do it, and that it stands in the audit, is seen to by the API.
  */
 import type { Stored } from '../../base/jetstream.ts';
@@ -17,9 +19,11 @@ import { parseTarget } from '../../proto/language/names.ts';
 import { encode } from '../push/json.ts';
 import { claimHead, eventLine, eventOf, type Kept, KEPT_KINDS, readKept } from './kept-entry.ts';
 import { KeptOrders, type Order } from './kept-orders.ts';
+import { expired, rewrite } from './last-word.ts';
 import { type MessageParts, withNewStatement } from './parts.ts';
 import type { PoolDesk } from './pool-desk.ts';
 import { guessPool, poolFor } from './pool-guess.ts';
+import { withTimeLeft } from './time-left.ts';
 
 export interface KeptPage {
   readonly entries: readonly Kept[];
@@ -32,6 +36,7 @@ export type Done<T> = { readonly ok: T } | { readonly kind: 'absent' | 'conflict
 
 /** Entries looked at in one request, whether they match or not. */
 const SCAN = 1_000;
+const MAX_DETAIL = 200;
 const TASK = /^[a-z0-9]{8,40}$/;
 
 export class KeptDesk {
@@ -83,15 +88,15 @@ export class KeptDesk {
     return kept === null ? { kind: 'absent', why: `nothing is kept of the task ${task}` } : { ok: kept };
   }
 
-  /** Back into the queue of its own pool. */
-  async release(task: string, who: string): Promise<Done<{ readonly kept: Kept; readonly pool: Pool }>> {
+  /** Back into the queue of its own pool. @param isOneOfMany nobody has looked at this one: it does not begin what was dropped under its key */
+  async release(task: string, who: string, isOneOfMany = false): Promise<Done<{ readonly kept: Kept; readonly pool: Pool }>> {
     return this.#with(task, { verb: 'release', target: '', who }, async (work) => {
       const { kept } = work;
-      const { envelope } = kept;
+      const envelope = messageOf(work);
       if (envelope === null) return conflict(UNREADABLE);
       const pool = this.#pools.book.get(envelope.pool)?.pool ?? guessPool(envelope);
       if (pool === null) return conflict(`nobody knows the pool ${envelope.pool} any more: send it to a capability instead`);
-      const ready = await this.#ready(work, pool, envelope);
+      const ready = await this.#ready(work, pool, envelope, isOneOfMany);
       if (ready !== null) return ready;
       const sent = await this.#queue(work, envelope, pool, `released by ${who}`);
       return sent ?? { ok: { kept, pool } };
@@ -102,7 +107,7 @@ export class KeptDesk {
   async reroute(task: string, target: string, who: string): Promise<Done<{ readonly kept: Kept; readonly pool: Pool }>> {
     return this.#with(task, { verb: 'reroute', target, who }, async (work) => {
       const { kept } = work;
-      const { envelope } = kept;
+      const envelope = messageOf(work);
       if (envelope === null) return conflict(UNREADABLE);
       const pool = this.poolOf(target, envelope.tags);
       if ('why' in pool) return pool;
@@ -114,6 +119,8 @@ export class KeptDesk {
         version: pool.ok.version,
         pool: pool.ok.id,
       };
+      const held = await this.#heldBy(envelope, work.serverMs);
+      if ('why' in held) return held;
       const ready = await this.#ready(work, pool.ok, rerouted);
       if (ready !== null) return ready;
       const sent = await this.#queue(work, rerouted, pool.ok, `sent to ${poolWords(pool.ok)} by ${who}`);
@@ -131,6 +138,20 @@ export class KeptDesk {
         if (problem !== null) return away(problem);
         work.isChanged = true;
       }
+      if (kept.entry.kind === 'in_doubt' && envelope !== null) await this.#decide(envelope, who);
+      const gone = await this.#takeOut(kept);
+      return gone ?? { ok: { kept } };
+    });
+  }
+
+  /** One that waits for a person, whose time is over: its sender is told. */
+  async expire({ seq, entry }: Kept): Promise<Done<{ readonly kept: Kept }>> {
+    return this.#with(entry.task_id, { verb: 'expire', target: '', who: 'the control plane' }, async (work) => {
+      const { kept } = work;
+      if (kept.seq !== seq || kept.envelope === null) return { kind: 'absent', why: CHANGED };
+      const told = await expired(this.#parts, { seq, envelope: kept.envelope, payload: kept.payload }, 0, 'not_reviewed');
+      if (told !== 'told') return away(told === 'later' ? 'its sender cannot be told now' : told.failed);
+      work.isChanged = true;
       const gone = await this.#takeOut(kept);
       return gone ?? { ok: { kept } };
     });
@@ -171,7 +192,14 @@ export class KeptDesk {
       // Another one may have come to its end before this one began.
       const still = await this.find(task);
       const work: Work = { kept: found.ok, serverMs: begun.serverMs, isChanged: false };
-      const done = !('ok' in still) ? still : still.ok.seq !== found.ok.seq ? conflict(CHANGED) : await act(work);
+      let done: Done<T>;
+      try {
+        done = !('ok' in still) ? still : still.ok.seq !== found.ok.seq ? conflict(CHANGED) : await act(work);
+      } catch (error) {
+        // Else it would stand in the way of every other order.
+        if (!work.isChanged) await this.#orders.end(begun);
+        throw error;
+      }
       if ('ok' in done || !work.isChanged) await this.#orders.end(begun);
       return done;
     } finally {
@@ -180,30 +208,78 @@ export class KeptDesk {
   }
 
   /** The claim last: until then nothing has been changed. */
-  async #ready({ serverMs }: Work, pool: Pool, envelope: Envelope): Promise<Exclude<Done<never>, { ok: never }> | null> {
+  async #ready(
+    { serverMs }: Work,
+    pool: Pool,
+    envelope: Envelope,
+    isOneOfMany = false,
+  ): Promise<Exclude<Done<never>, { ok: never }> | null> {
     const used = await this.#pools.use(pool);
-    return used.ok ? this.#free(envelope, serverMs) : conflict(used.why);
+    return used.ok ? this.#free(envelope, serverMs, isOneOfMany) : conflict(used.why);
   }
 
   /**
    * Lets go of the claim, so that the task can be started; null = done.
    * @param serverMs that a lease is over is said by the server's clock, like its beginning
    */
-  async #free(envelope: Envelope, serverMs: number): Promise<Exclude<Done<never>, { ok: never }> | null> {
-    const { bus, subjects } = this.#parts;
-    const id = ledgerKey(envelope.source, envelope.capability, envelope.keyed ? envelope.power_id : envelope.task_id);
+  async #free(envelope: Envelope, serverMs: number, isOneOfMany: boolean): Promise<Exclude<Done<never>, { ok: never }> | null> {
+    const held = await this.#heldBy(envelope, serverMs, isOneOfMany);
+    if ('why' in held) return held;
+    if (held.own === 0) return null;
+    const gone = await this.#parts.bus.deleteMessage(LEDGER_STREAM, held.own);
+    return gone !== null && typeof gone === 'object' ? away(gone.failed) : null;
+  }
+
+  /** The sequence of the record to be freed (the task's own, or of one that a person has dropped), 0 = its key is free; or why it must not be started. */
+  async #heldBy(
+    envelope: Envelope,
+    serverMs: number,
+    isOneOfMany = false,
+  ): Promise<{ readonly own: number } | Exclude<Done<never>, { ok: never }>> {
+    const { bus, subjects, config } = this.#parts;
+    const id = idOf(envelope);
     const record = await bus.lastAtLeader(LEDGER_STREAM, subjects.idem(id));
-    if (record === null) return null;
+    if (record === null) return { own: 0 };
     if ('failed' in record) return away(record.failed);
-    const { state, leaseMs } = claimHead(record.data);
+    const { state, leaseMs, task, isDecided } = claimHead(record.data);
     if (state === 'executing' && record.timestampMs + leaseMs > serverMs)
       return conflict('somebody works on this key at this moment: look again in some seconds');
     if (state === 'done')
       return conflict(
         `its completion has been recorded since (ledger record ${id}): it is done, and must not be run again; drop the entry`,
       );
-    const gone = await bus.deleteMessage(LEDGER_STREAM, record.seq);
-    return gone !== null && typeof gone === 'object' ? away(gone.failed) : null;
+    if (task === '' || task === envelope.task_id) return { own: record.seq };
+    if (state === 'released') return { own: 0 };
+    if (isDecided && state === 'unknown') {
+      if (!isOneOfMany) return { own: record.seq };
+      return conflict(
+        `another task with the same key, ${task}, was in doubt and has been dropped: release this one by itself, if it is to be done`,
+      );
+    }
+    const words =
+      state === 'executing'
+        ? `another task with the same key, ${task}, had a worker that is not heard of (ledger record ${id})`
+        : `another task with the same key, ${task}, is in doubt (ledger record ${id})`;
+    const other = await this.find(task);
+    if ('ok' in other) return conflict(`${words}: decide about that one first`);
+    if (other.kind === 'away') return other;
+    const until = new Date(record.timestampMs + config.ledger.ageMs).toISOString();
+    return conflict(
+      `${words}. Nothing is kept of it (it may be a call, or wait in the queue), so that nobody can decide about it: its record ends by itself, at ${until} if nothing is written to it, and this can be ordered then. Find out what was done: if it was, drop this entry; if not and it cannot wait, have it sent anew under another key`,
+    );
+  }
+
+  /**
+   * A doubt that a person has dropped is decided: another order of a person may use the key. For senders it is as before, so that no
+   * repeat of theirs begins it. Not written (somebody else was quicker, the ledger is full): then the record ends by its age.
+   */
+  async #decide(envelope: Envelope, who: string): Promise<void> {
+    const { bus, subjects } = this.#parts;
+    const record = await bus.lastAtLeader(LEDGER_STREAM, subjects.idem(idOf(envelope)));
+    if (record === null || 'failed' in record) return;
+    const { state, task } = claimHead(record.data);
+    if (state === 'unknown' && task === envelope.task_id)
+      await rewrite(this.#parts, record, { decided: true, detail: `dropped by ${who}`.slice(0, MAX_DETAIL) });
   }
 
   async #queue(work: Work, envelope: Envelope, pool: Pool, detail: string): Promise<Exclude<Done<never>, { ok: never }> | null> {
@@ -231,6 +307,11 @@ export class KeptDesk {
   }
 }
 
+/** Under which its claim stands. */
+function idOf({ source, capability, keyed, power_id, task_id }: Envelope): string {
+  return ledgerKey(source, capability, keyed ? power_id : task_id);
+}
+
 /** An order that is carried out. */
 interface Work {
   readonly kept: Kept;
@@ -241,6 +322,11 @@ interface Work {
 
 const CHANGED = 'it is kept for another reason than a moment ago: look again';
 const UNREADABLE = 'the message cannot be read by this version (or was too large to be kept): it can only be dropped';
+
+/** The message as it is sent on: one that nobody has had yet has only what is left of its time. */
+function messageOf({ kept: { entry, envelope, storedAtMs }, serverMs }: Work): Envelope | null {
+  return envelope === null || entry.kind !== 'review' ? envelope : withTimeLeft(envelope, storedAtMs, serverMs);
+}
 
 /** Whoever waits for a task that a person dropped; a sentence when it cannot be told. */
 export async function tellDropped({ bus, subjects, clock }: MessageParts, envelope: Envelope, who: string): Promise<string | null> {

@@ -27,7 +27,11 @@ export function readKept({ seq, data, timestampMs }: Stored): Kept | null {
   } catch {
     return null;
   }
+  if (typeof entry !== 'object' || entry === null) return null;
   if (entry.wire !== MESSAGE_WIRE || typeof entry.task_id !== 'string' || !KEPT_KINDS.includes(entry.kind)) return null;
+  // Whoever may write here may leave out what everybody reads.
+  if (!Array.isArray(entry.attempts)) entry = { ...entry, attempts: [] };
+  if (typeof entry.detail !== 'string') entry = { ...entry, detail: '' };
   const message = decodeEnvelope(data.subarray(at + 1));
   return { seq, storedAtMs: timestampMs, entry, envelope: message?.envelope ?? null, payload: message?.payload ?? Buffer.alloc(0) };
 }
@@ -53,9 +57,19 @@ export function eventOf(envelope: Envelope, state: TaskState, code: number, caus
     status: 0,
     content_type: '',
     replay: false,
-    trace_id: envelope.traceparent.split('-')[1] ?? '',
+    trace_id: traceIdOf(envelope),
     traceparent: envelope.traceparent,
   };
+}
+
+/** '' = it has none: whoever writes to a stream may leave out what he likes. */
+export function traceIdOf({ traceparent }: { readonly traceparent?: unknown }): string {
+  return typeof traceparent === 'string' ? (traceparent.split('-')[1] ?? '') : '';
+}
+
+/** When its time is over, as the server counts; null = it does not say. */
+export function endsAt({ expires_ms }: Envelope, storedAtMs: number): number | null {
+  return Number.isFinite(expires_ms) ? storedAtMs + expires_ms : null;
 }
 
 /** A state as it lies in an inbox: without a result. */
@@ -68,6 +82,10 @@ export interface ClaimHead {
   readonly state: string;
   /** How long an executing one holds from when it was stored, if it is not extended. */
   readonly leaseMs: number;
+  /** Whose it is; '' = it does not say. */
+  readonly task: string;
+  /** Of one in doubt: a person has dropped it. The key is free for orders of people, and for nobody else. */
+  readonly isDecided: boolean;
 }
 
 /** What the head of a claim says. */
@@ -77,12 +95,16 @@ export function claimHead(record: Buffer): ClaimHead {
     const head = JSON.parse(record.toString('utf8', 0, at < 0 ? record.length : at)) as {
       readonly state?: unknown;
       readonly lease_ms?: unknown;
+      readonly task?: unknown;
+      readonly decided?: unknown;
     };
     return {
       state: typeof head.state === 'string' ? head.state : 'unreadable',
       leaseMs: typeof head.lease_ms === 'number' ? head.lease_ms : 0,
+      task: typeof head.task === 'string' ? head.task : '',
+      isDecided: head.decided === true,
     };
   } catch {
-    return { state: 'unreadable', leaseMs: 0 };
+    return { state: 'unreadable', leaseMs: 0, task: '', isDecided: false };
   }
 }

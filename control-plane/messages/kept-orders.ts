@@ -10,7 +10,8 @@ import { encode, parse } from '../push/json.ts';
 import type { Kept } from './kept-entry.ts';
 import type { MessageParts } from './parts.ts';
 
-export type Verb = 'release' | 'reroute' | 'drop';
+/** `expire` is the leader's own: nobody decided in time. */
+export type Verb = 'release' | 'reroute' | 'drop' | 'expire';
 
 export interface Order {
   readonly verb: Verb;

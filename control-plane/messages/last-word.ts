@@ -84,9 +84,10 @@ async function begun(
   return await expired(parts, overdue, head.tries, cause);
 }
 
-/** False when somebody else has written meanwhile, or it cannot be written. */
-async function rewrite({ bus, random }: MessageParts, { subject, seq, data }: Stored, change: object): Promise<boolean> {
-  const line = JSON.parse(data.toString('utf8', 0, data.indexOf(NEWLINE))) as object;
+/** False when somebody else has written meanwhile, or it cannot be written. The record is one that can be read. */
+export async function rewrite({ bus, random }: MessageParts, { subject, seq, data }: Stored, change: object): Promise<boolean> {
+  const at = data.indexOf(NEWLINE);
+  const line = JSON.parse(data.toString('utf8', 0, at < 0 ? data.length : at)) as object;
   // Another writer than the one of before: whoever had the claim must see that it is not its own.
   const nonce = `leader${Math.floor(random.next() * 2 ** 48).toString(36)}`;
   const text = `${JSON.stringify({ ...line, room: undefined, nonce, step: 1, ...change })}\n`;
@@ -94,7 +95,7 @@ async function rewrite({ bus, random }: MessageParts, { subject, seq, data }: St
   return 'seq' in written;
 }
 
-async function expired(parts: MessageParts, overdue: Overdue, tries: number, cause: string): Promise<LastWord> {
+export async function expired(parts: MessageParts, overdue: Overdue, tries: number, cause: string): Promise<LastWord> {
   const detail = `nobody took it within ${overdue.envelope.expires_ms} ms`;
   return await tell(parts, overdue, { state: 'expired', code: Code.expired, cause, detail, attempts: tries });
 }

@@ -14,6 +14,7 @@ import { encode, parse } from '../push/json.ts';
 import { speakerProblem } from '../push/speaker.ts';
 import type { Change } from '../registry/change.ts';
 import { Expiry } from './expiry.ts';
+import { faultOf } from './fault.ts';
 import type { Look } from '../alerts/backlogs.ts';
 import { backlogOf } from './backlog.ts';
 import { type Figures, figuresOf } from './figures.ts';
@@ -25,6 +26,7 @@ import type { MessageParts } from './parts.ts';
 import { ParkedDesk } from './parked-desk.ts';
 import { PoolDesk } from './pool-desk.ts';
 import { readPoolAsk } from './pool-request.ts';
+import { ReviewExpiry } from './review-expiry.ts';
 import { fillOf, fullness, lookAtStreams, type MessageStreamsReady, readyMessageStreams } from './streams.ts';
 import { TaskDesk } from './task-desk.ts';
 import { Waiting } from './waiting.ts';
@@ -50,6 +52,7 @@ export class Messages {
   readonly parked: ParkedDesk;
   readonly waiting: Waiting;
   readonly expiry: Expiry;
+  readonly reviews: ReviewExpiry;
   readonly notices: Notices | null;
   readonly keptCounts: KeptCounts;
   readonly #parts: MessageParts;
@@ -79,6 +82,7 @@ export class Messages {
     this.parked = new ParkedDesk(parts, this.pools, this.kept);
     this.waiting = new Waiting(parts, this.pools);
     this.expiry = new Expiry(parts, this.pools);
+    this.reviews = new ReviewExpiry(parts, this.kept);
     const tasks = new TaskDesk(parts, this.kept, this.pools);
     this.notices = parts.config.notices === null ? null : new Notices(parts, parts.config.notices);
     const { inbound, subjects } = parts;
@@ -107,7 +111,7 @@ export class Messages {
       ...figuresOf(book, consumers.facts.values(), this.#kept),
       fill: this.#fill,
       ghosts: consumers.ghosts.count,
-      expired: this.expiry.count,
+      expired: this.expiry.count + this.reviews.count,
     };
   }
 
@@ -138,6 +142,7 @@ export class Messages {
     this.pools.close();
     this.inboxes.close();
     this.expiry.close();
+    this.reviews.close();
     this.notices?.close();
   }
 
@@ -174,12 +179,15 @@ export class Messages {
   #share(): void {
     this.#after(SHARE_MS, () => {
       const sharing = this.#isReady ? this.pools.share() : Promise.resolve();
-      void sharing.finally(() => this.#share());
+      this.#aside(
+        'partitions',
+        sharing.finally(() => this.#share()),
+      );
     });
   }
 
   async #check(): Promise<void> {
-    const problem = this.#parts.bus.connected ? await this.#look() : null;
+    const problem = this.#parts.bus.connected ? await this.#look().catch(faultOf) : null;
     if (this.#isClosed) return;
     if (problem !== null && problem !== this.#trouble) this.#parts.logger.error(`messages: ${problem}`);
     this.#trouble = problem ?? '';
@@ -216,7 +224,10 @@ export class Messages {
     const { logger, clock } = this.#parts;
     const kept = streams.get(KEPT_STREAM);
     this.#kept = kept?.messages ?? -1;
-    if (kept !== undefined) this.keptCounts.seen(kept);
+    if (kept !== undefined) {
+      this.keptCounts.seen(kept);
+      this.#aside('reviews', this.reviews.look(kept));
+    }
     this.#lookedMs = clock.now();
     this.#fill = new Map([...streams].map(([name, facts]) => [name, fillOf(facts)]));
     const nearlyFull = fullness(streams);
@@ -224,8 +235,13 @@ export class Messages {
     this.#nearlyFull = nearlyFull;
     const { consumers } = this.pools;
     const tasks = streams.get(TASK_STREAM);
-    void this.expiry.look();
-    if (tasks !== undefined) void consumers.ghosts.sweep(tasks, consumers.facts.values());
+    this.#aside('tasks whose time is over', this.expiry.look());
+    if (tasks !== undefined) this.#aside('what came back', consumers.ghosts.sweep(tasks, consumers.facts.values()));
+  }
+
+  /** Nobody waits for it, and what it stumbles over must not end who leads. */
+  #aside(what: string, looking: Promise<unknown>): void {
+    looking.catch((error: unknown) => this.#parts.logger.error(`messages: ${what} were not looked at to the end: ${faultOf(error)}`));
   }
 
   #after(delayMs: number, act: () => void): Timer {

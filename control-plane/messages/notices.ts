@@ -11,6 +11,7 @@ import { readSecret } from '../../base/secret.ts';
 import { REGISTRY_WIRE } from '../../proto/wire/registry.ts';
 import { KEPT_STREAM, Tail } from '../../proto/wire/subjects.ts';
 import type { NoticesConfig } from './config.ts';
+import { faultOf } from './fault.ts';
 import { readKept } from './kept-entry.ts';
 import { type AlertNotice, type Notice, noticeOf, type ShiftNotice, signature } from './notice.ts';
 import type { MessageParts } from './parts.ts';
@@ -75,7 +76,12 @@ export class Notices {
   #again(delayMs: number): void {
     if (this.#isClosed) return;
     this.#timer = this.#parts.clock.after(delayMs, () => {
-      void this.#look().then((nextMs) => this.#again(nextMs));
+      void this.#look()
+        .catch((error: unknown) => {
+          this.#parts.logger.error(`notices to operators: ${faultOf(error)}`);
+          return MAX_PAUSE_MS;
+        })
+        .then((nextMs) => this.#again(nextMs));
     });
   }
 

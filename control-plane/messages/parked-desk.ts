@@ -15,6 +15,7 @@ import { eventOf } from './kept-entry.ts';
 import { type MessageParts, withNewStatement } from './parts.ts';
 import type { PoolDesk } from './pool-desk.ts';
 import { takeOne } from './sifting.ts';
+import { serverTime, withTimeLeft } from './time-left.ts';
 
 export interface ParkedTask {
   readonly seq: number;
@@ -38,8 +39,9 @@ export interface Handled {
   readonly failed: readonly { readonly task: string; readonly why: string }[];
 }
 
-/** What is wrong, or null: it is elsewhere now, or whoever waited for it has been told. */
-type Act = (parked: ParkedTask) => Promise<string | null>;
+/** What is wrong; `gone`: whoever waited for it has been told, or it is elsewhere under another key; `moved`: elsewhere, under the same key. */
+type Acted = { readonly why: string } | 'gone' | 'moved';
+type Act = (parked: ParkedTask) => Promise<Acted>;
 type Failure = Exclude<Done<never>, { ok: never }>;
 
 const POOL = /^p[a-z2-7]{20}$/;
@@ -73,20 +75,35 @@ export class ParkedDesk {
     return this.#each(pool, task, limit, who, async (parked) => {
       const { envelope } = parked;
       const next = this.#kept.poolOf(target, envelope.tags);
-      if (!('ok' in next)) return next.why;
-      if (next.ok.id === pool) return `it waits for ${target} already`;
+      if (!('ok' in next)) return next;
+      if (next.ok.id === pool) return { why: `it waits for ${target} already` };
       const used = await this.#pools.use(next.ok);
-      return used.ok ? this.#send(parked, next.ok, target, who) : used.why;
+      if (!used.ok) return used;
+      const serverMs = await serverTime(this.#parts);
+      if (serverMs === null) return { why: 'NATS does not say what time it is' };
+      const why = await this.#send(parked, next.ok, target, who, serverMs);
+      if (why !== null) return { why };
+      return next.ok.capability === envelope.capability ? 'moved' : 'gone';
     });
   }
 
   drop(pool: string, task: string | null, limit: number, who: string): Promise<Done<Handled>> {
-    return this.#each(pool, task, limit, who, ({ envelope }) => tellDropped(this.#parts, envelope, who));
+    return this.#each(pool, task, limit, who, async ({ envelope }) => {
+      const why = await tellDropped(this.#parts, envelope, who);
+      return why === null ? 'gone' : { why };
+    });
   }
 
-  async #send({ seq, envelope, payload }: ParkedTask, pool: Pool, target: string, who: string): Promise<string | null> {
+  /** With what is left of its time: that runs from acceptance, and it waited here. */
+  async #send(
+    { seq, storedAtMs, envelope, payload }: ParkedTask,
+    pool: Pool,
+    target: string,
+    who: string,
+    serverMs: number,
+  ): Promise<string | null> {
     const { bus, subjects, clock } = this.#parts;
-    const { sticky_key: _, ...rest } = envelope;
+    const { sticky_key: _, ...rest } = withTimeLeft(envelope, storedAtMs, serverMs);
     const sent: Envelope = {
       ...rest,
       target: { capability: target, role: null, agent: null },
@@ -147,14 +164,19 @@ export class ParkedDesk {
     return { kind: 'conflict', why: `${agents.length} agents work on this pool (${agents[0]}, …): what waits in it is theirs` };
   }
 
-  /** Nobody can begin it meanwhile. Once it is elsewhere, or its sender was told, nobody can begin it here any more, whatever follows. */
+  /**
+   * Nobody can begin it meanwhile. Once it is elsewhere, or its sender was told, nobody can begin it here any more, whatever follows.
+   * Under the same key it is to be begun there: so it is taken out here before that is free.
+   */
   async #fenced(parked: ParkedTask, who: string, act: Act): Promise<string | null> {
     const fence = await this.#fence.take(parked.envelope, who);
     if (fence === 'ended') return this.#takeOut(parked);
     if (typeof fence === 'string') return fence;
-    const problem = await act(parked);
-    await this.#fence.leave(fence, problem === null);
-    return problem ?? this.#takeOut(parked);
+    const acted = await act(parked);
+    const left = acted === 'moved' ? await this.#takeOut(parked) : null;
+    await this.#fence.leave(fence, acted === 'gone');
+    if (typeof acted === 'object') return acted.why;
+    return acted === 'gone' ? this.#takeOut(parked) : left;
   }
 
   /** What its subject says counts: by that it was given to a consumer, or not. */

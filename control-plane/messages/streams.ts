@@ -127,9 +127,10 @@ export function fillOf({ messages, bytes, maxMessages, maxBytes }: StreamFacts):
 const WHEN_FULL: Readonly<Record<string, { readonly key: string; readonly then: string }>> = {
   [TASK_STREAM]: { key: 'tasks', then: 'submissions are refused' },
   [LEDGER_STREAM]: { key: 'ledger', then: 'no new key is taken: calls with a key are refused, and tasks that need a claim wait' },
+  [KEPT_STREAM]: { key: 'kept', then: 'its oldest entries go unseen, and nobody is told of those that wait for a decision' },
 };
 
-/** A sentence for each stream that will soon refuse. The same words as long as it is so, and not for each percent. Inboxes and what is kept lose their oldest. */
+/** A sentence for each stream that will soon refuse, or lose what somebody waits for. The same words as long as it is so, and not for each percent. Inboxes lose their oldest. */
 export function fullness(streams: ReadonlyMap<string, StreamFacts>): string[] {
   const words: string[] = [];
   for (const [name, { key, then }] of Object.entries(WHEN_FULL)) {

@@ -101,6 +101,8 @@ export class Deliver implements WorkDoor {
       ...shared,
       settings,
       ending: () => tasks.ends.underWay,
+      memoryOf: (delivery) => tasks.memoryOf(delivery),
+      unstarted: (delivery) => tasks.unstarted(delivery),
       start: (delivery, arrivedAt, consumer, work, seat) => void tasks.take(delivery, arrivedAt, consumer, work, seat, false),
     });
     this.#sticky = new Sticky({

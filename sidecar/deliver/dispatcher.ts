@@ -17,6 +17,7 @@ import type { Queue } from './queue.ts';
 import { type AllSlots, freest, type Seat } from './seats.ts';
 import type { DeliverSettings } from './settings.ts';
 import type { Standstill } from './standstill.ts';
+import type { Memory } from './tries.ts';
 
 export interface DispatcherParts {
   readonly queue: Queue;
@@ -30,6 +31,10 @@ export interface DispatcherParts {
   ackWaitMs(): number;
   /** Ends that are being written down. */
   ending(): number;
+  /** Of one that comes again: what is remembered of it. */
+  memoryOf(delivery: Delivery): Memory | null;
+  /** It goes back without having been started. */
+  unstarted(delivery: Delivery): void;
   start(delivery: Delivery, arrivedAt: number, consumer: string, work: WorkPool, seat: Seat): void;
 }
 
@@ -98,7 +103,7 @@ export class Dispatcher {
 
   /** To be called some times a second. */
   sweep(now: number): void {
-    const { queue, settings } = this.#parts;
+    const { settings } = this.#parts;
     for (const pool of this.#pools.values()) {
       for (const lane of pool.lanes) {
         if (lane.promised > 0 && now - lane.movedAt > STALE_MS) {
@@ -108,7 +113,7 @@ export class Dispatcher {
         while (lane.held.length > 0 && now - (lane.held[0] as Held).at > settings.holdMs) {
           const { delivery, at } = lane.held.shift() as Held;
           // What the queue has given to others is not ours to give.
-          if (now - at < this.#parts.ackWaitMs()) queue.giveBack(delivery, 0);
+          if (now - at < this.#parts.ackWaitMs()) this.#giveBack(delivery);
         }
       }
     }
@@ -149,8 +154,13 @@ export class Dispatcher {
   #close(pool: PoolPulls): void {
     for (const lane of pool.lanes) {
       lane.pull?.close();
-      for (const { delivery } of lane.held.splice(0)) this.#parts.queue.giveBack(delivery, 0);
+      for (const { delivery } of lane.held.splice(0)) this.#giveBack(delivery);
     }
+  }
+
+  #giveBack(delivery: Delivery): void {
+    this.#parts.unstarted(delivery);
+    this.#parts.queue.giveBack(delivery, 0);
   }
 
   #came(lane: LanePulls, delivery: Delivery): void {
@@ -163,7 +173,7 @@ export class Dispatcher {
     if (isPromised) lane.promised--;
     const mayStart = isPromised || (pool.roomFor(lane.lane) - pool.promised > 0 && lane.held.length === 0);
     if (!mayStart || this.#isStopped || !this.#start(lane, delivery, sentAt, now)) {
-      if (this.#isStopped) this.#parts.queue.giveBack(delivery, 0);
+      if (this.#isStopped) this.#giveBack(delivery);
       else lane.held.push(new Held(delivery, sentAt));
     } else if (!isPromised) {
       const group = this.#groupOf.get(pool);
@@ -176,7 +186,8 @@ export class Dispatcher {
     const { pool } = lane;
     const { table, clock, settings } = this.#parts;
     const reserved = lane.lane === 0 ? 0 : settings.reserveHigh;
-    const place = freest(pool.seats, pool.cursor, table.current(), now, clock.wallMs(), reserved);
+    const memory = delivery.deliveries > 1 && pool.seats.length > 1 ? this.#parts.memoryOf(delivery) : null;
+    const place = freest(pool.seats, pool.cursor, table.current(), now, clock.wallMs(), reserved, memory);
     if (place < 0) return false;
     pool.cursor = (place + 1) % pool.seats.length;
     pool.started();

@@ -38,6 +38,7 @@ export async function recordDone(task: InHand, claim: Claim, report: Report, clo
     detail: report.detail,
     body: report.body,
     leftOutBytes: 0,
+    marks: null,
   };
   const until = clock.now() + RECORD_FOR_MS;
   for (;;) {

@@ -224,6 +224,7 @@ export class LongWork {
         detail: said.detail,
         body: said.body,
         leftOutBytes: 0,
+        marks: null,
       });
       if (stored === 'fenced') this.#lose(kept);
       if (stored === 'fenced' || clock.now() > until) return stored === 'fenced' ? 'fenced' : 'unreachable';

@@ -1,7 +1,8 @@
 /**
  * Who of the agents here may take a message of a pool, and how many. A slot is the agent's, not the pool's: calls, the messages
  * of every pool and work that goes on after a 202 all count. Who is not fit (breaker, drain, an operator's rule, not dialled in)
- * has no seat until it is.
+ * has no seat until it is, and who has asked for a pause (429) none until that is over: else it would draw messages, since it
+ * refuses faster than others work. What waits meanwhile waits in the queue, where others can take it.
  */
 import { coversAgent, coversName } from '../../proto/language/covers.ts';
 import type { Override } from '../../proto/language/types.ts';
@@ -9,6 +10,7 @@ import type { WorkPool } from '../../proto/wire/messages.ts';
 import type { ProviderHealth } from '../health/provider.ts';
 import type { Candidate, Snapshot } from '../table/snapshot.ts';
 import type { DeliverSettings } from './settings.ts';
+import type { Memory } from './tries.ts';
 
 /** Where nobody has said how much an agent may have: what waits in the queue can still go to another one. */
 const WHERE_UNLIMITED = 16;
@@ -106,7 +108,7 @@ export function roomAt(seat: Seat, table: Snapshot, now: number, wallMs: number,
   const { candidate } = seat;
   if (candidate.drain || candidate.weight <= 0) return 0;
   const usable = candidate.health.usable(now);
-  if (usable !== 'yes' && usable !== 'probe') return 0;
+  if ((usable !== 'yes' && usable !== 'probe') || candidate.health.pausedUntil > now) return 0;
   if (table.overrides.length !== 0 && heldBy(candidate, null, table, wallMs) !== null) return 0;
   return usable === 'probe' ? Math.min(free, 1) : free;
 }
@@ -130,18 +132,34 @@ export function heldBy(candidate: Candidate, sender: string | null, table: Snaps
 /** Above so many only a few are looked at for each message. */
 const LOOK_AT = 16;
 
-/** The freest seat, -1 when there is none. @param from where to begin to look: another place each time */
-export function freest(seats: readonly Seat[], from: number, table: Snapshot, now: number, wallMs: number, reserved: number): number {
+/**
+ * The freest seat, -1 when there is none. A message that comes again goes to whoever has sent it away least often.
+ * @param from where to begin to look: another place each time. @param memory null = it was not here before
+ */
+export function freest(
+  seats: readonly Seat[],
+  from: number,
+  table: Snapshot,
+  now: number,
+  wallMs: number,
+  reserved: number,
+  memory: Memory | null,
+): number {
   let best = -1;
   let bestRoom = 0;
+  let bestTimes = 0;
   const count = seats.length;
   for (let i = 0; i < count; i++) {
-    if (i >= LOOK_AT && best >= 0) break;
+    if (i >= LOOK_AT && best >= 0 && bestTimes === 0) break;
     const place = (from + i) % count;
-    const room = roomAt(seats[place] as Seat, table, now, wallMs, reserved);
-    if (room > bestRoom) {
+    const seat = seats[place] as Seat;
+    const room = roomAt(seat, table, now, wallMs, reserved);
+    if (room <= 0) continue;
+    const times = memory === null ? 0 : memory.timesAt(seat.slots.agentId);
+    if (best < 0 || times < bestTimes || (times === bestTimes && room > bestRoom)) {
       best = place;
       bestRoom = room;
+      bestTimes = times;
     }
   }
   return best;

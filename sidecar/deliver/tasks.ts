@@ -20,7 +20,7 @@ import { OVER, type TaskParts } from './parts.ts';
 import { heldBy, type Seat } from './seats.ts';
 import { ServerTime } from './server-time.ts';
 import { beginDeliver, resumeDeliver, retellDeliver, tellDeliver, tellQueue } from './stages.ts';
-import { addFailed } from './tries.ts';
+import { addFailed, type Memory } from './tries.ts';
 import { type Unwanted, unwantedNow } from './unwanted.ts';
 import { Watch } from './watch.ts';
 
@@ -104,6 +104,18 @@ export class Tasks {
     return task.isAcked;
   }
 
+  /** Null = nothing is remembered of it here. */
+  memoryOf({ data }: Delivery): Memory | null {
+    const decoded = decodeEnvelope(data);
+    return decoded === null ? null : this.ends.tries.of(decoded.envelope.task_id);
+  }
+
+  /** It goes back without a hand-over. */
+  unstarted({ data, deliveries }: Delivery): void {
+    const decoded = deliveries === 1 ? decodeEnvelope(data) : null;
+    if (decoded !== null) this.ends.tries.unstarted(decoded.envelope.task_id);
+  }
+
   /** Before it is tried again in its place. */
   #rest(task: InHand, pauseMs: number): Promise<void> {
     return new Promise((done) => {
@@ -145,10 +157,17 @@ export class Tasks {
     const unwanted = unwantedNow(task, this.#time.at(clock.now()), leftMs, this.#parts.cancelled);
     // One that was delivered before may be at work, or done, elsewhere: its key is looked at before anything is said of it.
     if (unwanted !== null && delivery.deliveries === 1) return this.ends.finish(task, unwanted.state, unwanted.code, unwanted.detail, null);
+    // The owner of its key has asked for a pause. Looked at again now and then: its time may be over before that.
+    const restMs = task.inPlace ? seat.candidate.health.pausedUntil - clock.now() : 0;
+    if (restMs > 0 && unwanted === null) {
+      this.#untried(task);
+      return pauseWhenBusy(restMs, this.#parts.random.next(), settings);
+    }
     const table = engine.table.current();
     const rule = table.overrides.length === 0 ? null : heldBy(seat.candidate, envelope.source, table, clock.wallMs());
     if (rule !== null && unwanted === null) {
       this.#untried(task);
+      this.ends.tries.remember(envelope.task_id).sentAway(seat.slots.agentId);
       return pauseWhenBusy(0, this.#parts.random.next(), settings);
     }
     task.execution = executionFor(envelope, seat.candidate.version);
@@ -177,10 +196,7 @@ export class Tasks {
     const { ledger, settings, random } = this.#parts;
     const { envelope, delivery } = task;
     const isFirstUnrecorded =
-      task.execution === 'idempotent' &&
-      !envelope.keyed &&
-      this.ends.tries.of(envelope.task_id)?.untried !== true &&
-      delivery.deliveries > 1;
+      task.execution === 'idempotent' && !envelope.keyed && delivery.deliveries > 1 && !this.ends.tries.isUntried(envelope.task_id);
     const claimed = await ledger.claim(askFor(task, this.#parts), task.isRecorded ? 0 : Math.max(task.tries, isFirstUnrecorded ? 1 : 0));
     switch (claimed.kind) {
       case 'claimed': {
@@ -336,15 +352,18 @@ export class Tasks {
     if (report.started !== 'not_started') memory.workedMs += clock.now() - task.handedAt;
     switch (outcome) {
       case 'wait':
-        this.#untried(task);
         if (task.tries > 0) task.tries--;
+        this.#untried(task);
+        memory.sentAway(task.seat.slots.agentId);
         if (!(await release(task, false))) return this.ends.dropped(task);
-        return pauseWhenBusy(report.retryAfterMs, random.next(), settings);
+        // An agent that is to be left alone for so long gets nothing meanwhile: the message may go to another one before.
+        return pauseWhenBusy(isPaused(task, clock.now()) ? 0 : report.retryAfterMs, random.next(), settings);
       case 'give_back':
         return (await this.#giveBack(task)) ? 0 : this.ends.dropped(task);
       case 'again':
         this.ends.counts.again++;
         addFailed(memory, this.ends.failedTry(task, report));
+        memory.sentAway(task.seat.slots.agentId);
         if (!(await release(task, true))) return this.ends.dropped(task);
         this.ends.note(task, 'waiting', report.code, report.detail);
         return pauseAfter(task.tries, random.next(), settings);
@@ -378,8 +397,14 @@ export class Tasks {
 
   #untried(task: InHand): void {
     this.ends.counts.waited++;
-    if (task.delivery.deliveries === 1 && task.claim === null) this.ends.tries.remember(task.envelope.task_id).untried = true;
+    // One that is tried in its place may have had a try before.
+    if (task.tries === 0 && task.delivery.deliveries === 1 && task.claim === null)
+      this.ends.tries.remember(task.envelope.task_id).untried = true;
   }
+}
+
+function isPaused({ seat, inPlace }: InHand, now: number): boolean {
+  return !inPlace && seat.candidate.health.pausedUntil > now;
 }
 
 /** Nothing has stopped it, and nobody else is to have it. */

@@ -1,7 +1,7 @@
 /**
  * What this sidecar remembers of messages that did not end at their first try: for how long they were worked on, and whether
- * they were handed over at all (a refusal for want of a slot is delivered once more, and is no try). Bounded: what is forgotten
- * costs a message a try too many in the count, never one too few.
+ * they were handed over at all (a refusal for want of a slot is delivered once more, and is no try), and which agents sent them
+ * away, so that others have them next. Bounded: what is forgotten costs a message a try too many in the count, never one too few.
  */
 /** As it stands in what is kept for people. */
 export interface FailedTry {
@@ -15,8 +15,23 @@ export class Memory {
   workedMs = 0;
   /** The latest ones. */
   readonly failed: FailedTry[] = [];
-  /** It was delivered and given back without a hand-over. */
-  untried = false;
+  /** Its first delivery ended without a hand-over. */
+  untried: boolean;
+  /** By agent: how often it failed there, or was refused; null = nowhere yet. */
+  #sentAway: Map<string, number> | null = null;
+
+  constructor(untried: boolean) {
+    this.untried = untried;
+  }
+
+  sentAway(agentId: string): void {
+    this.#sentAway ??= new Map();
+    this.#sentAway.set(agentId, this.timesAt(agentId) + 1);
+  }
+
+  timesAt(agentId: string): number {
+    return this.#sentAway?.get(agentId) ?? 0;
+  }
 }
 
 const KEEP = 20_000;
@@ -29,6 +44,11 @@ export function addFailed(memory: Memory, failed: FailedTry): void {
 
 export class Tries {
   readonly #known = new Map<string, Memory>();
+  /**
+   * Given back before they were taken here: nothing else is known of them. Most end elsewhere, unheard of here, so they must not push
+   * out the others.
+   */
+  readonly #unstarted = new Set<string>();
 
   of(taskId: string): Memory | null {
     return this.#known.get(taskId) ?? null;
@@ -38,12 +58,25 @@ export class Tries {
     let memory = this.#known.get(taskId);
     if (memory !== undefined) return memory;
     if (this.#known.size >= KEEP) this.#known.delete(this.#known.keys().next().value as string);
-    memory = new Memory();
+    memory = new Memory(this.#unstarted.delete(taskId));
     this.#known.set(taskId, memory);
     return memory;
   }
 
+  /** It goes back and was not taken: its next delivery is no second try. */
+  unstarted(taskId: string): void {
+    if (this.#known.has(taskId)) return;
+    if (this.#unstarted.size >= KEEP) this.#unstarted.delete(this.#unstarted.values().next().value as string);
+    this.#unstarted.add(taskId);
+  }
+
+  /** Its first delivery was no try. */
+  isUntried(taskId: string): boolean {
+    return this.#unstarted.has(taskId) || this.of(taskId)?.untried === true;
+  }
+
   forget(taskId: string): void {
     if (this.#known.size !== 0) this.#known.delete(taskId);
+    if (this.#unstarted.size !== 0) this.#unstarted.delete(taskId);
   }
 }

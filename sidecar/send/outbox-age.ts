@@ -14,9 +14,15 @@ export function aged(data: Buffer, wallMs: number): Buffer {
   const read = decodeEnvelope(data);
   if (read === null) return data;
   const { envelope, payload } = read;
-  // What is kept for people is no message that expires.
+  if ((envelope as { readonly kind?: unknown }).kind === 'review') return agedEntry(data, payload, wallMs);
   if (typeof envelope.expires_ms !== 'number' || !(envelope.accepted_at_ms >= EARLIEST_WALL_MS)) return data;
   const heldMs = Math.round(wallMs - envelope.accepted_at_ms);
   if (heldMs < LEAST_MS) return data;
   return encodeEnvelope({ ...envelope, expires_ms: Math.max(1, envelope.expires_ms - heldMs) }, payload);
+}
+
+/** An entry for people with the message behind it: that expires too. */
+function agedEntry(data: Buffer, message: Buffer, wallMs: number): Buffer {
+  const later = aged(message, wallMs);
+  return later === message ? data : Buffer.concat([data.subarray(0, data.length - message.length), later]);
 }

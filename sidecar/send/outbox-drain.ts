@@ -2,13 +2,16 @@
  * Sends what lies in the outbox, oldest first, while there is a connection. Several are on their way at once; the first that is
  * not stored stops the rest, everything is awaited, and it goes on with the first that is missing, one at a time at first, with the
  * same ids: what was stored before is not stored twice, and nothing overtakes what the stream had no room for. What the server
- * will never take is set aside and said, since it would hold up everything behind it.
+ * will never take is set aside and said, since it would hold up everything behind it. So is what there is no permission for, when
+ * that has not changed for some seconds (`Denials`): permissions may be on their way, and it is accepted work.
  */
 import type { Clock, Timer } from '../../base/clock.ts';
 import type { Bus } from '../../base/nats.ts';
 import type { Appended } from '../../base/pub-ack.ts';
 import type { Random } from '../../base/random.ts';
 import type { StreamPublisher } from '../../base/stream-publisher.ts';
+import { Denials } from './denials.ts';
+import { isDenied, isTooLarge } from './unsendable.ts';
 import type { Cursor, LoggedRecord, OutboxLog } from './outbox-log.ts';
 
 export interface DrainParts {
@@ -73,6 +76,7 @@ export class OutboxDrain {
   #endPause: (() => void) | null = null;
   #timer: Timer | null = null;
   #isClosed = false;
+  readonly #denials = new Denials();
   readonly #running: Promise<void>;
 
   constructor(parts: DrainParts) {
@@ -80,6 +84,8 @@ export class OutboxDrain {
     this.#read = parts.log.start;
     this.#done = this.#read;
     this.#listener = parts.bus.onState(() => {
+      // Another connection may have other permissions.
+      this.#denials.clear();
       this.#endPause?.();
       this.look();
     });
@@ -187,14 +193,21 @@ export class OutboxDrain {
       this.#window = Math.min(WINDOW, this.#window * 2);
       this.#pauseMs = FIRST_PAUSE_MS;
       this.#saidFailed = '';
+      this.#denials.stored(sending.logged.record.subject);
     } else {
       const failed = 'failed' in outcome ? outcome.failed : 'the stream expects another sequence';
-      if ('failed' in outcome && !outcome.ambiguous && failed.includes('the server takes')) {
+      if ('failed' in outcome && !outcome.ambiguous && this.#isNever(sending.logged.record.subject, failed)) {
         sending.isStored = true;
         sending.neverBecause = failed;
+        this.#pauseMs = FIRST_PAUSE_MS;
       } else this.#failed ??= failed;
     }
     this.look();
+  }
+
+  #isNever(subject: string, failed: string): boolean {
+    if (isTooLarge(failed)) return true;
+    return isDenied(failed) && this.#denials.refused(subject, this.#parts.clock.now());
   }
 
   /** From the first that is missing, carefully. */

@@ -10,6 +10,7 @@ import type { Bus } from '../../base/nats.ts';
 import type { Appended } from '../../base/pub-ack.ts';
 import type { StreamPublisher } from '../../base/stream-publisher.ts';
 import type { Outbox } from './outbox-door.ts';
+import { isDenied, isTooLarge } from './unsendable.ts';
 
 export type Posted =
   | { readonly kind: 'stream'; readonly seq: number }
@@ -180,7 +181,8 @@ class Parcel {
       }
     }
     if (full === true && !this.#mayBeStored) this.#end({ kind: 'full', why: failed });
-    else if (!ambiguous && !this.#mayBeStored && isForGood(failed)) this.#end({ kind: 'unavailable', why: failed, mayBeStored: false });
+    else if (!ambiguous && !this.#mayBeStored && (isDenied(failed) || isTooLarge(failed)))
+      this.#end({ kind: 'unavailable', why: failed, mayBeStored: false });
     else this.#later(failed);
   }
 
@@ -214,9 +216,4 @@ class Parcel {
     this.#post.ended();
     this.#told(posted);
   }
-}
-
-/** What no repeat will change. */
-function isForGood(failed: string): boolean {
-  return failed.includes('no permission') || failed.includes('the server takes');
 }

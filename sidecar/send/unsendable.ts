@@ -1,12 +1,22 @@
 /**
- * A message that was accepted and that the stream will never take: NATS takes less now than it did then. Its sender is told that it
- * has failed, as of any other end; its bytes are kept by whoever gives it up.
+ * A message that was accepted and that the stream will never take: NATS takes less now than it did then, or does not permit its
+ * subject. Its sender is told that it has failed, as of any other end; its bytes are kept by whoever gives it up.
  */
 import { Code } from '../../proto/wire/codes.ts';
 import { decodeEnvelope, type Envelope, MESSAGE_CAPABILITY, MESSAGE_WIRE } from '../../proto/wire/envelope.ts';
 import type { TaskEvent } from '../../proto/wire/messages.ts';
 
 const NEWLINE = 0x0a;
+
+/** What no repeat will change while the server is the same. */
+export function isTooLarge(failed: string): boolean {
+  return failed.includes('the server takes');
+}
+
+/** What no repeat will change until permissions do. */
+export function isDenied(failed: string): boolean {
+  return failed.includes('no permission');
+}
 
 interface Unsendable {
   readonly event: TaskEvent;
@@ -27,7 +37,7 @@ export function unsendable(data: Buffer, why: string, wallMs: number): Unsendabl
     message_type: envelope.message_type,
     capability: envelope.capability ?? MESSAGE_CAPABILITY,
     state: 'failed',
-    code: Code.payload_too_large,
+    code: isTooLarge(why) ? Code.payload_too_large : Code.delivery_unavailable,
     cause: 'unsendable',
     detail: `it was accepted onto the disk, and cannot be sent: ${why}`,
     by: '',

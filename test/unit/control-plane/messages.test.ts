@@ -9,8 +9,10 @@ import type { Bus } from '../../../base/nats.ts';
 import { ack, Puller } from '../../../base/puller.ts';
 import { realClock } from '../../../base/clock.ts';
 import { runReachctl } from '../../../control-plane/cli/program.ts';
+import type { Leading } from '../../../control-plane/push/leading.ts';
 import { inboxPage } from '../../../control-plane/messages/inbox-page.ts';
 import { DEFAULT_MESSAGES } from '../../../control-plane/messages/config.ts';
+import { serverTime } from '../../../control-plane/messages/time-left.ts';
 import { guessPool, poolFor } from '../../../control-plane/messages/pool-guess.ts';
 import { messageStreams } from '../../../control-plane/messages/streams.ts';
 import { isEligible, PoolBook } from '../../../control-plane/registry/pool-book.ts';
@@ -724,7 +726,12 @@ t.test('what is kept for people', async (t) => {
   });
   await sidecar.hello();
   t.match(await world.usePool(poolOf()), { ok: true });
-  await world.keep('dead', envelopeOf({ task_id: 'dead0001' }), '{"a":1}');
+  await world.keep(
+    'dead',
+    envelopeOf({ task_id: 'dead0001', headers: { 'x-card': '4111-1111' }, home_statement: 'signed-word', payload_hash: 'of-the-payload' }),
+    '{"a":1}',
+    { attempts: [{ by: 'crm.order.a', at_ms: 5, code: 1002, detail: 'no such card "4111-1111"' }] },
+  );
   await world.keep('in_doubt', envelopeOf({ task_id: 'doubt001' }), 'pay 5');
   await world.keep('review', envelopeOf({ task_id: 'review01' }), 'look', { rule: 'fallback_to_human_review', code: 7005 });
   await world.keep('dead', envelopeOf({ task_id: 'dead0002', capability: REFUND, pool: `p${'a'.repeat(20)}` }), 'x');
@@ -745,10 +752,13 @@ t.test('what is kept for people', async (t) => {
     const shown = (await plane.ask('/v1/tasks/kept/dead0001')).body;
     t.match(shown, { tries: [{ by: 'crm.order.a', code: 1002 }], message: { source: 'crm.front.x', lane: 'normal' }, payload_bytes: 7 });
     t.notMatch(JSON.stringify(shown), /a\\":1/, 'the payload is not shown to everybody');
+    t.match(shown, { message: { headers: ['x-card'] } });
+    t.notMatch(JSON.stringify(shown), /4111|signed-word|of-the-payload/, 'nor what is quoted of it, what headers say, or what is signed');
     t.equal((await plane.ask('/v1/tasks/kept/nothing1')).status, 404);
     t.equal((await plane.ask('/v1/tasks/kept/dead0001/payload', { token: VIEWER })).status, 403);
     const payload = (await plane.ask('/v1/tasks/kept/dead0001/payload')).body;
     t.equal(Buffer.from(String(payload['base64']), 'base64').toString('utf8'), '{"a":1}');
+    t.strictSame(payload['headers'], { 'x-card': '4111-1111' }, 'an operator who asks for the one is given the other');
     t.match(await audits(), [{ action: 'task.payload', subject: 'dead0001', actor: 'ada' }]);
   });
 
@@ -793,7 +803,94 @@ t.test('what is kept for people', async (t) => {
     t.equal((await order('dead0003', 'release')).status, 200, 'a lease that has run out is nobody’s');
   });
 
+  await t.test('an order about one task does not undo what the ledger says of another one with its key', async (t) => {
+    const claim = (key: string, record: object): Promise<number> =>
+      world.append(subjects.idem(ledgerKey('crm.front.x', ORDER, key)), Buffer.from(`${JSON.stringify({ wire: 1, ...record })}\n`));
+    const before = (await world.queued(poolOf())).length;
+    const refund = poolOf({ capability: REFUND, version: '1.0.0' });
+    const refunds = (await world.queued(refund)).length;
+    await world.keep('in_doubt', envelopeOf({ task_id: 'doubt041', keyed: true, power_id: 'pay-0' }), 'pay 42');
+    for (const [i, [record, words]] of (
+      [
+        [{ state: 'unknown', task: 'doubt041' }, /doubt041, is in doubt.*decide about that one first/],
+        // a call's, or dropped before that was written down: nobody can decide about it, and it is said when it ends
+        [
+          { state: 'unknown', task: 'doubt042' },
+          /doubt042, is in doubt.*Nothing is kept of it.*its record ends by itself, at 20\d\d-\d\d-\d\dT.*drop this/,
+        ],
+        [{ state: 'executing', task: 'doubt042', lease_ms: 0 }, /doubt042, had a worker that is not heard of.*ends by itself/],
+        [{ state: 'executing', task: 'doubt042', lease_ms: 60_000 }, /somebody works on this key/],
+        [{ state: 'done', task: 'other042' }, /completion has been recorded/],
+      ] as const
+    ).entries()) {
+      const task = `deadkey${i}`;
+      await world.keep('dead', envelopeOf({ task_id: task, keyed: true, power_id: `pay-${i}` }), 'pay 42');
+      const seq = await claim(`pay-${i}`, record);
+      t.match((await order(task, 'release')).body, { status: 409, detail: words }, `${record.state}: release`);
+      t.match((await order(task, 'reroute', { capability: REFUND })).body, { status: 409, detail: words }, `${record.state}: reroute`);
+      const left = await bus.lastAtLeader(LEDGER_STREAM, subjects.idem(ledgerKey('crm.front.x', ORDER, `pay-${i}`)));
+      t.match(left, { seq }, 'the record stands');
+      t.equal((await order(task, 'drop')).status, 200);
+    }
+    t.equal((await order('doubt041', 'drop')).status, 200);
+    t.equal((await world.queued(poolOf())).length, before, 'nothing was begun');
+    t.equal((await world.queued(refund)).length, refunds);
+    await world.keep('dead', envelopeOf({ task_id: 'deadkey9', keyed: true, power_id: 'pay-9' }), 'pay 42');
+    await claim('pay-9', { state: 'released', task: 'other042' });
+    t.equal((await order('deadkey9', 'reroute', { capability: REFUND })).status, 200, 'a key that nobody has is no obstacle');
+  });
+
+  await t.test('a doubt that a person has dropped stands in the way of no other order, and of every sender', async (t) => {
+    const keyed = { keyed: true, power_id: 'pay-drop' };
+    const subject = subjects.idem(ledgerKey('crm.front.x', ORDER, 'pay-drop'));
+    const record = async (): Promise<unknown> => {
+      const found = await bus.lastAtLeader(LEDGER_STREAM, subject);
+      return found === null || 'failed' in found ? found : JSON.parse(found.data.toString('utf8'));
+    };
+    await world.keep('in_doubt', envelopeOf({ task_id: 'doubt050', ...keyed }), 'pay 42');
+    await world.keep('dead', envelopeOf({ task_id: 'deadkeyx', ...keyed }), 'pay 42');
+    const head = { wire: 1, state: 'unknown', execution: 'once', caller: 'crm.front.x', capability: ORDER, key: 'pay-drop', hash: '' };
+    await world.append(
+      subject,
+      Buffer.from(`${JSON.stringify({ ...head, task: 'doubt050', worker: 'crm.order.a', nonce: 'n', step: 1 })}\n`),
+    );
+    t.match((await order('deadkeyx', 'release')).body, { status: 409, detail: /doubt050, is in doubt.*decide about that one first/ });
+    t.equal((await order('doubt050', 'drop')).status, 200);
+    t.match(await record(), { ...head, task: 'doubt050', decided: true }, 'it stands, so that no repeat of a sender begins it');
+    const ledger = new NatsLedger({
+      bus,
+      subjects,
+      clock: realClock,
+      random: systemRandom,
+      log: { warn: () => undefined },
+      self: 'order-a',
+    });
+    t.teardown(() => ledger.close());
+    const ask: ClaimAsk = {
+      id: ledgerKey('crm.front.x', ORDER, 'pay-drop'),
+      caller: 'crm.front.x',
+      capability: ORDER,
+      version: '2.0.0',
+      payloadHash: '',
+      execution: 'once',
+      key: 'pay-drop',
+      taskId: 'repeat01',
+      worker: 'crm.order.a',
+    };
+    t.match(await ledger.claim(ask), { kind: 'in_doubt' });
+    const asOneOfMany = await (plane.control.leading as Leading).messages.kept.release('deadkeyx', 'ada', true);
+    t.match(asOneOfMany, { kind: 'conflict', why: /has been dropped: release this one by itself/ });
+    t.equal((await order('deadkeyx', 'release')).status, 200, 'on a word about this one it is begun');
+    t.equal(await record(), null);
+  });
+
   await t.test('one goes to another capability, in a version that fits and is online', async (t) => {
+    await world.keep('review', envelopeOf({ task_id: 'review00', expires_ms: 60_000 }), 'aged', { rule: 'r' });
+    await new Promise((done) => setTimeout(done, 50));
+    t.equal((await order('review00', 'reroute', { capability: REFUND })).status, 200);
+    const aged = (await world.queued(poolOf({ capability: REFUND, version: '1.0.0' }))).find(({ payload }) => payload === 'aged');
+    const leftMs = aged?.envelope.expires_ms ?? 0;
+    t.ok(leftMs > 30_000 && leftMs < 60_000, `it has what is left of its time: ${leftMs} ms`);
     t.match((await order('review01', 'reroute', { capability: 'no.such.thing' })).status, 404);
     t.match((await order('review01', 'reroute', { capability: `${REFUND}@^7` })).body, { detail: /no version of crm.refund.apply fits/ });
     t.equal((await order('review01', 'reroute')).status, 400);
@@ -883,6 +980,28 @@ t.test('what is kept for people', async (t) => {
     const rest = await plane.ask('/v1/tasks/redrive', { json: {} });
     t.match(rest.body, { redriven: 0, failed: [{ task_id: 'dead0002', why: /nobody knows the pool/ }] });
     t.match(await audits(), [{ action: 'task.redrive' }]);
+
+    await world.keep('dead', envelopeOf({ task_id: 'dead0020' }), 'x');
+    await world.keep('dead', envelopeOf({ task_id: 'dead0021' }), 'x');
+    const { kept } = (plane.control.leading as Leading).messages;
+    const list = kept.list.bind(kept);
+    t.teardown(() => (kept.list = list));
+    kept.list = async (kind, name, after) => {
+      const page = await list(kind, name, after, 1);
+      if (after > 0) return { kind: 'away', why: 'NATS is away' };
+      return page;
+    };
+    const half = await plane.ask('/v1/tasks/redrive', { json: { capability: ORDER, reason: 'half' } });
+    t.match(half, { status: 200, body: { redriven: 1, failed: [], stopped: 'NATS is away' } }, 'what was released is said');
+    t.match((await audits())[0], {
+      action: 'task.redrive',
+      reason: 'half',
+      detail: { 'after.redriven': 1, 'after.stopped': 'NATS is away' },
+    });
+    kept.list = async () => ({ kind: 'away', why: 'NATS is away' });
+    t.equal((await plane.ask('/v1/tasks/redrive', { json: {} })).status, 503, 'nothing was done, and it is refused');
+    kept.list = list;
+    t.match((await plane.ask('/v1/tasks/redrive', { json: { capability: ORDER } })).body, { redriven: 1, stopped: null });
   });
 
   await t.test('reachctl says the same', async (t) => {
@@ -944,7 +1063,15 @@ t.test('what is parked can be sent elsewhere or dropped, as long as nobody works
   const sidecar = await FakeSidecar.join(world.nats, 'order-a', { 'crm.order.a': [`${ORDER}@2.0.0`] });
   await sidecar.hello();
   await world.append(subjects.idem(ledgerKey('crm.front.x', ORDER, 'parked02')), Buffer.from('{"wire":1,"state":"executing"}\n'));
+  const parkedAtMs = (listed['tasks'] as { since_ms: number }[])[0]?.since_ms ?? Number.NaN;
+  await eventually(
+    'the leader knows that some time has gone by',
+    async () => (await serverTime({ bus, subjects })) ?? 0,
+    (serverMs) => serverMs > parkedAtMs,
+  );
   t.match((await order('reroute', { capability: ORDER, task: 'parked01', reason: 'newer' })).body, { done: ['parked01'], failed: [] });
+  const leftMs = (await world.queued(poolOf()))[0]?.envelope.expires_ms ?? 0;
+  t.ok(leftMs > 86_300_000 && leftMs < 86_400_000, `it has what is left of its time: ${leftMs} ms`);
   t.match((await order('reroute', { capability: ORDER, task: 'parked01' })).status, 404);
   t.match(await world.queued(poolOf()), [
     { subject: `ar.test.task.${poolOf().id}.high.0.front`, payload: 'parked01', envelope: { version: '2.0.0', lane: 'high' } },
@@ -1007,7 +1134,7 @@ t.test('a parked task that a person moves is not begun by a worker that comes in
     worker: 'crm.order.old',
   });
 
-  // A worker claims it at the same time as it is taken out: exactly one of the two has it.
+  // A worker claims it at the same time as it is taken out: exactly one of the two has it, and what was sent elsewhere is begun once.
   let [byWorker, byPerson] = [0, 0];
   for (let i = 0; i < 20; i++) {
     const task = `moment${String(i).padStart(2, '0')}`;
@@ -1017,10 +1144,19 @@ t.test('a parked task that a person moves is not begun by a worker that comes in
       new Promise((late) => void realClock.after(i % 10, () => late(null))).then(() => ledger.claim(askFor(task))),
     ]);
     const isMoved = (done.body['done'] as string[]).length === 1;
-    t.not(isMoved, claimed.kind === 'claimed', `${task}: ${JSON.stringify(done.body)} ${claimed.kind}`);
+    const isDrop = i % 2 === 0;
+    if (isDrop) t.not(isMoved, claimed.kind === 'claimed', `${task}: ${JSON.stringify(done.body)} ${claimed.kind}`);
+    else t.ok(isMoved || claimed.kind === 'claimed');
     if (isMoved) {
       byPerson++;
-      t.match(await ledger.claim(askFor(task)), { kind: 'ended' }, 'whoever still has it lets go of it');
+      const after = await ledger.claim(askFor(task));
+      if (isDrop) t.equal(after.kind, 'ended', 'whoever still has it lets go of it');
+      // Its key is the same where it is now: whoever is first begins it, and the other one waits for what comes of it.
+      else t.equal(after.kind, claimed.kind === 'claimed' ? 'executing' : 'claimed', `${task} is begun once`);
+      if (after.kind === 'claimed') {
+        t.equal(after.claim.tries, 1);
+        after.claim.abandon();
+      }
     } else byWorker++;
     if (claimed.kind === 'claimed') claimed.claim.abandon();
   }

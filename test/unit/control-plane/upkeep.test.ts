@@ -8,6 +8,8 @@ import { runReachctl } from '../../../control-plane/cli/program.ts';
 import { readControlPlaneConfig } from '../../../control-plane/config.ts';
 import { inboxPage } from '../../../control-plane/messages/inbox-page.ts';
 import { DueList } from '../../../control-plane/messages/due-list.ts';
+import { eventOf, type Kept } from '../../../control-plane/messages/kept-entry.ts';
+import { ReviewExpiry } from '../../../control-plane/messages/review-expiry.ts';
 import { isGhost, StreamEnd } from '../../../control-plane/messages/ghosts.ts';
 import { flushIn, flushWords, NatsFlush } from '../../../control-plane/nats-flush.ts';
 import { encodeEnvelope, type Envelope, MESSAGE_WIRE } from '../../../proto/wire/envelope.ts';
@@ -15,6 +17,7 @@ import { ledgerKey } from '../../../proto/wire/ledger-key.ts';
 import { Consumer, type KeptEntry, type Pool, type PoolAnswer, type TaskEvent } from '../../../proto/wire/messages.ts';
 import { poolId } from '../../../proto/wire/pool.ts';
 import { KEPT_STREAM, LEDGER_STREAM, Subjects, TASK_STREAM } from '../../../proto/wire/subjects.ts';
+import { fullness } from '../../../control-plane/messages/streams.ts';
 import { askLeader, ENV, FakeSidecar, Plane, settingsText, VIEWER } from '../../support/control-plane.ts';
 import { envelopeOf } from '../../support/envelope.ts';
 import { NatsServer } from '../../support/nats.ts';
@@ -253,6 +256,10 @@ t.test('a task that nobody takes in time ends, once, whoever works on its pool l
     const notes: TaskEvent[] = [];
     bus.subscribe(subjects.note('front'), ({ data }) => void notes.push(JSON.parse(data.toString('utf8')) as TaskEvent));
     const before = await world.send(pool);
+    // As nobody writes them who keeps to the form: neither they nor what comes after them may stand still for it.
+    const nameless = await world.send(pool, { lane: 'low', expires_ms: 400, reply_to: 5 as never });
+    const endless = await world.send(pool, { lane: 'low', expires_ms: undefined as never });
+    const traceless = await world.send(pool, { lane: 'low', expires_ms: 500, traceparent: undefined as never });
     const due = await world.send(pool, { expires_ms: 1_000 });
     const unheard = await world.send(pool, { expires_ms: 500, reply_to: null });
     const part = await world.send(sticky, { expires_ms: 500 }, 5);
@@ -260,11 +267,13 @@ t.test('a task that nobody takes in time ends, once, whoever works on its pool l
     const event = await ends(due.envelope.task_id, 'expired');
     t.match(event, { code: 7004, cause: 'no_worker', by: '', attempts: 0 });
     await ends(part.envelope.task_id, 'expired');
-    await waitUntil('all that were due are gone', async () => (await world.queued()).length === 2);
-    t.same(await world.queued(), [before.seq, after.seq], 'the others wait on');
+    await ends(traceless.envelope.task_id, 'expired');
+    await waitUntil('all that were due are gone', async () => (await world.queued()).length === 4);
+    t.same(await world.queued(), [before.seq, nameless.seq, endless.seq, after.seq], 'the others wait on');
+    t.ok(world.plane.said(/a task's time is over, and it cannot be ended: a fault/), 'and it is said');
     t.match(notes, [{ task_id: unheard.envelope.task_id, state: 'expired' }], 'where nobody wants the result, its home hears of it');
     await world.pull(await world.lane(pool.id), 1, (delivery) => ackConfirmed(bus, delivery, 5_000));
-    t.same(await world.queued(), [after.seq], 'and a worker gets them');
+    t.same(await world.queued(), [nameless.seq, endless.seq, after.seq], 'and a worker gets them');
     t.equal((await eventsOf(due.envelope.task_id)).length, 1);
   });
 
@@ -334,6 +343,27 @@ t.test('a task that nobody takes in time ends, once, whoever works on its pool l
     t.same(await eventsOf(alive.envelope.task_id), [], 'somebody may be at it still');
   });
 
+  await t.test('what waits for a person ends by its time too, and what people do with it counts before', async (t) => {
+    const notes: TaskEvent[] = [];
+    const hearing = bus.subscribe(subjects.note('front'), ({ data }) => void notes.push(JSON.parse(data.toString('utf8')) as TaskEvent));
+    t.teardown(() => hearing.close());
+    const review = async (task: string, parts: Partial<Envelope>): Promise<void> => {
+      const envelope = envelopeOf('r.v.w', poolOf().id, { task_id: task, ...parts });
+      const entry = { wire: 1, kind: 'review', task_id: task, capability: 'r.v.w', source: envelope.source, attempts: [], code: 7005 };
+      const line = Buffer.from(`${JSON.stringify(entry)}\n`);
+      await bus.append(subjects.kept('review', task), Buffer.concat([line, encodeEnvelope(envelope, Buffer.from('look'))]));
+    };
+    await review('reviewd1', { expires_ms: 700 });
+    await review('reviewd2', { expires_ms: 500, reply_to: null });
+    await review('reviewd3', {});
+    t.match(await ends('reviewd1', 'expired'), { code: 7004, cause: 'not_reviewed', attempts: 0 });
+    await waitUntil('the home hears', () => notes.some(({ task_id, state }) => task_id === 'reviewd2' && state === 'expired'), 8_000);
+    const left = async (): Promise<string[]> => (await world.kept()).filter(({ kind }) => kind === 'review').map(({ task_id }) => task_id);
+    await waitUntil('they are taken out', async () => (await left()).length === 1, 8_000);
+    t.strictSame(await left(), ['reviewd3'], 'the others wait on');
+    t.equal((await eventsOf('reviewd1')).length, 1);
+  });
+
   await t.test('where there are workers it is theirs to say', async (t) => {
     const pool = poolOf({ capability: 'g.h.i', version: '1.0.0' });
     const sidecar = await FakeSidecar.join(world.nats, 'order-g', { 'crm.order.g': ['g.h.i@1.0.0'] });
@@ -344,6 +374,49 @@ t.test('a task that nobody takes in time ends, once, whoever works on its pool l
     t.ok((await world.queued()).includes(seq));
     t.same(await eventsOf(envelope.task_id), []);
   });
+});
+
+t.test('one that waits for a person and cannot be ended is passed over, whoever wrote it, and the others end by their time', async (t) => {
+  const keptAs = (task: string, parts: object, line: object | null = {}): Buffer => {
+    const entry = { wire: 1, kind: 'review', task_id: task, capability: ORDER, source: 'crm.front.x', code: 7005, ...line };
+    const envelope = envelopeOf(ORDER, poolOf().id, { task_id: task, ...parts });
+    return Buffer.concat([Buffer.from(`${JSON.stringify(line === null ? null : entry)}\n`), encodeEnvelope(envelope, Buffer.from('look'))]);
+  };
+  const entries = [
+    keptAs('nothing1', { expires_ms: 1 }, null),
+    keptAs('endless1', { expires_ms: undefined }),
+    keptAs('endless2', { expires_ms: null }),
+    keptAs('faulty01', { expires_ms: 4 }),
+    keptAs('tracelss', { expires_ms: 5, traceparent: undefined }),
+    keptAs('welldone', { expires_ms: 6 }),
+  ].map((data, i) => ({ seq: i + 1, subject: subjects.kept('review', `t${i}`), data, timestampMs: 1_000 }));
+  const gone = new Set<number>();
+  const said: string[] = [];
+  const expiry = new ReviewExpiry(
+    {
+      subjects,
+      bus: {
+        history: async (_: string, __: string, limit: number, from: number) =>
+          entries.filter(({ seq }) => seq >= from && !gone.has(seq)).slice(0, limit),
+        lastAtLeader: async () => ({ seq: 1, subject: subjects.leader, data: Buffer.alloc(0), timestampMs: 1_000_000 }),
+      },
+      logger: { info: () => undefined, error: (_: object, words: string) => void said.push(words) },
+    } as never,
+    {
+      expire: async (kept: Kept) => {
+        if (kept.entry.task_id === 'faulty01') throw new TypeError('it has no home');
+        eventOf(kept.envelope as Envelope, 'expired', 7004, '', '', 1);
+        t.same([kept.entry.attempts, kept.entry.detail], [[], ''], 'what it leaves out is not missed');
+        gone.add(kept.seq);
+        return { ok: { kept } };
+      },
+    } as never,
+  );
+  for (let i = 0; i < 3; i++) await expiry.look({ lastSeq: entries.length } as never);
+  t.same([...gone], [5, 6]);
+  t.equal(expiry.count, 2);
+  t.match(said, [/cannot be ended: a fault in Agent-Reach \(it has no home\)/]);
+  t.equal(said.length, 1, 'said once, not at each look');
 });
 
 t.test('a task that a person takes out of the midst of a queue hides no other', async (t) => {
@@ -377,6 +450,11 @@ t.test('a stream that is nearly full is named before it refuses', async (t) => {
   t.match(String(body['text']), /^reach_control_stream_fill_ratio\{stream="AR_IDEM"\} 0\.82$/m);
   t.match(JSON.stringify((await world.plane.ask('/v1/health')).body), /AR_IDEM is full to more than 80 %/);
   t.notOk(world.plane.said(/AR_TASKS is full/));
+  const kept = await world.bus.stream(KEPT_STREAM);
+  if (kept === null || 'failed' in kept) throw new Error('no such stream');
+  const words = (messages: number): string[] => fullness(new Map([[KEPT_STREAM, { ...kept, messages, maxMessages: 100 }]]));
+  t.strictSame(words(79), []);
+  t.match(words(96), [/AR_DLQ is full to more than 95 % \(control_plane\.messages\.kept\); when it is full its oldest entries go unseen/]);
 });
 
 t.test('when NATS flushes what it acknowledges is shown, or that nobody knows', async (t) => {

@@ -190,6 +190,15 @@ t.test('what is remembered is bounded', (t) => {
   t.not(tries.of('task24999'), null);
   tries.forget('task24999');
   t.equal(tries.of('task24999'), null);
+  for (let i = 0; i < 25_000; i++) tries.unstarted(`back${i}`);
+  t.not(tries.of('task24998'), null, 'what was never taken here pushes nothing else out');
+  t.equal(tries.of('back24999'), null, 'and nothing but that is known of it');
+  t.notOk(tries.isUntried('back0'), 'the oldest is forgotten');
+  t.ok(tries.isUntried('back24999'));
+  t.ok(tries.remember('back24999').untried && tries.isUntried('back24999'), 'also once something else is known of it');
+  tries.forget('back24998');
+  t.notOk(tries.isUntried('back24998'));
+  t.notOk(tries.remember('back24998').untried);
   const cancelled = new Cancelled();
   for (let i = 0; i < 60_000; i++) cancelled.add(`task${i}`, 'a.b.c', 'home-1');
   t.notOk(cancelled.has('task0', 'a.b.c', 'home-1'));

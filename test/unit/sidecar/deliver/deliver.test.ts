@@ -302,6 +302,77 @@ t.test('the freest agent takes it', async (t) => {
   await finish(t, rig, {});
 });
 
+t.test('a message that failed is tried by another agent next, however many slots the first one has free', async (t) => {
+  const slowFirst = 'latency: 5ms, behaviours: [{after: 0, until: 1, latency: 100s}], body: {ok: true}';
+  for (const order of [
+    [A, B],
+    [B, A],
+  ]) {
+    const rig = new DeliverRig(deliverTable({ [A]: 'status: 500, body: {why: broken}', [B]: slowFirst }), order);
+    rig.send({ more: { timeout_ms: 200_000 } });
+    await rig.pass(3_000, () => rig.rig.executions(B) === 1);
+    t.equal(rig.rig.executions(B), 1, 'B has a long job');
+    const before = rig.rig.executions(A);
+    const task = rig.send();
+    await rig.pass(5_000, () => rig.stateOf(task).length > 0);
+    t.match(
+      rig.events.find(({ event }) => event.task_id === task),
+      { event: { state: 'done', by: B, attempts: 2 } },
+      order.join(', '),
+    );
+    t.equal(rig.rig.executions(A) - before, 1, 'the one that failed is not asked again');
+    await rig.stop();
+  }
+});
+
+t.test('where all fail, they fail in turns; a rule for its sender sends a message elsewhere too', async (t) => {
+  const bad = 'status: 500, body: {}';
+  const rig = new DeliverRig(deliverTable({ [A]: bad, [B]: bad }), [A, B]);
+  const task = rig.send();
+  await rig.pass(120_000, () => rig.queue.left() === 0, 100);
+  t.strictSame(rig.stateOf(task), ['dead_lettered']);
+  const by = rig.kept[0]?.entry.attempts.map((one) => one.by) ?? [];
+  t.equal(by.length, 7);
+  for (const agent of [A, B]) t.ok(by.filter((one) => one === agent).length >= 3, `${agent}: ${by.join()}`);
+  await finish(t, rig, {});
+
+  const rule = `overrides: [{name: not-for-desk, action: block, provider: ${A}, caller: ${SENDER}, reason: test}]`;
+  const ruled = new DeliverRig(deliverTable({ [A]: GOOD, [B]: 'latency: 500ms, body: {}' }, rule), [A, B]);
+  for (let i = 0; i < 6; i++) ruled.send();
+  await ruled.pass(6_000, () => ruled.queue.left() === 0);
+  t.equal(ruled.queue.left(), 0, 'none is handed to and fro');
+  await finish(t, ruled, { [A]: 0, [B]: 6 });
+});
+
+t.test('C032 an agent that asked for a pause (429) gets no message until it is over, and the refused one goes elsewhere', async (t) => {
+  const limited = 'status: 429, headers: {retry-after: "20"}, body: {why: limited}';
+  const rig = new DeliverRig(deliverTable({ [A]: limited, [B]: 'latency: 400ms, body: {ok: true}' }), [A, B]);
+  for (let i = 0; i < 40; i++) {
+    rig.send();
+    await rig.pass(250);
+  }
+  await rig.pass(3_000, () => rig.queue.left() === 0);
+  t.equal(rig.queue.left(), 0, 'none waited for the one that limits its callers');
+  t.equal(rig.events.filter(({ event }) => event.state === 'done' && event.by === B).length, 40);
+  await finish(t, rig, { [A]: 1, [B]: 40 });
+
+  const alone = new DeliverRig(deliverTable({ [A]: `behaviours: [{after: 0, until: 1, ${limited}}], latency: 20ms, body: {}` }), [A]);
+  for (let i = 0; i < 5; i++) {
+    alone.send();
+    await alone.pass(1_000);
+  }
+  t.equal(alone.rig.executions(A), 1, 'where there is no other one, messages wait in the queue');
+  await alone.pass(14_500);
+  t.equal(alone.rig.executions(A), 1);
+  await alone.pass(5_000, () => alone.queue.left() === 0);
+  t.match(
+    alone.events.map(({ event }) => [event.state, event.attempts]),
+    Array(5).fill(['done', 1]),
+    'it was no try',
+  );
+  await finish(t, alone, { [A]: 6 });
+});
+
 t.test('a message that is too old by the server clock is not delivered, however the own clock stands', async (t) => {
   const rig = new DeliverRig(deliverTable({ [A]: GOOD }), []);
   rig.queue.aheadMs = -3_600_000;
@@ -490,6 +561,41 @@ t.test('sticky: the messages of a key in order, one after another, also when one
     'nothing went back to the queue',
   );
   await finish(t, rig, { [A]: 7 });
+});
+
+t.test('sticky: an owner that asked for a pause (429) is left alone until it is over, also by what waits in its place', async (t) => {
+  const work = stickyWork('idempotent', [A], [{ index: 0, owner: A, term: 1 }]);
+  const limited = 'status: 429, headers: {retry-after: "120"}, body: {why: limited}';
+  const rigOf = (rest: string): DeliverRig =>
+    new DeliverRig(deliverTable({ [A]: `behaviours: [{after: 0, until: 2, ${limited}}], ${rest}` }), [A], { concurrency: 2 }, [work]);
+  const rig = rigOf('latency: 20ms, body: {}');
+  const sent = ['a', 'a', 'b'].map((key) => rig.sendSticky(work, 0, 1, key));
+  const short = rig.sendSticky(work, 0, 1, 'c', { expires_ms: 60_000 });
+  await rig.pass(119_000, () => false, 200);
+  t.equal(rig.rig.executions(A), 2, 'one of each key that had a slot, and neither again');
+  await rig.pass(40_000, () => rig.queue.left() === 0, 50);
+  t.strictSame(rig.stateOf(short), ['expired']);
+  const done = rig.events.filter(({ event }) => event.state === 'done');
+  t.same(new Set(done.map(({ event }) => event.task_id)), new Set(sent));
+  t.ok(done.findIndex(({ event }) => event.task_id === sent[0]) < done.findIndex(({ event }) => event.task_id === sent[1]), 'in order');
+  t.match(
+    done.map(({ event }) => event.attempts),
+    [1, 1, 1],
+    'none of that was a try',
+  );
+  await finish(t, rig, { [A]: 5 });
+
+  const alone = rigOf(GOOD);
+  const expires = alone.sendSticky(work, 0, 1, 'a', { expires_ms: 50_000 });
+  await alone.pass(95_000, () => alone.events.length === 1, 50);
+  t.strictSame(alone.stateOf(expires), ['expired'], 'its time is over long before the pause, and that is told');
+  alone.sendSticky(work, 0, 1, 'a');
+  await alone.pass(120_000, () => alone.rig.executions(A) === 2, 50);
+  await alone.pass(1_000);
+  alone.assign([stickyWork('idempotent', [A, B], [{ index: 0, owner: B, term: 2 }])]);
+  await alone.pass(100);
+  t.equal(alone.deliver.atWork, 0, 'a partition that is given to another is let go in the midst of it');
+  await finish(t, alone, { [A]: 2 });
 });
 
 t.test('sticky: other keys go on while one waits, and a partition that is given to another is let go', async (t) => {
@@ -702,6 +808,7 @@ t.test('one that is delivered anew is not said to have expired, or to be called 
         detail: '',
         body: Buffer.from('{"by":"b"}'),
         leftOutBytes: 0,
+        marks: null,
       });
     await rig.pass(4_000, () => rig.queue.left() === 0);
     t.match(rig.events, [{ event: { state: 'done', replay: true, by: B }, body: '{"by":"b"}' }]);

@@ -88,3 +88,23 @@ t.test('a message of a trace that was not picked says so, and one without a cont
   t.equal(seen.told.length, 3);
   await rig.stop();
 });
+
+t.test('one that was given back without having been started has its time in the queue told by whoever has it next, once', async (t) => {
+  const limited = '{after: 0, until: 1, status: 429, headers: {retry-after: "5"}, body: {}}';
+  const { rig, seen } = rigOf(`behaviours: [${limited}, {after: 1, until: 3, status: 500}], latency: 20ms, body: {}`);
+  rig.send();
+  await rig.pass(500);
+  const waits = rig.send();
+  await rig.pass(60_000, () => rig.events.length === 2, 50);
+  await rig.pass(100);
+  t.ok(rig.queue.log.includes('nak 2 0'), `it was held and given back: ${rig.queue.log.join()}`);
+  const own = seen.told.filter(({ task_id: id }) => id === waits);
+  t.strictSame(
+    own.map(({ stage }) => stage),
+    ['queue', 'deliver', 'deliver', 'result'],
+    'and not at the next try of it',
+  );
+  t.ok((own[0]?.elapsed_ms ?? 0) >= 3_000, 'from when it was stored');
+  t.equal(seen.retold.filter(({ stage, task_id: id }) => stage === 'send' && id === waits).length, 1, 'and so is that it was sent');
+  await rig.stop();
+});

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import t from 'tap';
-import { realClock } from '../../../../base/clock.ts';
+import { type Clock, realClock } from '../../../../base/clock.ts';
 import { SeededRandom } from '../../../../base/random.ts';
 import { decodeEnvelope, encodeEnvelope, type Envelope } from '../../../../proto/wire/envelope.ts';
 import { aged } from '../../../../sidecar/send/outbox-age.ts';
@@ -37,6 +37,7 @@ class Rig {
   /** Messages that the server never takes. */
   readonly given: { readonly data: Buffer; readonly why: string }[] = [];
   maxBytes = 16 * 1_048_576;
+  clock: Clock = realClock;
   box: DiskOutbox | null = null;
 
   constructor(folder = newFolder()) {
@@ -52,11 +53,11 @@ class Rig {
   }
 
   tried(): Promise<DiskOutbox | string> {
-    const { folder, bus, maxBytes } = this;
+    const { folder, bus, maxBytes, clock } = this;
     const stream = Object.assign(this.stream, { close: (): void => undefined });
     const warn = (words: string): void => void this.warnings.push(words);
     const never = (data: Buffer, why: string): void => void this.given.push({ data, why });
-    return DiskOutbox.open({ folder, maxBytes, bus, stream, clock: realClock, random: new SeededRandom(1), warn, never });
+    return DiskOutbox.open({ folder, maxBytes, bus, stream, clock, random: new SeededRandom(1), warn, never });
   }
 
   segments(): string[] {
@@ -265,6 +266,52 @@ t.test('What the server never takes is set aside and said, and the rest goes on'
   await box.close();
 });
 
+t.test('What may not be sent holds up the rest for some seconds, and is set aside then; permissions may come back', async (t) => {
+  const rig = new Rig();
+  const speed = 50;
+  rig.clock = {
+    wallMs: () => realClock.wallMs(),
+    now: () => realClock.now() * speed,
+    after: (ms: number, run: () => void) => realClock.after(ms / speed, run),
+  };
+  const review = 'ar.t.kept.review.task-4';
+  const denied = new Set(['ar.t.task.p.normal.0.old', 'ar.t.task.p.high.0.old', 'ar.t.task.q.high.3.old', review]);
+  let answered = 0;
+  rig.stream.auto = (count) => {
+    const { subject } = rig.stream.sent[answered++] as { subject: string };
+    if (!denied.has(subject)) return { seq: count, duplicate: false };
+    // Here, not when somebody has looked: ten seconds are soon over at this speed.
+    if (subject === review) denied.delete(review);
+    return { failed: `storing ${subject}: no permission to publish there`, ambiguous: false };
+  };
+  const box = await rig.open();
+  const old = (n: number, place: string) => box.put(`ar.t.task.${place}.old`, body(n), `old-${n}`);
+  await Promise.all([
+    old(1, 'p.normal.0'),
+    old(2, 'p.high.0'),
+    put(box, 1),
+    old(3, 'q.high.3'),
+    put(box, 2),
+    box.put(review, body(4), 'old-4'),
+    put(box, 3),
+  ]);
+  const startedAt = rig.clock.now();
+  rig.bus.go(true);
+  await until(() => rig.given.length > 0);
+  t.ok(rig.clock.now() - startedAt >= 10_000, 'not at the first refusal');
+  t.ok(rig.ids().filter((id) => id === 'old-1').length >= 3);
+  await until(() => rig.ids().includes('old-4'));
+  t.equal(rig.given.length, 3, 'others that the same permission is for are judged by one try more');
+  for (const id of ['old-2', 'old-3']) t.equal(rig.ids().filter((each) => each === id).length, 1, id);
+  await rig.emptied();
+  t.equal(rig.given.length, 3, 'what is permitted in time is stored');
+  t.match(rig.given[0], { data: body(1), why: /no permission/ }, 'whoever sent it can be told');
+  t.equal(readdirSync(rig.folder).filter((name) => name.startsWith('aside-')).length, 3);
+  const first = rig.ids().filter((id, i, all) => id.startsWith('id-') && all.indexOf(id) === i);
+  t.strictSame(first, idsOf([1, 2, 3]), 'all others, in their order');
+  await box.close();
+});
+
 t.test('What has lain on the disk leaves with what is left of its time; nothing else about it changes', async (t) => {
   const world = new SendWorld([worker('a')]);
   await world.submit(NAME, { 'reach-expires': '1h', 'reach-tags': 'a=b' }, '{"n":"\u00e9\\n"}');
@@ -282,12 +329,10 @@ t.test('What has lain on the disk leaves with what is left of its time; nothing 
   t.ok(aged(data, acceptedAt + 600_000).length <= data.length, 'it never outgrows what NATS takes');
   const unset = encodeEnvelope({ ...before.envelope, accepted_at_ms: 5_000 }, before.payload);
   t.equal(aged(unset, acceptedAt), unset, 'accepted by a clock that was not set');
-  for (const other of [
-    Buffer.from('no newline'),
-    Buffer.from('{"wire":1}\n'),
-    Buffer.concat([Buffer.from('{"wire":1,"kind":"review","task_id":"abcdefgh1","source":"a.b.c"}\n'), data]),
-  ])
-    t.equal(aged(other, acceptedAt + 600_000), other);
+  for (const other of [Buffer.from('no newline'), Buffer.from('{"wire":1}\n')]) t.equal(aged(other, acceptedAt + 600_000), other);
+  const entry = Buffer.from(`{"wire":1,"kind":"review","task_id":"${later.envelope.task_id}","source":"a.b.c"}\n`);
+  const review = aged(Buffer.concat([entry, data]), acceptedAt + 600_000.4);
+  t.same(review, Buffer.concat([entry, aged(data, acceptedAt + 600_000.4)]), 'one that waits for a person too');
 
   const rig = new Rig();
   const box = await rig.open();
@@ -313,11 +358,13 @@ t.test('Who sent what can never be sent is told, also when it was meant for peop
   const expected = {
     source: 'support.planner.1',
     replyTo: 'support.planner.1',
-    event: { task_id: taskId, state: 'failed', code: 4005, cause: 'unsendable', detail: /onto the disk.*too much/, at_ms: 5 },
+    event: { task_id: taskId, state: 'failed', cause: 'unsendable', detail: /onto the disk.*too much/, at_ms: 5 },
   };
   t.match(unsendable(data, 'too much', 5), expected);
   const entry = Buffer.from(`{"wire":1,"kind":"review","task_id":"${taskId}","source":"support.planner.1"}\n`);
   t.match(unsendable(Buffer.concat([entry, data]), 'too much', 5), expected);
+  t.match(unsendable(data, 'storing x: no permission to publish there', 5), { event: { state: 'failed', code: 7001 } });
+  t.match(unsendable(data, 'a message of 9 bytes: the server takes 8', 5), { event: { state: 'failed', code: 4005 } });
   t.equal(unsendable(Buffer.from('rubbish'), 'x', 5), null);
   t.equal(unsendable(entry, 'x', 5), null);
   world.close();

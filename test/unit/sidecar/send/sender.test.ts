@@ -553,7 +553,15 @@ t.test('what a message cannot say is refused with the place', (t) => {
   t.match(bad({ 'reach-priority': 'urgent' }), /high, normal or low/);
   t.match(bad({ 'reach-message-type': 'Task Request' }), /message-type/);
   t.match(bad({ 'reach-expires': '10' }), /unit/);
-  t.match(bad({ 'reach-deadline-total-ms': '-1' }), /above 0/);
+  for (const none of ['-1', '0']) t.match(bad({ 'reach-deadline-total-ms': none }), /above 0/, none);
+  for (const odd of ['1e3', '0x10', '5.0', 'abc', '', '+5']) {
+    t.match(bad({ 'reach-deadline-total-ms': odd }), /reach-deadline-total-ms must be whole milliseconds/, odd);
+    t.match(bad({ 'reach-deadline-ms': odd }), /reach-deadline-ms must be whole milliseconds/, odd);
+  }
+  t.match(bad({ 'reach-deadline-total-ms': '100, 9000' }), /more than once/);
+  t.match(bad({ 'reach-deadline-total-ms': '99999999999999' }), /above the maximum of 2592000000 ms/);
+  t.match(submission(NAME, { 'reach-deadline-ms': '0' }), { deadlineMs: null }, 'what is left of a call is not what a message has');
+  t.match(submission(NAME, { 'reach-deadline-total-ms': ' 500 ' }), { deadlineMs: 500 });
   t.match(bad({ 'reach-tags': 'nonsense' }), /key=value/);
   t.match(bad({ 'reach-agent': 'x' }), /agent id/);
   t.match(bad({ 'idempotency-key': 'a b' }), /printable/);
