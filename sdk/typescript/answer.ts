@@ -21,9 +21,10 @@ function resultAsTold(answer: HttpAnswer, elapsedMs: number): Result {
   const json = parsed(bytes);
   const isProblem = (headers['content-type'] ?? '').startsWith('application/problem+json');
   const code = Number(headers[Header.code] ?? Number.NaN);
-  if (Number.isNaN(code) || isProblem) {
+  // The agent's own error may be a problem document too: then the code is the headers' alone.
+  if (Number.isNaN(code) || (isProblem && code !== 0 && code !== Code.provider_error)) {
     const result = resultFrom(json, headers[Header.retry] === 'none');
-    if (result !== null) return result;
+    if (result !== null && (Number.isNaN(code) || result.code === code)) return result;
   }
   if (Number.isNaN(code)) return ownFailure(Code.bad_response, `the answer (status ${status}) is not a sidecar's`, true, elapsedMs);
   if (code === 0) return { ...successOf(status, headers, elapsedMs), data: json ?? bytes.toString('utf8') };

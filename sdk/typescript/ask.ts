@@ -1,5 +1,6 @@
 /** One call as the user of the SDK puts it, as an HTTP request to the sidecar: target, body and headers. Nothing is judged. */
 import type { Clock } from '../../base/clock.ts';
+import { jsonText } from '../../base/json-text.ts';
 import { Header } from '../../proto/wire/headers.ts';
 import { budgetText, type Scope, scopeHeaders } from './scope.ts';
 
@@ -37,15 +38,13 @@ export interface Ask {
   readonly body: Buffer | null;
   readonly signals: readonly AbortSignal[];
   /** Milliseconds that the caller gives it; Infinity = not said. */
-  readonly limitMs: number;
+  limitMs: number;
 }
 
-/** @param base `/v1/invoke/`, `/v1/stream/` or `/v1/explain/`. */
-export function askFor(base: string, target: string, payload: unknown, options: InvokeOptions, scope: Scope, clock: Clock): Ask {
+/** How long it may take is said by `timed`, when it is sent. @param base `/v1/invoke/`, `/v1/stream/` or `/v1/explain/`. */
+export function askFor(base: string, target: string, payload: unknown, options: InvokeOptions, scope: Scope): Ask {
   const headers: Record<string, string> = {};
   scopeHeaders(scope, headers);
-  const limitMs = Math.min(scope.endsAt - clock.now(), options.deadlineMs ?? Number.POSITIVE_INFINITY);
-  if (limitMs !== Number.POSITIVE_INFINITY) headers[Header.deadlineMs] = String(Math.max(0, Math.floor(limitMs)));
   if (options.budget !== undefined) headers[Header.budget] = budgetText(options.budget);
   put(headers, Header.step, options.step);
   put(headers, Header.affinity, options.affinity);
@@ -60,17 +59,25 @@ export function askFor(base: string, target: string, payload: unknown, options: 
   const signals: AbortSignal[] = [];
   if (options.signal !== undefined) signals.push(options.signal);
   if (scope.signal !== null) signals.push(scope.signal);
+  const limitMs = options.deadlineMs ?? Number.POSITIVE_INFINITY;
   return { method: 'POST', path: base + encodeURIComponent(target), headers, body, signals, limitMs };
+}
+
+/** As it is sent now: with the time that it has from here on, and the sidecar told of it. @param endsAt of the work that it is part of. */
+export function timed(ask: Ask, endsAt: number, clock: Clock): Ask {
+  ask.limitMs = Math.min(endsAt - clock.now(), ask.limitMs);
+  if (ask.limitMs !== Number.POSITIVE_INFINITY) ask.headers[Header.deadlineMs] ??= String(Math.max(0, Math.floor(ask.limitMs)));
+  return ask;
 }
 
 export function isBytes(value: unknown): value is Uint8Array {
   return value instanceof Uint8Array;
 }
 
-/** Bytes go as they are, everything else as JSON; undefined is `null`. */
+/** Bytes go as they are, everything else as JSON; undefined is `null`. Throws for what JSON cannot say. */
 export function bodyOf(payload: unknown): Buffer {
   if (isBytes(payload)) return Buffer.from(payload.buffer, payload.byteOffset, payload.byteLength);
-  const text = JSON.stringify(payload ?? null) as string | undefined;
+  const text = jsonText(payload ?? null);
   if (text === undefined) throw new TypeError(`a payload is JSON or bytes, not a ${typeof payload}`);
   return Buffer.from(text);
 }

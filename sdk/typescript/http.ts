@@ -11,6 +11,7 @@ import type { Ask } from './ask.ts';
 import { ReachError } from './error.ts';
 import type { Settings } from './options.ts';
 import { ownFailure } from './result.ts';
+import { wireText } from './wire-text.ts';
 
 /** The sidecar answers when the time is over; the client's own clock is for a sidecar that does not. */
 const GRACE_MS = 500;
@@ -153,11 +154,4 @@ export class Exchange {
     this.#request.destroy(this.#stopped);
     this.#response?.destroy(this.#stopped);
   }
-}
-
-const ASCII = /^[\x20-\x7e]*$/;
-
-/** As UTF-8, one character a byte: what curl and the Python SDK send for the same text, so that it is the same key everywhere. */
-function wireText(value: string): string {
-  return ASCII.test(value) ? value : Buffer.from(value, 'utf8').toString('latin1');
 }

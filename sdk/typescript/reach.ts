@@ -5,7 +5,7 @@
 import { Code } from '../../proto/wire/codes.ts';
 import { FRAMES_TYPE } from '../../proto/wire/frames.ts';
 import { parsed, resultIn } from './answer.ts';
-import { type Ask, askFor, type InvokeOptions } from './ask.ts';
+import { type Ask, askFor, type InvokeOptions, timed } from './ask.ts';
 import { type Address, type CastOptions, castAsk } from './cast.ts';
 import { ReachError } from './error.ts';
 import { type HttpAnswer, Http } from './http.ts';
@@ -53,11 +53,12 @@ export class Reach {
     }
   }
 
-  /** The answer as it comes. Nothing is sent before the first piece is asked for. */
+  /** The answer as it comes. Nothing is sent before the first piece is asked for; from then on `deadlineMs` counts. */
   stream(target: string, payload?: unknown, options: InvokeOptions = {}): ReachStream {
-    const ask = this.#ask('/v1/stream/', target, payload, options);
+    const scope = scopeNow();
+    const ask = askFor('/v1/stream/', target, payload, options, scope);
     ask.headers['accept'] ??= STREAM_ACCEPT;
-    return new ReachStream(this.#http, ask);
+    return new ReachStream(this.#http, ask, scope.endsAt);
   }
 
   /**
@@ -175,7 +176,8 @@ export class Reach {
   }
 
   #ask(base: string, target: string, payload: unknown, options: InvokeOptions): Ask {
-    return askFor(base, target, payload, options, scopeNow(), this.#settings.clock);
+    const scope = scopeNow();
+    return timed(askFor(base, target, payload, options, scope), scope.endsAt, this.#settings.clock);
   }
 
   async #page(ask: Ask): Promise<Readonly<Record<string, unknown>>> {

@@ -10,7 +10,7 @@ import { FrameReader, type FrameSink } from '../../proto/wire/frame-reader.ts';
 import { Frame, FRAMES_TYPE, type FrameType } from '../../proto/wire/frames.ts';
 import { Header } from '../../proto/wire/headers.ts';
 import { parsed, resultIn, successOf, textOf } from './answer.ts';
-import type { Ask } from './ask.ts';
+import { type Ask, timed } from './ask.ts';
 import { ReachError } from './error.ts';
 import { EventReader, LineReader, type StreamEvent } from './events.ts';
 import type { Exchange, Http } from './http.ts';
@@ -30,15 +30,18 @@ export interface StreamHead {
 export class ReachStream implements AsyncIterable<string> {
   readonly #http: Http;
   readonly #ask: Ask;
+  /** When the work that it is part of ends; Infinity = nobody has said. */
+  readonly #endsAt: number;
   #opened: Promise<Open> | null = null;
   #exchange: Exchange | null = null;
   #isTaken = false;
   #result: Success | null = null;
 
   /** @internal */
-  constructor(http: Http, ask: Ask) {
+  constructor(http: Http, ask: Ask, endsAt: number) {
     this.#http = http;
     this.#ask = ask;
+    this.#endsAt = endsAt;
   }
 
   /** The Result without data, once the stream has come to its end; null before. */
@@ -131,7 +134,7 @@ export class ReachStream implements AsyncIterable<string> {
   }
 
   async #send(): Promise<Open> {
-    const exchange = this.#http.open(this.#ask);
+    const exchange = this.#http.open(timed(this.#ask, this.#endsAt, this.#http.settings.clock));
     this.#exchange = exchange;
     try {
       const response = await exchange.head;

@@ -2,17 +2,25 @@
 the url of a server that is no sidecar. The agent behind the sidecar is `node.work.*` of `node-agent.ts`."""
 
 import asyncio
+import base64
 import json
 import logging
 import math
 import os
 import sys
+import threading
 import time
 import traceback
+from types import SimpleNamespace
+from unittest.mock import patch
 
-from agent_reach import Code, Reach, ReachError
+from agent_reach import AgentError, Code, Reach, ReachError, _scope
 from agent_reach._codes import is_retryable
 from agent_reach._events import EventReader, LineReader
+from agent_reach._result import result_in
+from agent_reach._serve.handlers import Handlers
+from agent_reach._serve.offer import Offer
+from agent_reach._serve.running import Running
 from agent_reach._serve.within import within
 
 url, token, stranger = sys.argv[1:4]
@@ -380,6 +388,259 @@ async def a_cancellation_in_the_moment_of_the_result_is_not_lost(reach):
         raise AssertionError("it has waited")
     except asyncio.TimeoutError:
         assert late.cancelled()
+
+
+class Lines(logging.Handler):
+    """What the SDK has logged meanwhile, which nobody else is told."""
+
+    def __enter__(self):
+        self.lines = []
+        log = logging.getLogger("agent_reach")
+        self.before = log.propagate
+        log.propagate = False
+        log.addHandler(self)
+        return self.lines
+
+    def __exit__(self, *_):
+        log = logging.getLogger("agent_reach")
+        log.removeHandler(self)
+        log.propagate = self.before
+
+    def emit(self, record):
+        self.lines.append(record.getMessage() + (f" {record.exc_info[1]}" if record.exc_info else ""))
+
+
+async def made(handler, then, threads=4):
+    """The answer that `handler` makes, given to `then`."""
+    handlers = Handlers()
+    handlers.open(threads)
+    handlers.add(Offer("a.b.c@1.0.0", {}), handler)
+    try:
+        await handlers.run("a.b.c", "1.0.0", None, {}, then)
+    finally:
+        handlers.close()
+
+
+async def sent(handler, most=100_000):
+    """What of the answer goes over the channel: messages, and data."""
+    messages, data = [], []
+
+    async def text(message):
+        assert len(json.dumps(message, allow_nan=False)) <= most, "above the limit of a message"
+        messages.append(message)
+
+    async def binary(frame):
+        data.append(frame[6:])
+        running.credited(len(frame) - 6)
+
+    running = Running(7, text, binary, 1_000, most)
+    await made(handler, running.answer)
+    return messages, b"".join(data)
+
+
+def raising(error):
+    def handler(payload):
+        raise error
+
+    return handler
+
+
+def giving(value, answer_type="", **headers):
+    async def handler(payload, ctx):
+        ctx.answer_type = answer_type
+        ctx.answer_headers.update({name.replace("_", "-"): one for name, one in headers.items()})
+        return value
+
+    return handler
+
+
+@check
+async def json_that_is_text_already_goes_as_it_is(_):
+    for text in ('{"from": "a model"}', b'{"n": 12345678901234567890}', memoryview(b"[1]")):
+        ((message,), _) = await sent(giving(text, "application/json"))
+        told = message["result"]
+        assert told["content_type"] == "application/json" and "payload" not in told, told
+        plain = text.encode() if isinstance(text, str) else bytes(text)
+        assert base64.b64decode(told["payload_base64"]) == plain, told
+    for value, kind in (({"a": 1}, "application/json"), (None, "application/json"), ([1], "application/problem+json")):
+        ((message,), _) = await sent(giving(value, kind))
+        assert message["result"] == {"status": 200, "content_type": kind, "headers": {}, "payload": value}, message
+
+
+@check
+async def an_answer_above_what_a_message_may_hold_goes_in_frames_an_error_as_well(_):
+    rows = "x" * 20_000
+    messages, data = await sent(raising(AgentError(422, {"rows": rows})), 10_000)
+    assert messages[0]["method"] == "reach.head" and messages[0]["params"]["status"] == 422, messages
+    assert messages[1:] == [{"jsonrpc": "2.0", "id": 7, "result": {}}] and json.loads(data) == {"rows": rows}, messages
+    ((message,), _) = await sent(raising(AgentError(422, {"rows": rows})))
+    assert message["error"]["data"]["status"] == 422 and message["error"]["data"]["payload"] == {"rows": rows}, message
+    messages, data = await sent(giving(b"y" * 20_000), 10_000)
+    assert len(messages) == 2 and len(data) == 20_000
+
+
+@check
+async def an_error_with_something_in_it_that_is_no_json_is_told_all_the_same(_):
+    circle = {}
+    circle["again"] = circle
+    odd = {"at": time, "ratio": math.nan, "all": [math.inf]}
+    for data, told in ((odd, {"at": str(time), "ratio": None, "all": [None]}), (circle, str(circle)), ({(1, 2): 3}, "{(1, 2): 3}")):
+        ((message,), _) = await sent(raising(AgentError(409, data)))
+        assert message["error"]["data"]["status"] == 409 and message["error"]["data"]["payload"] == told, message
+
+
+@check
+async def a_plain_function_that_runs_out_of_something_has_failed_and_does_not_hang(_):
+    with Lines() as lines:
+        ((message,), _) = await asyncio.wait_for(sent(lambda payload: next(iter(()))), 5)
+    assert message["error"]["data"]["status"] == 500 and "StopIteration" in lines[0], (message, lines)
+
+
+@check
+async def headers_of_an_answer_go_as_text_and_one_that_cannot_be_sent_is_left_out_and_told(_):
+    with Lines() as lines:
+        given = {"X_City": "Łódź", "x_count": 5, "x_fresh": True, "x_two": "a\r\nx: 1", "x_none": None, "x_half": "\ud83d", "Content_Length": 3}
+        ((message,), _) = await sent(giving({"done": True}, "", **given, **{"no name": "x"}))
+        told = message["result"]
+        assert told["payload"] == {"done": True}, told
+        assert told["headers"] == {"x-city": "Łódź".encode().decode("latin-1"), "x-count": "5", "x-fresh": "true"}, told
+        names = [line.split("the header ")[1].split(":")[0] for line in lines]
+        assert names == ["'x-two'", "'x-none'", "'x-half'", "'Content-Length'", "'no name'"], lines
+        del lines[:]
+        ((message,), _) = await sent(giving("text", "text/\0", **{f"x{i}": "v" for i in range(70)}))
+        assert message["result"]["content_type"] == "text/plain; charset=utf-8" and len(message["result"]["headers"]) == 60, message
+        assert len(lines) == 11, lines
+
+
+@check
+async def a_character_whose_halves_lie_on_two_pieces_comes_through_whole(_):
+    async def joined(*pieces):
+        def handler(payload):
+            yield from pieces
+
+        return (await sent(handler))[1].decode()
+
+    assert await joined("hi \ud83d", "\ude42!") == "hi 🙂!"
+    assert await joined("\ud83d", "", "\ude42") == "🙂"
+    assert await joined("a\ud83d") == "a\ufffd"
+    assert await joined("a\ud83d", b"b") == "a\ufffdb"
+    ((message,), _) = await sent(giving("\ude42 \ud83d\ude42", "text/plain"))
+    assert base64.b64decode(message["result"]["payload_base64"]).decode() == "\ufffd 🙂"
+
+
+@check
+async def plain_functions_have_threads_of_their_own_as_many_as_is_said(_):
+    begun, go_on = [], threading.Event()
+
+    def handler(payload):
+        begun.append(threading.current_thread().name)
+        assert go_on.wait(10)
+
+    async def done(answer):
+        assert answer.status == 200, answer
+
+    handlers = Handlers()
+    handlers.open(40)
+    handlers.add(Offer("a.b.c@1.0.0", {}), handler)
+    calls = [asyncio.ensure_future(handlers.run("a.b.c", "", None, {}, done)) for _ in range(50)]
+    while len(begun) < 40:
+        await asyncio.sleep(0.005)
+    # Those of the loop, in which names are looked up, are free.
+    assert await asyncio.wait_for(asyncio.to_thread(lambda: 7), 5) == 7
+    assert len(begun) == 40 and len(set(begun)) == 40, begun
+    # One that waits for a thread can be given up.
+    calls[-1].cancel()
+    await asyncio.wait([calls[-1]])
+    go_on.set()
+    await asyncio.wait(calls)
+    handlers.close()
+    assert len(begun) == 49 and calls[-1].cancelled() and all(not call.exception() for call in calls[:-1]), len(begun)
+    agent = Reach(url, token)
+    agent.serve("a.b.c@1.0.0")(handler)
+    try:
+        await agent.start(threads=0)
+    except ValueError as error:
+        assert "threads" in str(error), error
+        return
+    raise AssertionError("none at all was taken")
+
+
+@check
+async def a_problem_document_of_the_agents_own_is_the_agents_error(reach):
+    for code in (1042, 3001, 6001):
+        problem = {"code": code, "status": 409, "detail": "sold out"}
+        headers = {"content-type": "application/problem+json", "reach-code": "6001", "reach-provider": "a.b.1"}
+        result = result_in(422, headers, json.dumps(problem).encode(), 1.0)
+        assert (result.code, result.status, result.data, result.provider) == (6001, 422, problem, "a.b.1"), result
+        assert result_in(200, {**headers, "reach-code": "0"}, json.dumps(problem).encode(), 1.0).ok
+    own = {"content-type": "application/problem+json", "reach-code": "2002"}
+    result = result_in(404, own, b'{"code":2002,"data":null,"error":{"detail":"none"},"trace_id":"t"}', 1.0)
+    assert (result.code, result.data, result.error.detail, result.trace_id) == (2002, None, "none", "t"), result
+    try:
+        await reach.stream("node.work.echo@^9.0").head()
+    except ReachError as error:
+        assert error.code == 2002 and error.data is None, error
+
+
+@check
+async def a_stream_has_the_time_that_is_left_when_it_is_sent(reach):
+    ahead = 0.0
+    with patch.object(_scope, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + ahead)), reach.deadline(9.0):
+        stream = reach.stream("node.work.echo", 1)
+        own = reach.stream("node.work.echo", 1, deadline=2.0)
+        ahead = 4.0
+        left = json.loads(await read(stream))["left_ms"]
+        assert 4000 < left <= 5000, left
+        left = json.loads(await read(own))["left_ms"]
+        assert 1000 < left <= 2000, left
+
+
+@check
+async def a_sign_of_life_that_is_refused_is_said_and_none_is_sent_without_a_credential(_):
+    from aiohttp import web
+
+    asked, refusal = [], {"status": 0}
+
+    async def answer(request):
+        asked.append(f"{request.method} {request.path}")
+        if request.path == "/v1/health":
+            return web.json_response({"registry": {}})
+        if refusal["status"]:
+            code = 4001 if refusal["status"] == 401 else 2003
+            return web.json_response({"code": code, "error": {"code": code, "detail": "not now"}}, status=refusal["status"])
+        return web.json_response({"caller": "a.b.1", "lease_ms": 90})
+
+    async def until(true):
+        for _ in range(500):
+            if true():
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError((asked, lines))
+
+    runner = web.ServerRunner(web.Server(answer))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    agent = Reach(f"http://127.0.0.1:{runner.addresses[0][1]}", "any")
+    agent.serve("python.work.other@1.0.0", acl="public")(lambda payload: payload)
+    beat = "POST /v1/agents/a.b.1/heartbeat"
+    with Lines() as lines:
+        serving = await agent.start(port=0)
+        await until(lambda: asked.count(beat) > 1)
+        refusal["status"] = 503
+        await until(lambda: asked.count("POST /v1/agents") > 2)
+        assert len(lines) == 1 and "not now" in lines[0] and "trying again" in lines[0], lines
+        refusal["status"] = 0
+        beats = asked.count(beat)
+        await until(lambda: asked.count(beat) > beats + 2)
+        refusal["status"] = 401
+        error = await failure(asyncio.wait_for(serving.closed(), 5))
+        assert error.code == Code.UNAUTHENTICATED, error
+        assert len(lines) == 2 and "not registered at the sidecar any more" in lines[1], lines
+        del asked[:]
+        await asyncio.sleep(0.1)
+        assert asked == [], asked
+        await agent.close()
+    await runner.cleanup()
 
 
 async def main():

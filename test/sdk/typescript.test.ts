@@ -2,8 +2,9 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import t, { type Test } from 'tap';
+import { VirtualClock } from '../../base/virtual-clock.ts';
 import { EventReader, LineReader } from '../../sdk/typescript/events.ts';
-import { AgentError, Reach, ReachError } from '../../sdk/typescript/index.ts';
+import { AgentError, Reach, ReachError, type ReachStream } from '../../sdk/typescript/index.ts';
 import { type AgentBehaviour, TestAgent } from '../support/agent.ts';
 import { takeBase } from '../support/invariants.ts';
 import { Rig, TOKEN } from '../support/rig.ts';
@@ -117,6 +118,8 @@ t.test('a call', async (t) => {
     loop['self'] = loop;
     await t.rejects(reach.call(TASK, loop), TypeError);
     await t.rejects(reach.call(TASK, 1n), TypeError);
+    await t.rejects(reach.call(TASK, { balance: Number.NaN }), /NaN at "balance" has no form in JSON/);
+    await t.rejects(reach.call(TASK, new Map([['a', 1]])), /kind Map has no form in JSON/);
     await t.rejects(
       reach.call(TASK, () => 1),
       /JSON or bytes, not a function/,
@@ -320,6 +323,26 @@ t.test('a stream', async (t) => {
     await waitUntil('the agent is told', () => agent.abandoned >= 2);
   });
 
+  await t.test('that fails with a problem document of the agent’s own is the agent’s error, whatever code stands in it', async (t) => {
+    for (const code of [1042, 3001, 6001, 0]) {
+      const problem = { type: 'about:blank', title: 'no stock', status: 409, code, detail: 'sold out' };
+      agent.behaviour = () => ({ status: 422, headers: { 'content-type': 'application/problem+json' }, body: JSON.stringify(problem) });
+      const told = { code: 6001, name: 'provider_error', data: problem };
+      await t.rejects(reach.stream(TASK).head(), told, `${code}`);
+      t.match(await reach.call(TASK), { code: 6001, status: 422, data: problem });
+      t.match(await reach.call(TASK, 1, { headers: { 'reach-mode': 'raw' } }), { code: 6001, status: 422, data: problem });
+      agent.behaviour = () => ({ headers: { 'content-type': 'application/problem+json' }, body: JSON.stringify(problem) });
+      t.match(await reach.call(TASK, 1, { headers: { 'reach-mode': 'raw' } }), { ok: true, data: problem }, 'nor is a success one');
+    }
+    const raw = { headers: { 'reach-mode': 'raw' } };
+    t.match(
+      await reach.call(`${TASK}@^9.0`, 1, raw),
+      { code: 2002, data: null, error: { name: 'no_matching_version' } },
+      'the sidecar’s own',
+    );
+    await t.rejects(reach.stream(`${TASK}@^9.0`).head(), { code: 2002, data: null });
+  });
+
   await t.test('of frames that are none is not believed', async (t) => {
     const head = { 'content-type': 'application/vnd.agent-reach.frames' };
     const reading = async (body: Buffer): Promise<string> => {
@@ -373,7 +396,7 @@ t.test('events and lines are the same however the text is cut', async (t) => {
 });
 
 t.test('what is carried', async (t) => {
-  const { agent, reach } = await world(t);
+  const { agent, reach, rig } = await world(t);
   const sent = (): NodeJS.Dict<string | string[]> => agent.requests.at(-1)!.headers;
 
   await t.test('a deadline holds for everything inside, and never gives more time than there was', async (t) => {
@@ -391,6 +414,28 @@ t.test('what is carried', async (t) => {
     });
     t.equal(reach.leftMs, Number.POSITIVE_INFINITY);
     t.match(await reach.deadline(0, () => reach.call(TASK)), { code: 5001 });
+  });
+
+  await t.test('a stream has the time that is left when it is sent, not when it was made', async (t) => {
+    const clock = new VirtualClock();
+    const late = new Reach({ url: rig.url, token: TOKEN, clock });
+    t.teardown(() => late.close());
+    const leftMs = async (stream: ReachStream): Promise<number> => {
+      for await (const _ of stream) void _;
+      return Number(sent()['reach-deadline-ms']);
+    };
+    await late.deadline(9_000, async () => {
+      const [all, own, more] = [{}, { deadlineMs: 2_000 }, { deadlineMs: 60_000 }].map((options) => late.stream(TASK, 1, options));
+      await clock.advance(4_000);
+      const left = await leftMs(all as ReachStream);
+      t.ok(left > 4_000 && left <= 5_000, `${left} of 9000 ms are left`);
+      t.ok((await leftMs(more as ReachStream)) <= 5_000, 'never more');
+      const given = await leftMs(own as ReachStream);
+      t.ok(given > 1_000 && given <= 2_000, `its own ${given} ms count from then on`);
+      const over = late.stream(TASK);
+      await clock.advance(5_000);
+      await t.rejects(over.head(), { code: 5001 });
+    });
   });
 
   await t.test('calls of one task are one trace, and a conversation goes along', async (t) => {
@@ -434,6 +479,24 @@ t.test('a byte order mark is no text', async (t) => {
   const got = [];
   for await (const value of reach.stream(TASK).messages()) got.push(value);
   t.strictSame(got, [{ n: 1 }, { n: 2 }]);
+});
+
+t.test('a header of an answer that cannot be sent does not cost the answer', async (t) => {
+  const lines: string[] = [];
+  const agent = new Reach({ url: 'http://127.0.0.1:1', log: (line) => lines.push(line) });
+  agent.serve('node.work.echo@1.0.0', (_payload, { answerHeaders }) => {
+    answerHeaders['x-city'] = 'Kraków → Łódź';
+    answerHeaders['x-two'] = 'a\r\nb';
+    return { done: true };
+  });
+  t.teardown(() => agent.close());
+  const { port } = await agent.start({ port: 0 });
+  const headers = { 'reach-capability': 'node.work.echo', 'reach-version': '1.0.0', 'content-type': 'application/json' };
+  const answer = await fetch(`http://127.0.0.1:${port}/`, { method: 'POST', headers, body: '1' });
+  t.strictSame([answer.status, await answer.json()], [200, { done: true }]);
+  t.equal(Buffer.from(answer.headers.get('x-city') ?? '', 'latin1').toString('utf8'), 'Kraków → Łódź');
+  t.equal(answer.headers.get('x-two'), null);
+  t.match(lines.join(), /the answer to node\.work\.echo goes without the header "x-two"/);
 });
 
 t.test("an answer that is no JSON is the agent's failure, not a broken connection", async (t) => {

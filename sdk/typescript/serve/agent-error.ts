@@ -5,11 +5,21 @@ export class AgentError extends Error {
   readonly data: unknown;
 
   constructor(status: number, data: unknown) {
-    super(typeof data === 'string' ? data : JSON.stringify(data));
+    super(wordsOf(data));
     if (!Number.isInteger(status) || status < 400 || status > 599)
       throw new TypeError(`the status of an error is 400 … 599, not ${status}`);
     this.name = 'AgentError';
     this.status = status;
     this.data = data;
+  }
+}
+
+/** What JSON cannot say is told as far as text can, and does not hide the error. */
+function wordsOf(data: unknown): string {
+  if (typeof data === 'string') return data;
+  try {
+    return JSON.stringify(data);
+  } catch {
+    return String(data);
   }
 }

@@ -2,17 +2,21 @@
  * Runs a handler for a request and makes an answer of what it does, whichever way the request came. What a handler throws
  * becomes the agent's own error; what it throws by mistake is logged here and hidden from the caller.
  */
+import { jsonText } from '../../../base/json-text.ts';
+import { iteratorOf, TextBytes } from '../../../base/pieces.ts';
 import { Code } from '../../../proto/wire/codes.ts';
 import { Header } from '../../../proto/wire/headers.ts';
 import { isBytes } from '../ask.ts';
 import { ReachError } from '../error.ts';
 import type { Settings } from '../options.ts';
 import { type Scope, scopeFrom, within } from '../scope.ts';
+import { sendableText } from '../wire-text.ts';
 import { AgentError } from './agent-error.ts';
+import { leftOut, sendableHeaders } from './answer-headers.ts';
 import { Context } from './context.ts';
 import type { Offer } from './offer.ts';
 
-/** Gives JSON (undefined is null), bytes, or an async iterable of text, bytes or JSON values: a streamed answer. */
+/** Gives JSON (undefined is null), bytes, or a generator or async iterable of text, bytes or JSON values: a streamed answer. */
 export type Handler<P = unknown, R = unknown> = (payload: P, context: Context) => R;
 
 export interface Job {
@@ -28,6 +32,7 @@ export interface Job {
 export class Answer {
   readonly status: number;
   readonly contentType: string;
+  /** Lower-case names, and values as they are sent. */
   readonly headers: Readonly<Record<string, string>>;
   readonly body: Body;
 
@@ -45,6 +50,8 @@ export type Body =
   | { readonly kind: 'stream'; readonly chunks: AsyncIterator<Buffer> };
 
 const JSON_TYPE = 'application/json';
+const TEXT_TYPE = 'text/plain; charset=utf-8';
+const BYTES_TYPE = 'application/octet-stream';
 
 interface Served {
   readonly offer: Offer;
@@ -84,13 +91,29 @@ export class Handlers {
   }
 
   async #answer(value: unknown, context: Context, scope: Scope): Promise<Answer> {
-    if (isIterable(value)) return await streamed(value[Symbol.asyncIterator](), context, scope);
-    if (isBytes(value) || (typeof value === 'string' && context.answerType !== '')) {
-      const bytes = encoded(value);
-      return new Answer(context.status, context.answerType || 'application/octet-stream', headersOf(context), { kind: 'bytes', bytes });
+    const source = iteratorOf(value);
+    if (source !== null) {
+      // The first chunk is awaited: it says what the body is, and an error before it is an ordinary error.
+      const first = await within(scope, () => source.next());
+      const otherwise = first.done === true ? BYTES_TYPE : typeOf(first.value);
+      return this.#answered(context, otherwise, { kind: 'stream', chunks: new Chunks(source, scope, first) });
     }
+    if (isBytes(value)) return this.#answered(context, BYTES_TYPE, { kind: 'bytes', bytes: bytesOf(value) });
+    if (typeof value === 'string' && context.answerType !== '')
+      return this.#answered(context, TEXT_TYPE, { kind: 'bytes', bytes: Buffer.from(value) });
     // What is no JSON is found here, where it still is an error and not a broken answer.
-    return new Answer(context.status, context.answerType || JSON_TYPE, headersOf(context), jsonOf(value));
+    return this.#answered(context, JSON_TYPE, jsonOf(value));
+  }
+
+  /** The head is what the handler has said, as far as it can be sent. @param otherwise its content type, when it has said none */
+  #answered(context: Context, otherwise: string, body: Body): Answer {
+    const { answerType, capability } = context;
+    const { log } = this.#settings;
+    const said = answerType === '' ? otherwise : sendableText(answerType);
+    if (said === null) log(leftOut(capability, 'content-type', 'it is no text that a header can have'));
+    const headers = sendableHeaders(context.answerHeaders, capability, log);
+    if (context.definitelySuccess) headers[Header.definitelySuccess] = 'true';
+    return new Answer(context.status, said ?? otherwise, headers, body);
   }
 
   #failure(error: unknown, job: Job): Answer {
@@ -112,40 +135,27 @@ export function wordsOf(error: unknown): string {
 function failed(status: number, data: unknown, headers: Readonly<Record<string, string>> = {}): Answer {
   let body: Body;
   try {
-    body = jsonOf(data);
+    // An error with NaN in it is better told with a null there than not at all.
+    body = jsonOf(data, JSON.stringify);
   } catch {
     body = jsonOf(String(data));
   }
   return new Answer(status, JSON_TYPE, headers, body);
 }
 
-function jsonOf(value: unknown): Body {
-  const text = JSON.stringify(value ?? null) as string | undefined;
+function jsonOf(value: unknown, write: (value: unknown) => string | undefined = jsonText): Body {
+  const text = write(value ?? null);
   if (text === undefined) throw new TypeError(`an answer is JSON or bytes, not a ${typeof value}`);
   return { kind: 'json', value: value ?? null, text };
-}
-
-function headersOf(context: Context): Readonly<Record<string, string>> {
-  return context.definitelySuccess ? { ...context.answerHeaders, [Header.definitelySuccess]: 'true' } : context.answerHeaders;
-}
-
-function isIterable(value: unknown): value is AsyncIterable<unknown> {
-  return typeof value === 'object' && value !== null && Symbol.asyncIterator in value;
-}
-
-/** The first chunk is awaited: it says what the body is, and an error before it is an ordinary error. */
-async function streamed(source: AsyncIterator<unknown>, context: Context, scope: Scope): Promise<Answer> {
-  const first = await within(scope, () => source.next());
-  const contentType = context.answerType || (first.done === true ? 'application/octet-stream' : typeOf(first.value));
-  const chunks = new Chunks(source, scope, first);
-  return new Answer(context.status, contentType, headersOf(context), { kind: 'stream', chunks });
 }
 
 /** A generator's body runs in the context of whoever asks for the next chunk: so it is asked in the handler's. */
 class Chunks implements AsyncIterator<Buffer> {
   readonly #source: AsyncIterator<unknown>;
   readonly #scope: Scope;
+  readonly #text = new TextBytes();
   #first: IteratorResult<unknown> | null;
+  #isOver = false;
 
   constructor(source: AsyncIterator<unknown>, scope: Scope, first: IteratorResult<unknown>) {
     this.#source = source;
@@ -154,24 +164,39 @@ class Chunks implements AsyncIterator<Buffer> {
   }
 
   async next(): Promise<IteratorResult<Buffer>> {
+    if (this.#isOver) return { done: true, value: undefined };
     const step = this.#first ?? (await within(this.#scope, () => this.#source.next()));
     this.#first = null;
-    return step.done === true ? { done: true, value: undefined } : { done: false, value: encoded(step.value) };
+    if (step.done !== true) return { done: false, value: this.#encoded(step.value) };
+    this.#isOver = true;
+    const rest = this.#text.rest();
+    return rest.length === 0 ? { done: true, value: undefined } : { done: false, value: rest };
   }
 
   async return(): Promise<IteratorResult<Buffer>> {
     await within(this.#scope, () => this.#source.return?.());
     return { done: true, value: undefined };
   }
+
+  #encoded(chunk: unknown): Buffer {
+    if (typeof chunk === 'string') return this.#text.push(chunk);
+    const bytes = isBytes(chunk) ? bytesOf(chunk) : lineOf(chunk);
+    const rest = this.#text.rest();
+    return rest.length === 0 ? bytes : Buffer.concat([rest, bytes]);
+  }
 }
 
 function typeOf(chunk: unknown): string {
-  if (typeof chunk === 'string') return 'text/plain; charset=utf-8';
-  return isBytes(chunk) ? 'application/octet-stream' : 'application/x-ndjson';
+  if (typeof chunk === 'string') return TEXT_TYPE;
+  return isBytes(chunk) ? BYTES_TYPE : 'application/x-ndjson';
 }
 
-function encoded(chunk: unknown): Buffer {
-  if (typeof chunk === 'string') return Buffer.from(chunk);
-  if (isBytes(chunk)) return Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
-  return Buffer.from(`${JSON.stringify(chunk ?? null)}\n`);
+function bytesOf(chunk: Uint8Array): Buffer {
+  return Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
+}
+
+function lineOf(chunk: unknown): Buffer {
+  const text = jsonText(chunk ?? null);
+  if (text === undefined) throw new TypeError(`a piece of a stream is text, bytes or JSON, not a ${typeof chunk}`);
+  return Buffer.from(`${text}\n`);
 }

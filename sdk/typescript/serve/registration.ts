@@ -54,10 +54,10 @@ export class Registration {
 
   /** Registers, where there is a registry. Rejects with a ReachError; `isFinal` says whether trying again is of use. */
   async enter(): Promise<void> {
-    this.#isKnown = false;
     this.#isWell = false;
     const health = await this.#json('GET', '/v1/health');
     if (health['registry'] === null || health['registry'] === undefined) {
+      this.#isKnown = false;
       await this.#look();
       this.#isWell = true;
       return;
@@ -91,7 +91,10 @@ export class Registration {
         );
   }
 
-  /** Signs of life until the signal aborts; registers again when the sidecar has been restarted. Never rejects. */
+  /**
+   * Signs of life until the signal aborts. A sidecar that does not take one is registered at again: it has been restarted, or says
+   * then what is wrong. Rejects when it has taken the credential back, as the channel ends then: trying again would do no good.
+   */
   async keep(signal: AbortSignal): Promise<void> {
     const { clock, random, log } = this.#http.settings;
     const backoff = new Backoff(random);
@@ -100,11 +103,15 @@ export class Registration {
       await pause(this.#isWell ? this.#leaseMs / BEATS_PER_LEASE : backoff.next(), clock, signal);
       if (signal.aborted) return;
       try {
-        if (!this.#isKnown) await this.enter();
-        else if ((await this.#ask('POST', `/v1/agents/${this.agent}/heartbeat`)).status === 404) await this.enter();
+        if (!this.#isKnown || (await this.#ask('POST', `/v1/agents/${this.agent}/heartbeat`)).status >= 300) await this.enter();
+        this.#isWell = true;
         backoff.reset();
         hasWarned = false;
       } catch (error) {
+        if (error instanceof ReachError && error.code === Code.unauthenticated) {
+          log(`not registered at the sidecar any more: ${error.message}`);
+          throw error;
+        }
         if (!hasWarned) log(`not registered at the sidecar: ${(error as Error).message}; trying again`);
         hasWarned = true;
         this.#isWell = false;

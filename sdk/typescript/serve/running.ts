@@ -49,11 +49,12 @@ export class Running {
 
   async answer(answer: Answer): Promise<void> {
     const { body } = answer;
+    // An error as well: a message above the limit would end the connection, and with it every other call.
     if (body.kind === 'stream') await this.#stream(answer, body.chunks);
     else if (body.kind === 'json') {
-      if (Buffer.byteLength(body.text) > this.#wholeBytes && answer.status < 400) await this.#stream(answer, one(Buffer.from(body.text)));
+      if (Buffer.byteLength(body.text) > this.#wholeBytes) await this.#stream(answer, one(Buffer.from(body.text)));
       else this.#whole(answer, { payload: body.value });
-    } else if (body.bytes.length > this.#wholeBytes && answer.status < 400) await this.#stream(answer, one(body.bytes));
+    } else if (body.bytes.length > this.#wholeBytes) await this.#stream(answer, one(body.bytes));
     else this.#whole(answer, { payload_base64: body.bytes.toString('base64') });
   }
 

@@ -100,6 +100,6 @@ export class Serving {
       // The sidecar may come later; with a table file it needs no word from us.
       this.#settings.log(`${(error as Error).message}; trying again`);
     }
-    void registration.keep(this.#leaving.signal);
+    registration.keep(this.#leaving.signal).catch((error: unknown) => this.#settle.fail(error));
   }
 }

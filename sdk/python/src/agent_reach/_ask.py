@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Dict, Mapping, Optional
 from urllib.parse import quote
 
@@ -19,6 +19,14 @@ class Ask:
     body: Optional[bytes]
     limit: float = math.inf
     """Seconds that the caller gives it; inf = not said."""
+
+
+def timed(ask: Ask, scope: Scope) -> Ask:
+    """As it is sent now: with the time that it has from here on, and the sidecar told of it."""
+    limit = min(scope.left, ask.limit)
+    if limit == math.inf:
+        return ask
+    return replace(ask, headers={"reach-deadline-ms": str(max(0, math.floor(limit * 1000))), **ask.headers}, limit=limit)
 
 
 def ask_for(
@@ -39,10 +47,9 @@ def ask_for(
     headers: Optional[Mapping[str, str]],
     content_type: Optional[str],
 ) -> Ask:
+    """How long it may take is said by `timed`, when it is sent."""
     written = scope_headers(scope)
-    limit = min(scope.left, math.inf if deadline is None else deadline)
     named = {
-        "reach-deadline-ms": None if limit == math.inf else str(max(0, math.floor(limit * 1000))),
         "reach-budget": None if budget is None else budget_text(budget),
         "reach-step": step,
         "reach-affinity": affinity,
@@ -61,4 +68,4 @@ def ask_for(
         body = json.dumps(payload, allow_nan=False, separators=(",", ":")).encode()
         written["content-type"] = "application/json"
     written.update({name.lower(): value for name, value in (headers or {}).items()})
-    return Ask("POST", base + quote(target, safe=""), written, body, limit)
+    return Ask("POST", base + quote(target, safe=""), written, body, math.inf if deadline is None else deadline)

@@ -54,6 +54,14 @@ class AgentError(Exception):
     def __init__(self, status: int, data: Any) -> None:
         if not 400 <= status <= 599:
             raise ValueError(f"the status of an error is 400 … 599, not {status}")
-        super().__init__(data if isinstance(data, str) else json.dumps(data))
+        super().__init__(data if isinstance(data, str) else _words_of(data))
         self.status = status
         self.data = data
+
+
+def _words_of(data: Any) -> str:
+    """What JSON cannot say is told as far as text can, and does not hide the error."""
+    try:
+        return json.dumps(data, default=str)
+    except (TypeError, ValueError, RecursionError):
+        return str(data)

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Callable, Dict, List, Mapping, Optional, Type, TypeVar
 
-from ._ask import Ask, ask_for
+from ._ask import Ask, ask_for, timed
 from ._cast import cast_ask
 from ._codes import Code
 from ._errors import ReachError
@@ -18,7 +18,7 @@ from ._http import Http, settings_of
 from ._inbox import Inbox
 from ._result import Result, own_failure, parsed, result_in
 from ._scope import budget_text, changed, limited, scope_now, within
-from ._serve.handlers import Handlers
+from ._serve.handlers import THREADS, Handlers
 from ._serve.offer import Offer
 from ._serve.serving import Serving
 from ._stream import Stream
@@ -128,6 +128,7 @@ class Reach:
             headers=headers,
             content_type=content_type,
         )
+        ask = timed(ask, scope_now())
         try:
             status, answered, body, elapsed_ms = await self._http.ask(ask)
         except ReachError as error:
@@ -151,12 +152,13 @@ class Reach:
         headers: Optional[Mapping[str, str]] = None,
         content_type: Optional[str] = None,
     ) -> Stream:
-        """The answer as it comes. Nothing is sent before the first piece is asked for."""
+        """The answer as it comes. Nothing is sent before the first piece is asked for; from then on `deadline` counts."""
+        scope = scope_now()
         ask = ask_for(
             "/v1/stream/",
             target,
             payload,
-            scope_now(),
+            scope,
             deadline=deadline,
             budget=budget,
             step=step,
@@ -170,7 +172,7 @@ class Reach:
             content_type=content_type,
         )
         ask.headers.setdefault("accept", FRAMES_TYPE)
-        return Stream(self._http, ask)
+        return Stream(self._http, ask, scope)
 
     async def cast(
         self,
@@ -285,6 +287,7 @@ class Reach:
             headers=headers,
             content_type=None,
         )
+        ask = timed(ask, scope_now())
         if payload is None:
             ask.headers.pop("content-type", None)
             ask = Ask("GET", ask.path, ask.headers, None, ask.limit)
@@ -325,7 +328,8 @@ class Reach:
         """Makes a function the agent's answer to a capability, `name@version`; `run` or `start` begins to serve.
 
         It takes the payload and, if it has a second parameter, the Context. It gives JSON or bytes, or is an (async)
-        generator of text, bytes or JSON values: a streamed answer. A plain function runs in a thread of its own.
+        generator of text, bytes or JSON values: a streamed answer. A plain function runs in a thread of its own (`threads` of
+        `start` and `run` says how many there are at most).
 
         `contract` are fields of the contract under their own names: `acl` (the word "public", or who may call),
         `execution`, `description`, `input`, `output`, `timeout`, … Only a sidecar with a registry wants them; without
@@ -348,17 +352,21 @@ class Reach:
         address: Optional[str] = None,
         agent: str = "",
         grace: float = 10.0,
+        threads: int = THREADS,
     ) -> Serving:
         """Begins to serve; returns when calls can come, raises when the sidecar or its registry refuses.
 
         port: serves on this port instead of the channel; 0 = any that is free. host: where the port listens.
         address: under which the sidecar reaches the port, when it is not `http://host:port`. agent: agent id for the
-        registry; default: the token's. grace: seconds that work under way may take when closing.
+        registry; default: the token's. grace: seconds that work under way may take when closing. threads: how many plain
+        functions are at work at a time, at most (each in a thread of its own; generators count while they make a piece);
+        a call beyond them waits for one to end.
         """
         if self._serving is not None:
             raise RuntimeError("it serves already")
         if not self._handlers.offers:
             raise RuntimeError("there is nothing to serve: decorate a function with @reach.serve(capability) first")
+        self._handlers.open(threads)
         serving = self._serving = Serving(self._http, self._handlers, grace=grace)
         try:
             if port is None:
@@ -378,9 +386,10 @@ class Reach:
         address: Optional[str] = None,
         agent: str = "",
         grace: float = 10.0,
+        threads: int = THREADS,
     ) -> None:
         """Serves until SIGINT or SIGTERM, then finishes what is under way and closes. Options as `start` has them."""
-        asyncio.run(self._run(port=port, host=host, address=address, agent=agent, grace=grace))
+        asyncio.run(self._run(port=port, host=host, address=address, agent=agent, grace=grace, threads=threads))
 
     async def close(self) -> None:
         """Finishes what is being served, then closes every connection."""

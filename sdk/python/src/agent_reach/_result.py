@@ -123,9 +123,11 @@ def result_in(status: int, headers: Mapping[str, str], body: bytes, elapsed_ms: 
 def _as_told(status: int, headers: Mapping[str, str], body: bytes, elapsed_ms: float) -> Result:
     code = headers.get("reach-code")
     no_retry = headers.get("reach-retry") == "none"
-    if code is None or headers.get("content-type", "").startswith("application/problem+json"):
+    is_problem = headers.get("content-type", "").startswith("application/problem+json")
+    # The agent's own error may be a problem document too: then the code is the headers' alone.
+    if code is None or (is_problem and code not in ("0", str(int(Code.PROVIDER_ERROR)))):
         found = result_from(parsed(body), no_retry)
-        if found is not None:
+        if found is not None and (code is None or str(found.code) == code):
             return found
     if code is None:
         return own_failure(Code.BAD_RESPONSE, f"the answer (status {status}) is not a sidecar's", True, elapsed_ms)

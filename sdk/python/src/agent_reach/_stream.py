@@ -12,12 +12,13 @@ from types import TracebackType
 from typing import Any, AsyncGenerator, AsyncIterator, Mapping, Optional, Type
 
 from . import _frames as frames
-from ._ask import Ask
+from ._ask import Ask, timed
 from ._codes import Code
 from ._errors import ReachError
 from ._events import EventReader, LineReader, StreamEvent
 from ._http import Exchange, Http
 from ._result import Result, own_failure, parsed, result_from, result_in, result_of_headers
+from ._scope import Scope
 
 _READ_BYTES = 65_536
 # Inside `Stream` the word is a method's.
@@ -42,9 +43,10 @@ class Stream:
     `async with reach.stream(…) as stream:`, or call `aclose`: Python does not end an abandoned loop's work at once.
     """
 
-    def __init__(self, http: Http, ask: Ask) -> None:
+    def __init__(self, http: Http, ask: Ask, scope: Scope) -> None:
         self._http = http
         self._ask = ask
+        self._scope = scope
         self._exchange: Optional[Exchange] = None
         self._head: Optional[StreamHead] = None
         self._opening: Optional["asyncio.Future[StreamHead]"] = None
@@ -84,7 +86,7 @@ class Stream:
             raise
 
     async def _open(self) -> StreamHead:
-        exchange = self._exchange = self._http.open(self._ask)
+        exchange = self._exchange = self._http.open(timed(self._ask, self._scope))
         try:
             response = await exchange.head()
             headers = response.headers

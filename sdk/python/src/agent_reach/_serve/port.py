@@ -98,7 +98,7 @@ class Port:
 async def _sent(request: web.BaseRequest, answer: Answer, capability: str) -> web.StreamResponse:
     headers = {**answer.headers, "content-type": answer.content_type}
     if answer.chunks is None:
-        return web.Response(status=answer.status, headers=headers, body=answer.body or b"")
+        return web.Response(status=answer.status, headers=headers, body=answer.body)
     response = web.StreamResponse(status=answer.status, headers=headers)
     response.enable_chunked_encoding()
     await response.prepare(request)

@@ -50,7 +50,7 @@ class Registration:
 
     async def enter(self) -> None:
         """Registers, where there is a registry. Raises ReachError; `is_final` says whether trying again is of use."""
-        self._is_known = self._is_well = False
+        self._is_well = False
         health = await self._http.json("GET", "/v1/health")
         if health.get("registry") is not None:
             if not self.agent:
@@ -62,6 +62,7 @@ class Registration:
             self._lease_ms = view.get("lease_ms") or _LEASE_MS
             self._is_known = True
         else:
+            self._is_known = False
             await self._look()
         self._is_well = True
 
@@ -91,7 +92,9 @@ class Registration:
                 )
 
     async def keep(self, leaving: asyncio.Event) -> None:
-        """Signs of life until the event is set; registers again when the sidecar has been restarted."""
+        """Signs of life until the event is set. A sidecar that does not take one is registered at again: it has been restarted,
+        or says then what is wrong. Raises when it has taken the credential back, as the channel ends then: trying again would
+        do no good."""
         backoff = Backoff()
         has_warned = False
         while True:
@@ -99,11 +102,15 @@ class Registration:
             if leaving.is_set():
                 return
             try:
-                if not self._is_known or await self._status("POST", f"/v1/agents/{self.agent}/heartbeat") == 404:
+                if not self._is_known or await self._status("POST", f"/v1/agents/{self.agent}/heartbeat") >= 300:
                     await self.enter()
+                self._is_well = True
                 backoff.reset()
                 has_warned = False
             except ReachError as error:
+                if error.code == Code.UNAUTHENTICATED:
+                    log.warning("not registered at the sidecar any more: %s", error)
+                    raise
                 if not has_warned:
                     log.warning("not registered at the sidecar: %s; trying again", error)
                 has_warned = True

@@ -7,7 +7,8 @@ import base64
 from typing import Any, AsyncIterator, Awaitable, Callable, Dict
 
 from .. import _frames as frames
-from .handlers import Answer
+from .answer_headers import wire_text
+from .handlers import NO_VALUE, Answer
 
 # A data frame; small enough that answers of several calls share the connection fairly.
 _FRAME_BYTES = 65_536
@@ -40,7 +41,8 @@ class Running:
     async def answer(self, answer: Answer) -> None:
         if answer.chunks is not None:
             await self._stream(answer, answer.chunks)
-        elif answer.body is not None and len(answer.body) > self._whole_bytes and answer.status < 400:
+        elif len(answer.body) > self._whole_bytes:
+            # An error as well: a message above the limit would end the connection, and with it every other call.
             await self._stream(answer, _one(answer.body))
         else:
             await self._whole(answer)
@@ -50,11 +52,11 @@ class Running:
         await self._text({"jsonrpc": "2.0", "id": self._id, "error": {"code": _AGENT_ERROR, "message": "the stream was cut"}})
 
     async def _whole(self, answer: Answer) -> None:
-        told: Dict[str, Any] = {"status": answer.status, "content_type": answer.content_type, "headers": answer.headers}
-        if answer.content_type == "application/json":
+        told = _head(answer)
+        if answer.value is not NO_VALUE:
             told["payload"] = answer.value
         else:
-            told["payload_base64"] = base64.b64encode(answer.body or b"").decode()
+            told["payload_base64"] = base64.b64encode(answer.body).decode()
         if answer.status < 400:
             await self._text({"jsonrpc": "2.0", "id": self._id, "result": told})
         else:
@@ -62,8 +64,7 @@ class Running:
             await self._text({"jsonrpc": "2.0", "id": self._id, "error": error})
 
     async def _stream(self, answer: Answer, chunks: AsyncIterator[bytes]) -> None:
-        params = {"id": self._id, "status": answer.status, "content_type": answer.content_type, "headers": answer.headers}
-        await self._text({"jsonrpc": "2.0", "method": "reach.head", "params": params})
+        await self._text({"jsonrpc": "2.0", "method": "reach.head", "params": {"id": self._id, **_head(answer)}})
         async for chunk in chunks:
             await self._send(chunk)
         await self._text({"jsonrpc": "2.0", "id": self._id, "result": {}})
@@ -78,6 +79,11 @@ class Running:
             at += len(piece)
             self._credit -= len(piece)
             await self._binary(frames.HEAD.pack(frames.VERSION, frames.DATA, self._id) + piece)
+
+
+def _head(answer: Answer) -> Dict[str, Any]:
+    headers = {name: wire_text(value) for name, value in answer.headers.items()}
+    return {"status": answer.status, "content_type": wire_text(answer.content_type), "headers": headers}
 
 
 async def _one(body: bytes) -> AsyncIterator[bytes]:

@@ -48,11 +48,15 @@ class Serving:
             # The sidecar may come later; with a table file it needs no word from us.
             log.warning("%s; trying again", error)
         self._keeping = asyncio.create_task(self._registration.keep(self._leaving))
+        # It has been told in the log; not everybody waits for `closed`.
+        self._keeping.add_done_callback(lambda keeping: keeping.cancelled() or keeping.exception())
 
     async def closed(self) -> None:
         """Waits until it is closed; raises when it cannot go on serving."""
         if self._channel is not None:
             await self._channel.closed()
+        if self._keeping is not None:
+            await asyncio.shield(self._keeping)
         await self._leaving.wait()
 
     async def close(self) -> None:
@@ -67,4 +71,5 @@ class Serving:
         if self._port is not None:
             await self._port.close(self._grace)
         if self._keeping is not None:
-            await self._keeping
+            await asyncio.wait([self._keeping])
+        self._handlers.close()

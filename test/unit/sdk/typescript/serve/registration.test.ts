@@ -8,9 +8,9 @@ import { ownFailure } from '../../../../../sdk/typescript/result.ts';
 import { Backoff, pause } from '../../../../../sdk/typescript/serve/backoff.ts';
 import { Offer } from '../../../../../sdk/typescript/serve/offer.ts';
 import { isFinal, Registration } from '../../../../../sdk/typescript/serve/registration.ts';
-import type { Code } from '../../../../../proto/wire/codes.ts';
+import { Code } from '../../../../../proto/wire/codes.ts';
 import { TestAgent } from '../../../../support/agent.ts';
-import { waitUntil } from '../../../../support/settle.ts';
+import { settle, waitUntil } from '../../../../support/settle.ts';
 
 /** A sidecar as far as registration goes: what it is asked stands in `asked`, and `known` says whether it knows the agent. */
 class Registrar {
@@ -19,6 +19,10 @@ class Registrar {
   known = false;
   hasRegistry = true;
   isAway = false;
+  /** Status of every answer but that of health; 0 = it answers as it should. */
+  refusal = 0;
+  /** Requests whose answer has not been read yet. */
+  underWay = 0;
 
   static async start(t: Test, clock: VirtualClock): Promise<{ registrar: Registrar; registration: Registration; lines: string[] }> {
     const registrar = new Registrar();
@@ -29,6 +33,10 @@ class Registrar {
       }
       registrar.asked.push(`${method} ${path}`);
       if (path === '/v1/health') return { body: { registry: registrar.hasRegistry ? {} : null } };
+      if (registrar.refusal > 0) {
+        const code = registrar.refusal === 401 ? Code.unauthenticated : registrar.refusal === 403 ? Code.forbidden : Code.none_healthy;
+        return { status: registrar.refusal, body: { code, error: { code, detail: 'not now' } } };
+      }
       if (path === '/v1/capabilities') return { body: { caller: 'a.b.1', capabilities: [] } };
       if (path === '/v1/agents') {
         registrar.bodies.push(json);
@@ -40,6 +48,11 @@ class Registrar {
     });
     const lines: string[] = [];
     const http = new Http(settingsOf({ url: agent.url, token: 'x', clock, random: new SeededRandom(1), log: (line) => lines.push(line) }));
+    const ask = http.ask.bind(http);
+    http.ask = (asked) => {
+      registrar.underWay++;
+      return ask(asked).finally(() => registrar.underWay--);
+    };
     t.teardown(async () => {
       http.close();
       await agent.close();
@@ -96,6 +109,69 @@ t.test('an agent registers once, beats three times a lease, and again registers 
   registrar.asked.length = 0;
   await registration.leave();
   t.strictSame(registrar.asked, [], 'one leave is enough');
+});
+
+t.test('a sign of life that is refused is said, and is none', async (t) => {
+  const clock = new VirtualClock();
+  const { registrar, registration, lines } = await Registrar.start(t, clock);
+  await registration.enter();
+  const leaving = new AbortController();
+  let ended: unknown = null;
+  const kept = registration.keep(leaving.signal).catch((error: unknown) => (ended = error));
+  const after = (ms: number, words: string, isTrue: () => boolean): Promise<void> =>
+    waitUntil(words, async () => {
+      await clock.advance(ms);
+      return isTrue();
+    });
+  for (const status of [403, 503]) {
+    lines.length = 0;
+    registrar.refusal = status;
+    await after(10_000, `${status} is said`, () => lines.length > 0);
+    registrar.asked.length = 0;
+    await after(5_000, 'it is tried again', () => registrar.asked.length > 4);
+    t.equal(lines.length, 1, 'once');
+    t.match(lines[0], /not registered at the sidecar: .*not now.*; trying again/);
+    registrar.refusal = 0;
+    registrar.asked.length = 0;
+    await after(5_000, 'it is taken again', () => registrar.asked.length > 0);
+    // The answer has to be read before the next pause begins; some of that may have passed then.
+    await waitUntil('its answer is read', () => registrar.underWay === 0);
+    await settle();
+    registrar.asked.length = 0;
+    const leftMs = (clock.nextAt() ?? 0) - clock.now();
+    t.ok(leftMs >= 5_000 && leftMs <= 10_000, `after ${status}: it beats as before, not as one who looks for its sidecar (${leftMs} ms)`);
+    await clock.advance(leftMs - 1);
+    t.strictSame(registrar.asked, []);
+  }
+  t.equal(ended, null);
+
+  lines.length = 0;
+  registrar.refusal = 401;
+  await after(10_000, 'it ends', () => ended !== null);
+  t.match(ended, { code: Code.unauthenticated, message: /not now/ });
+  t.match(lines, [/not registered at the sidecar any more: not now/]);
+  registrar.asked.length = 0;
+  await clock.advance(60_000);
+  t.strictSame(registrar.asked, [], 'trying again would do no good');
+  leaving.abort();
+  await kept;
+});
+
+t.test('a registry that is gone after a restart is no refusal', async (t) => {
+  const clock = new VirtualClock();
+  const { registrar, registration, lines } = await Registrar.start(t, clock);
+  await registration.enter();
+  const leaving = new AbortController();
+  const kept = registration.keep(leaving.signal);
+  registrar.hasRegistry = false;
+  registrar.refusal = 409;
+  await waitUntil('it has looked', async () => {
+    await clock.advance(10_000);
+    return !registration.isKnown;
+  });
+  t.strictSame(lines, []);
+  leaving.abort();
+  await kept;
 });
 
 t.test('a sidecar without a registry is told nothing', async (t) => {
