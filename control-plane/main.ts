@@ -8,20 +8,29 @@ import { parseDuration } from '../base/duration.ts';
 import { createLog } from '../base/log.ts';
 import { packageVersion } from '../base/package-version.ts';
 import { localUrl, probe } from '../base/probe.ts';
+import { notTaken } from '../base/usage.ts';
 import { controlPlaneSchema, readControlPlaneConfig } from './config.ts';
 import { ControlPlane, StartRefused } from './control-plane.ts';
 
 /** How long requests under way may take to end after SIGTERM; a second signal ends them at once. */
 const GRACE_MS = 5_000;
 
+/** By command: how it is written, and what it does. */
+const VERBS = {
+  run: ['run <settings.yaml>', 'start a replica and stay up until SIGTERM'],
+  check: ['check <settings.yaml>', 'validate the settings and say what is wrong, with line and column'],
+  health: [
+    'health <settings.yaml> [--ready] [--wait TIME]',
+    'ask the replica of these settings on this machine whether it lives, or is ready',
+  ],
+  schema: ['schema', 'print the JSON Schema of the settings, for editors'],
+} as const;
+
+const WIDTH = Math.max(...Object.values(VERBS).map(([usage]) => usage.length));
 const USAGE = [
   'The control plane of Agent-Reach: the registry, and what operators say.',
   '',
-  '  reach-control run <settings.yaml>    start a replica and stay up until SIGTERM',
-  '  reach-control check <settings.yaml>  validate the settings and say what is wrong, with line and column',
-  '  reach-control health <settings.yaml> [--ready] [--wait TIME]',
-  '                                       ask the replica of these settings on this machine whether it lives, or is ready',
-  '  reach-control schema                 print the JSON Schema of the settings, for editors',
+  ...Object.values(VERBS).map(([usage, does]) => `  reach-control ${usage.padEnd(WIDTH)}  ${does}`),
   '',
 ];
 
@@ -80,9 +89,14 @@ async function obey(argv: readonly string[]): Promise<void> {
       wait: { type: 'string' },
     },
   });
-  const [verb, file] = positionals;
+  const [verb, ...words] = positionals;
+  const [file] = words;
   if (values.version === true) return void process.stdout.write(`${packageVersion()}\n`);
   if (values.help === true || verb === 'help') return void process.stdout.write(USAGE.join('\n'));
+  if (verb !== undefined && Object.hasOwn(VERBS, verb)) {
+    const stray = notTaken('reach-control', VERBS[verb as keyof typeof VERBS][0], values, words);
+    if (stray !== null) throw new StartRefused([stray]);
+  }
   switch (verb) {
     case 'run':
       if (file === undefined) throw new StartRefused(USAGE);

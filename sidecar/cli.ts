@@ -6,6 +6,7 @@ import { realClock, type Timer } from '../base/clock.ts';
 import { parseDuration } from '../base/duration.ts';
 import { localUrl, probe } from '../base/probe.ts';
 import { nearest } from '../base/suggest.ts';
+import { notTaken } from '../base/usage.ts';
 import { createLog, type LogOptions } from '../base/log.ts';
 import { documentSchema } from '../proto/language/document.ts';
 import { withEndpointTypes } from '../proto/language/endpoint.ts';
@@ -22,6 +23,7 @@ const CUT = 4;
 const BEYOND_MS = 1_000;
 
 interface Verb {
+  /** Options and words that it does not name are refused. */
   readonly usage: string;
   readonly does: string;
   run(args: readonly string[], options: Options): void | Promise<void>;
@@ -134,7 +136,7 @@ const VERBS: Readonly<Record<string, Verb>> = {
     run: async (files, { json, with: withFile, seed, only, all, junit }) => {
       needed(files[0], 'sandbox', 'a scenario file');
       const number = seed === undefined ? null : Number(seed);
-      if (number !== null && !(Number.isInteger(number) && number >= 0 && number <= 4_294_967_295))
+      if (number !== null && !(seed?.trim() !== '' && Number.isInteger(number) && number >= 0 && number <= 4_294_967_295))
         throw new StartRefused([`--seed: must be a whole number from 0 to 4294967295, not ${JSON.stringify(seed)}`]);
       // Loaded only when it is used: a running sidecar has no need of it.
       const { runSandbox } = await import('./lab/command.ts');
@@ -202,6 +204,8 @@ async function obey(argv: readonly string[]): Promise<void> {
       `there is no command ${JSON.stringify(word.slice(0, 40))}${near === null ? '' : `; did you mean ${near}?`} (see reach-sidecar --help)`,
     ]);
   }
+  const stray = notTaken('reach-sidecar', verb.usage, values, args);
+  if (stray !== null) throw new StartRefused([stray]);
   await verb.run(args, {
     log: values.log,
     json: values.json === true,

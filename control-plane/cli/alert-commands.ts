@@ -8,7 +8,8 @@ import { table, when } from './table.ts';
 
 const EXAMPLES = `
 Kinds: p95_rise (subject: the capability), breaker_flapping ('agent capability'), backlog (pool:<id>, dead, in_doubt, review),
-agent_offline (the agent, sidecar:<name>, region:<name>, fleet). In a subject * stands for any run of characters.
+agent_offline (the agent, sidecar:<name>, region:<name>, fleet); of each kind 'more', for those beyond 50.
+In a subject * stands for any run of characters.
 
 Examples: reachctl alerts list --state firing
           reachctl alerts silence crm.order.query --for 2h --reason "known, new index is being built"

@@ -50,9 +50,9 @@ export class Client {
     this.#warn = warn;
   }
 
-  /** The answer's JSON; throws `Failed` for everything else. */
-  async call(request: Request): Promise<unknown> {
-    const text = await this.text(request);
+  /** The answer's JSON; throws `Failed` for everything else. @param abort by which it can be given up before it has come */
+  async call(request: Request, abort: AbortController | null = null): Promise<unknown> {
+    const text = await this.text(request, abort);
     try {
       return JSON.parse(text) as unknown;
     } catch {
@@ -61,8 +61,8 @@ export class Client {
   }
 
   /** The answer as it is written. */
-  async text(request: Request): Promise<string> {
-    const response = await this.#send(request);
+  async text(request: Request, abort: AbortController | null = null): Promise<string> {
+    const response = await this.#send(request, abort);
     try {
       return await response.text();
     } catch {
@@ -95,10 +95,10 @@ export class Client {
     }
   }
 
-  async #send(request: Request, endless: AbortController | null = null): Promise<Response> {
+  async #send(request: Request, abort: AbortController | null = null): Promise<Response> {
     let url = `${this.#server}${request.path}${queryOf(request.query ?? {})}`;
     for (let hop = 0; hop <= MAX_REDIRECTS; hop++) {
-      const response = await this.#fetch(url, request, endless);
+      const response = await this.#fetch(url, request, abort ?? new AbortController());
       const location = response.headers.get('location');
       if (response.status === 307 && location !== null) {
         await response.arrayBuffer().catch(() => undefined);
@@ -118,7 +118,7 @@ export class Client {
     ]);
   }
 
-  async #fetch(url: string, request: Request, endless: AbortController | null): Promise<Response> {
+  async #fetch(url: string, request: Request, abort: AbortController): Promise<Response> {
     const headers: Record<string, string> = { accept: 'application/json' };
     if (this.#token !== null) headers['authorization'] = `Bearer ${this.#token}`;
     let body: string | undefined;
@@ -129,7 +129,6 @@ export class Client {
       headers['content-type'] = 'application/yaml';
       body = request.text;
     }
-    const abort = endless ?? new AbortController();
     let isLate = false;
     const timer = this.#clock.after(this.#timeoutMs, () => {
       isLate = true;

@@ -4,7 +4,7 @@
  */
 import { readFileSync } from 'node:fs';
 import { basename, extname } from 'node:path';
-import type { Command } from 'commander';
+import { type Command, Option } from 'commander';
 import { parseDuration } from '../../base/duration.ts';
 import { printable } from '../../base/log.ts';
 import type { BusCredential } from '../../base/nats-link.ts';
@@ -90,13 +90,23 @@ function direct(command: Command): Command {
     .option('--nkey <file>', 'with --nats: the seed of your user there')
     .option('--creds <file>', 'with --nats: credentials of your user there')
     .option('--as <name>', 'with --nats: who you are; else the name of the key file, else your user here')
-    .option('--env <name>', 'with --nats: the environment, as in the settings', 'default');
+    .addOption(new Option('--env <name>', 'with --nats: the environment, as in the settings').default(undefined, 'default'));
+}
+
+/** The address in NATS; null = by the control plane, which has an environment and knows its operators. */
+function natsOf(options: Options): string | null {
+  const nats = textOf(options, 'nats');
+  const vain = ['nkey', 'creds', 'as', 'env'].find((name) => options[name] !== undefined);
+  if (nats === null && vain !== undefined)
+    throw new Failed(Exit.usage, [`--${vain} goes with --nats: without it the control plane is asked, which takes --server and --token`]);
+  return nats;
 }
 
 async function order(context: Context, action: string, options: Options): Promise<void> {
   // Chosen here, so that an order whose answer was lost can be repeated and stays one.
   const body = { ...bodyOf(action, options), id: textOf(options, 'id') ?? newOverrideId(action, systemRandom) };
-  if (typeof options['nats'] === 'string') return orderDirectly(context, options['nats'], body, options);
+  const nats = natsOf(options);
+  if (nats !== null) return orderDirectly(context, nats, body, options);
   const isAsked = options['everything'] === true && options['yes'] !== true && options['dryRun'] !== true;
   if (options['dryRun'] === true || isAsked) {
     const answer = await call(context, () =>
@@ -127,12 +137,13 @@ async function followed(context: Context, first: InForceCount, id: string): Prom
 }
 
 async function list(context: Context, options: Options): Promise<void> {
-  if (typeof options['nats'] !== 'string') {
+  const nats = natsOf(options);
+  if (nats === null) {
     const answer = await call(context, () => context.client.call({ path: '/v1/overrides' }));
     context.show<OverridesAnswer>(answer, listWords);
     return;
   }
-  await withButton(context, options['nats'], options, async (button) => {
+  await withButton(context, nats, options, async (button) => {
     const read = await button.list();
     if (typeof read === 'string') throw new Failed(Exit.refused, [read]);
     const { state, seq } = read;
@@ -144,14 +155,15 @@ async function list(context: Context, options: Options): Promise<void> {
 
 async function lift(context: Context, id: string, options: Options): Promise<void> {
   const reason = textOf(options, 'reason') ?? '';
-  if (typeof options['nats'] !== 'string') {
+  const nats = natsOf(options);
+  if (nats === null) {
     const path = `/v1/overrides/${encodeURIComponent(id)}`;
     const query = { reason: reason === '' ? null : reason };
     const answer = await call(context, () => context.client.call({ method: 'DELETE', path, query }));
     context.show<OverrideLifted>(answer, (one) => [`lifted ${one.id}`, ...countLines(one)].join('\n'));
     return;
   }
-  await withButton(context, options['nats'], options, async (button) => {
+  await withButton(context, nats, options, async (button) => {
     const lifted = await button.lift(id, reason);
     if ('problem' in lifted) throw new Failed(Exit.refused, [lifted.problem]);
     const count = await directCount(context, button, lifted.seq);
@@ -209,7 +221,7 @@ async function directCount(context: Context, button: DirectButton, seq: number):
 async function withButton(context: Context, url: string, options: Options, act: (button: DirectButton) => Promise<void>): Promise<void> {
   const button = await DirectButton.open({
     servers: url.split(',').map((each) => each.trim()),
-    env: String(options['env']),
+    env: textOf(options, 'env') ?? 'default',
     name: nameOf(context, options),
     credential: credentialOf(options),
     clock: context.io.clock,

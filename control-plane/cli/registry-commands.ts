@@ -83,6 +83,8 @@ export function registryCommands(program: Command, act: Act): void {
       act(async (context, [name, ...pairs], options) => {
         if (options['clear'] !== true && pairs.length === 0)
           throw new Failed(Exit.usage, ['canary needs VERSION=SHARE, such as 2.1.0=5%, or --clear']);
+        if (options['clear'] === true && pairs.length > 0)
+          throw new Failed(Exit.usage, ['--clear ends the split, and shares make one: leave one of them out']);
         const shares = options['clear'] === true ? null : sharesOf(pairs);
         const path = `/v1/capabilities/${encodeURIComponent(name as string)}/canary`;
         const answer = await context.client.call({ method: 'POST', path, json: { shares, ...reasonOf(options) } });
@@ -228,6 +230,7 @@ interface Explained {
     readonly verdict: string;
     readonly because: string;
   }[];
+  readonly hints?: readonly string[];
 }
 
 function explainWords(view: Explained): string {
@@ -246,5 +249,11 @@ function explainWords(view: Explained): string {
     decided === 'serves' ? 'serves' : 'left out',
     because,
   ]);
-  return [verdict, '', steps, ...(others.length > 0 ? ['', table(['CANDIDATE', 'VERSION', 'VERDICT', 'BECAUSE'], others)] : [])].join('\n');
+  return [
+    verdict,
+    ...(view.hints ?? []),
+    '',
+    steps,
+    ...(others.length > 0 ? ['', table(['CANDIDATE', 'VERSION', 'VERDICT', 'BECAUSE'], others)] : []),
+  ].join('\n');
 }

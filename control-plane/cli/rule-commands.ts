@@ -79,6 +79,8 @@ async function test(context: Context, file: string | undefined, options: Options
     const answer = await context.client.call({ method: 'POST', path: '/v1/rules/test', json });
     return context.show<TrialAnswer>(answer, trialWords);
   }
+  if (against !== undefined && options['inForce'] === true)
+    throw new Failed(Exit.usage, ['--against and --in-force are two things to compare with: leave one of them out']);
   const recording = readRecording(await context.read(messages));
   if (typeof recording === 'string') throw new Failed(Exit.usage, [`${messages}: ${recording}`]);
   if (file === undefined) throw new Failed(Exit.usage, ['name the file whose rules are tried']);

@@ -109,7 +109,10 @@ function stepsOf(text: string): string[] {
 
 /** undefined = as always, null = none. */
 function guardOf(options: Options): Record<string, unknown> | null | undefined {
-  if (options['guard'] === false) return null;
+  if (options['guard'] === false) {
+    if (options['minCalls'] === undefined && options['forWindow'] === undefined) return null;
+    throw new Failed(Exit.usage, ['--min-calls and --for-window are of the guard: leave them out, or --no-guard']);
+  }
   const guard: Record<string, unknown> = {};
   for (const text of (options['guard'] as string[] | true | undefined) === true ? [] : ((options['guard'] as string[] | undefined) ?? [])) {
     const parts = /^\s*(errors|p95)\s*>\s*\+?\s*(\d{1,6}(?:\.\d{1,4})?)\s*%\s*$/.exec(text);

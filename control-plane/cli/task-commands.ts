@@ -10,6 +10,7 @@ import type {
   PoolView,
   RedriveAnswer,
   TaskOrderAnswer,
+  PayloadAnswer,
 } from '../api/task-shapes.ts';
 import { Exit, Failed } from './client.ts';
 import { type Context, wholeOf } from './context.ts';
@@ -42,15 +43,20 @@ export function taskCommands(program: Command, act: Act): void {
   tasks
     .command('show <task>')
     .description('one of them: why it is kept, who tried, what the message says')
-    .option('--payload', 'its payload too, as it is; that you looked stands in the audit log')
+    .option('--payload', 'its payload and headers too, as they are; that you looked stands in the audit log')
     .action(
       act(async (context, [task], options) => {
         const path = `/v1/tasks/kept/${encodeURIComponent(task as string)}`;
         const answer = (await context.client.call({ path })) as KeptShown;
         if (options['payload'] !== true) return context.show<KeptShown>(answer, shownWords);
-        const payload = (await context.client.call({ path: `${path}/payload` })) as { content_type: string; base64: string };
+        const payload = (await context.client.call({ path: `${path}/payload` })) as PayloadAnswer;
         context.show<KeptShown & { payload: typeof payload }>({ ...answer, payload }, (shown) =>
-          [shownWords(shown), '', printable(Buffer.from(payload.base64, 'base64').toString('utf8'), 100_000)].join('\n'),
+          [
+            shownWords(shown),
+            ...headerWords(payload.headers),
+            '',
+            printable(Buffer.from(payload.base64, 'base64').toString('utf8'), 100_000),
+          ].join('\n'),
         );
       }),
     );
@@ -76,9 +82,14 @@ export function taskCommands(program: Command, act: Act): void {
           ...reasonOf(options),
         };
         const answer = (await context.client.call({ method: 'POST', path: '/v1/tasks/redrive', json })) as RedriveAnswer;
-        context.show<RedriveAnswer>(answer, ({ redriven, failed }) =>
-          [`${redriven} released`, ...failed.map(({ task_id: task, why }) => `${task} was not: ${printable(why)}`)].join('\n'),
+        context.show<RedriveAnswer>(answer, ({ redriven, failed, stopped }) =>
+          [
+            `${redriven} released`,
+            ...failed.map(({ task_id: task, why }) => `${task} was not: ${printable(why)}`),
+            ...(stopped === null ? [] : [`the others were not looked at: ${printable(stopped)}`]),
+          ].join('\n'),
         );
+        if (answer.stopped !== null) throw new Failed(Exit.refused, ['it stopped half-way: order it again']);
         if (answer.failed.length > 0) throw new Failed(Exit.refused, [`${answer.failed.length} could not be released`]);
       }),
     );
@@ -221,6 +232,10 @@ function shownWords(one: KeptShown): string {
   for (const [i, { by, at_ms: atMs, code, detail }] of one.tries.entries())
     lines.push(`try ${i + 1}       ${when(atMs)}  ${by === '' ? '-' : by}  ${code}  ${printable(detail, 300)}`);
   return lines.join('\n');
+}
+
+function headerWords(headers: PayloadAnswer['headers']): string[] {
+  return Object.entries(headers).map(([name, value]) => `header      ${printable(name)}: ${printable(value, 300)}`);
 }
 
 function textOf(options: Options, name: string): string | null {

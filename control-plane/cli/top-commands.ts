@@ -42,8 +42,8 @@ async function top(context: Context, _args: readonly string[], options: Options)
   await new Live(context, terminal, pattern, sort, everyMs).run();
 }
 
-async function look(context: Context, pattern: string | null): Promise<OverviewAnswer> {
-  const answer = (await context.client.call({ path: '/v1/overview', query: { limit: MOST_ROWS } })) as OverviewAnswer;
+async function look(context: Context, pattern: string | null, abort: AbortController | null = null): Promise<OverviewAnswer> {
+  const answer = (await context.client.call({ path: '/v1/overview', query: { limit: MOST_ROWS } }, abort)) as OverviewAnswer;
   return { ...answer, capabilities: answer.capabilities.filter(({ capability }) => coversName(pattern, capability)) };
 }
 
@@ -71,7 +71,10 @@ class Live {
   #answer: OverviewAnswer | null = null;
   #trouble = '';
   #timer: Timer | null = null;
-  #end: (failure: Error | null) => void = () => {};
+  /** The look that is under way. */
+  #asking: AbortController | null = null;
+  #isEnded = false;
+  #done: (failure: Error | null) => void = () => {};
 
   constructor(context: Context, terminal: Terminal, pattern: string | null, sort: Sort, everyMs: number) {
     this.#context = context;
@@ -85,29 +88,40 @@ class Live {
     // The first one before the page is taken: what is wrong then is said where one reads it.
     this.#answer = await look(this.#context, this.#pattern);
     const ended = new Promise<Error | null>((done) => {
-      this.#end = done;
+      this.#done = done;
     });
     this.#terminal.write(Screen.enter);
     const stops = [this.#terminal.keys((key) => this.#pressed(key)), this.#terminal.resized(() => this.#draw())];
     this.#draw();
     this.#again();
     const failure = await ended;
-    this.#timer?.cancel();
     for (const stop of stops) stop();
     this.#terminal.write(Screen.leave);
     if (failure !== null) throw failure;
   }
 
+  /** From here on nothing is asked and nothing is written: the page is the shell's again. */
+  #end(failure: Error | null): void {
+    if (this.#isEnded) return;
+    this.#isEnded = true;
+    this.#timer?.cancel();
+    this.#asking?.abort();
+    this.#done(failure);
+  }
+
   #again(): void {
+    if (this.#isEnded) return;
     this.#timer = this.#context.io.clock.after(this.#everyMs, () => void this.#look().then(() => this.#again()));
   }
 
   async #look(): Promise<void> {
-    if (this.#isStopped) return;
+    if (this.#isStopped || this.#isEnded) return;
+    this.#asking = new AbortController();
     try {
-      this.#answer = await look(this.#context, this.#pattern);
+      this.#answer = await look(this.#context, this.#pattern, this.#asking);
       this.#trouble = '';
     } catch (error) {
+      if (this.#isEnded) return;
       // A replica may be away for a moment; a refusal stays one.
       if (!(error instanceof Failed) || error.exit !== Exit.unreachable)
         return this.#end(error instanceof Error ? error : new Error(String(error)));
@@ -134,7 +148,7 @@ class Live {
   }
 
   #draw(): void {
-    if (this.#answer === null) return;
+    if (this.#answer === null || this.#isEnded) return;
     const note = this.#trouble !== '' ? `old: ${this.#trouble}` : `${this.#isStopped ? 'STOPPED · ' : ''}by ${this.#sort} · ${HELP}`;
     const text = words(this.#context, this.#answer, this.#sort, this.#from, note, this.#terminal.rows - 1);
     const lines = text.split('\n').slice(0, this.#terminal.rows - 1);

@@ -82,10 +82,11 @@ export class Health extends Schedule {
     for (const agentId of this.#providers.keys()) if (!agentIds.has(agentId)) this.dropProvider(agentId);
   }
 
-  /** The provider no longer offers the capability. */
+  /** The provider no longer offers the capability. Who was told that its breaker is open is told that there is none any more. */
   dropCell(cell: HealthCell): void {
     if (!this.#cells.delete(cellKey(cell.agentId, cell.capability))) return;
     cell.forget();
+    if (cell.stateName !== 'closed') this.#announce(cell, cell.stateName, 'closed', 'it is not offered any more');
     this.bump();
   }
 

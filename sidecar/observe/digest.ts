@@ -5,7 +5,8 @@
  *
  * The path of a call is two look-ups in maps and some additions: cells are found by the caller's name and the candidate that
  * answered. Names become text when a period is told. A cell that had nothing in a whole period goes; beyond MAX_EDGES whoever is
- * new is counted under `other`, by capability, whose figures so stay whole.
+ * new is counted under `other`, by capability, whose figures so stay whole; also there calls for which nobody was asked stand apart,
+ * since they end at once, and the durations of the others are judged.
  */
 import { printable } from '../../base/log.ts';
 import { scrubbed } from '../../base/redact.ts';
@@ -25,11 +26,11 @@ import type { Call } from '../call/call.ts';
 import type { BreakerStateName } from '../health/breaker.ts';
 import type { Candidate, Capability } from '../table/snapshot.ts';
 
-/** Of one period; beyond it the oldest go. */
-const MAX_MOVES = 200;
+/** Of one period; beyond it the oldest go. Whoever hears of an opening counts on hearing of its end. */
+const MAX_MOVES = 2_000;
 const MAX_WORDS = 300;
 
-/** What an edge is found by: who answered; when nobody did, what was asked for (null = nobody's name); of a fallback, both in words. */
+/** What an edge is found by: who was asked last; when nobody was, what was asked for (null = nobody's name); of a fallback, both in words. */
 type Place = Candidate | Capability | string | null;
 
 class Edge {
@@ -162,6 +163,8 @@ export class DigestCounts {
   readonly #callers = new Map<string, Map<Place, Edge>>();
   /** Those for whom there is no room, by capability. */
   readonly #others = new Map<string, Edge>();
+  /** The same of those for which nobody was asked. */
+  readonly #othersUnasked = new Map<string, Edge>();
   readonly #providers = new Map<Candidate, Served>();
   #otherProviders: Served | null = null;
   #edges = 0;
@@ -175,9 +178,10 @@ export class DigestCounts {
 
   callEnded(call: Call, elapsedMs: number): void {
     if (!this.#isOn || call.way === 'mesh') return;
-    const last = call.attempts.length === 0 || call.staticBody !== null ? null : (call.attempts[call.attempts.length - 1] as Attempt);
-    const served = last === null ? null : last.candidate;
-    const place = served === null ? (call.fallbackFrom ?? call.capability) : call.fallbackFrom === null ? served : fallbackOf(call, served);
+    const { attempts, fallbackFrom } = call;
+    // A static text stands in for whoever was asked last: how long that took is what the caller waited for.
+    const served = attempts.length === 0 ? null : (attempts[attempts.length - 1] as Attempt).candidate;
+    const place = served === null ? (fallbackFrom ?? call.capability) : placeOf(fallbackFrom, served);
     const caller = call.principal === null ? UNKNOWN : call.principal.agent;
     const edge = this.#callers.get(caller)?.get(place) ?? this.#edgeOf(caller, place, call, served);
     edge.add(call, elapsedMs);
@@ -216,10 +220,11 @@ export class DigestCounts {
       }
       if (places.size === 0) this.#callers.delete(caller);
     }
-    for (const [capability, edge] of this.#others) {
-      if (edge.calls > 0) edges.push(edge.take());
-      else this.#others.delete(capability);
-    }
+    for (const others of [this.#others, this.#othersUnasked])
+      for (const [capability, edge] of others) {
+        if (edge.calls > 0) edges.push(edge.take());
+        else others.delete(capability);
+      }
     const providers: ProviderDigest[] = [];
     for (const [candidate, served] of this.#providers) {
       if (served.attempts > 0) providers.push(served.take());
@@ -233,19 +238,13 @@ export class DigestCounts {
 
   #edgeOf(caller: string, place: Place, call: Call, served: Candidate | null): Edge {
     const capability = (call.fallbackFrom ?? call.capability)?.name ?? UNKNOWN;
-    if (this.#edges >= MAX_EDGES) return this.#otherOf(capability);
+    if (this.#edges >= MAX_EDGES)
+      return served === null ? otherOf(this.#othersUnasked, capability, '') : otherOf(this.#others, capability, OTHER);
     const edge = new Edge(caller, capability, served?.version.text ?? '', served?.provider.agentId ?? '');
     let places = this.#callers.get(caller);
     if (places === undefined) this.#callers.set(caller, (places = new Map()));
     places.set(place, edge);
     this.#edges++;
-    return edge;
-  }
-
-  #otherOf(capability: string): Edge {
-    const key = this.#others.size < MAX_EDGES ? capability : OTHER;
-    let edge = this.#others.get(key);
-    if (edge === undefined) this.#others.set(key, (edge = new Edge(OTHER, key, '', OTHER)));
     return edge;
   }
 
@@ -258,9 +257,18 @@ export class DigestCounts {
   }
 }
 
+function otherOf(others: Map<string, Edge>, capability: string, provider: string): Edge {
+  const key = others.size < MAX_EDGES ? capability : OTHER;
+  let edge = others.get(key);
+  if (edge === undefined) others.set(key, (edge = new Edge(OTHER, key, '', provider)));
+  return edge;
+}
+
 /** Counted under what was asked for, whoever served it. */
-function fallbackOf(call: Call, { version, provider }: Candidate): string {
-  return `${(call.fallbackFrom as Capability).name} ${version.capability.name}@${version.text} ${provider.agentId}`;
+function placeOf(fallbackFrom: Capability | null, served: Candidate): Place {
+  const { version, provider } = served;
+  if (fallbackFrom === null || fallbackFrom === version.capability) return served;
+  return `${fallbackFrom.name} ${version.capability.name}@${version.text} ${provider.agentId}`;
 }
 
 /** As a digest may hold it: one odd name must not spoil the others. */

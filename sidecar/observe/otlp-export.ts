@@ -87,7 +87,7 @@ export class OtlpExport implements SpanSink {
     this.#parts = parts;
   }
 
-  take(record: SpanRecord, startMs: number): void {
+  take(record: SpanRecord): void {
     // What another sidecar tells as well would stand there twice.
     if (record.isAgain || this.#isClosed) return;
     const open = (this.#open ??= this.#begin());
@@ -95,7 +95,7 @@ export class OtlpExport implements SpanSink {
       this.counts.dropped++;
       return;
     }
-    open.add(this.#spans, record, startMs);
+    open.add(this.#spans, record);
     if (open.bytes >= REQUEST_BYTES || open.spans >= REQUEST_SPANS) this.#close();
     else this.#openTimer ??= this.#parts.clock.after(EVERY_MS, this.#onTimer);
   }

@@ -27,8 +27,8 @@ export class OtlpRequest {
     return this.#writer.length;
   }
 
-  add(spans: OtlpSpans, record: SpanRecord, startMs: number): void {
-    spans.write(this.#writer, ScopeSpans.spans, record, startMs);
+  add(spans: OtlpSpans, record: SpanRecord): void {
+    spans.write(this.#writer, ScopeSpans.spans, record);
     this.spans++;
   }
 

@@ -136,9 +136,10 @@ export class OtlpSpans {
   /** Of the reason that stood at this place of the call before: most calls are decided like the one before. */
   readonly #last: (Lines | undefined)[] = new Array<Lines | undefined>(MAX_LINES * SPREAD_WIDTH).fill(undefined);
 
-  /** Writes one span as the given field of what is open. @param startMs on the wall */
-  write(to: BackwardWriter, field: number, record: SpanRecord, startMs: number): void {
+  /** Writes one span as the given field of what is open. */
+  write(to: BackwardWriter, field: number, record: SpanRecord): void {
     const began = to.length;
+    const { startMs } = record;
     for (let i = record.lineCount - 1, at = i * SPREAD_WIDTH; i >= 0; i--, at -= SPREAD_WIDTH)
       this.#event(to, record.lines[at] as Reason, startMs + (record.columns.times[record.timeAt + i] as number), record, at);
     this.#shaped(to, record);
@@ -154,7 +155,7 @@ export class OtlpSpans {
 
   /** Name, kind, status and attributes. */
   #shaped(to: BackwardWriter, record: SpanRecord): void {
-    if (record.detail !== '' || record.taskId !== '' || record.isDegraded || record.isReplay || record.isSandbox) {
+    if (record.detail !== '' || record.isMessage || record.isDegraded || record.isReplay || record.isSandbox) {
       writeShape(to, record);
       return;
     }

@@ -9,14 +9,13 @@ import type { SpanRecord } from './span-record.ts';
 
 const MAX_WORDS_CHARS = 512;
 
-/** @param startMs on the wall */
-export function spanOf(record: SpanRecord, startMs: number): Span {
+export function spanOf(record: SpanRecord): Span {
   const span: { -readonly [K in keyof Span]: Span[K] } = {
     trace_id: record.traceId,
     span_id: record.spanId,
     parent_span_id: record.parentSpanId,
     stage: record.stage,
-    start_ms: rounded(startMs),
+    start_ms: rounded(record.startMs),
     elapsed_ms: rounded(record.elapsedMs),
     code: record.code,
     capability: record.capability,

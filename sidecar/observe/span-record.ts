@@ -59,9 +59,12 @@ export class SpanRecord {
   isOwed = false;
   /** Another sidecar should have told it: it goes to the control plane only, and is no reason to tell anything. */
   isAgain = false;
-  /** Of the clock that does not jump; of stages of messages the wall clock. */
-  startedAt = 0;
-  isWall = false;
+  /** Something before it failed, though it may have gone well: an attempt of the same call, an earlier hand-over of the same message. */
+  isRetry = false;
+  /** On the wall, as that stood when its call began: of a call and its attempts it is the same one. */
+  startMs = 0;
+  /** Of the clock that does not jump. */
+  endedAt = 0;
   elapsedMs = 0;
   code = 0;
   status = 0;
@@ -76,6 +79,8 @@ export class SpanRecord {
   isDegraded = false;
   isReplay = false;
   isSandbox = false;
+  /** A stage of a message: what follows is set. */
+  isMessage = false;
   taskId = '';
   lane = '';
   pool = '';
@@ -125,8 +130,9 @@ export class SpanRecord {
     this.isTold = false;
     this.isOwed = false;
     this.isAgain = false;
-    this.startedAt = call.startedAt;
-    this.isWall = false;
+    this.isRetry = call.attempts.length > 1;
+    this.startMs = call.startedAt + call.wallOffset;
+    this.endedAt = call.startedAt + elapsedMs;
     this.elapsedMs = elapsedMs;
     this.code = call.code;
     this.status = call.status;
@@ -141,7 +147,7 @@ export class SpanRecord {
     this.isReplay = call.replay !== null;
     this.isSandbox = isSandbox(call);
     this.address = '';
-    if (this.taskId !== '' || this.pool !== '') this.#noMessage();
+    if (this.isMessage) this.#noMessage();
     this.lineCount = call.trace.spread(this.lines, this.columns.times, this.timeAt, MAX_LINES);
   }
 
@@ -155,8 +161,10 @@ export class SpanRecord {
     this.isTold = false;
     this.isOwed = false;
     this.isAgain = false;
-    this.startedAt = call.startedAt + attempt.atMs;
-    this.isWall = false;
+    this.isRetry = call.attempts.length > 1;
+    const startedAt = call.startedAt + attempt.atMs;
+    this.startMs = startedAt + call.wallOffset;
+    this.endedAt = startedAt + attempt.elapsedMs;
     this.elapsedMs = attempt.elapsedMs;
     this.code = attempt.code;
     this.status = attempt.status;
@@ -171,11 +179,12 @@ export class SpanRecord {
     this.isReplay = false;
     this.isSandbox = isMock(candidate);
     this.address = candidate.provider.record.endpoint.address;
-    if (this.taskId !== '' || this.pool !== '') this.#noMessage();
+    if (this.isMessage) this.#noMessage();
     this.lineCount = 0;
   }
 
-  ofStage(span: Span, isPicked: boolean, isAgain: boolean): void {
+  /** @param now `clock.now()` */
+  ofStage(span: Span, isPicked: boolean, isAgain: boolean, now: number): void {
     this.stage = span.stage;
     this.#trace(span.trace_id);
     this.#span(SPAN_AT, span.span_id);
@@ -185,8 +194,9 @@ export class SpanRecord {
     this.isTold = false;
     this.isOwed = false;
     this.isAgain = isAgain;
-    this.startedAt = span.start_ms;
-    this.isWall = true;
+    this.isRetry = span.tries !== undefined && span.tries > 1;
+    this.startMs = span.start_ms;
+    this.endedAt = now;
     this.elapsedMs = span.elapsed_ms;
     this.code = span.code;
     this.status = span.status ?? 0;
@@ -201,6 +211,7 @@ export class SpanRecord {
     this.isReplay = span.replay === true;
     this.isSandbox = false;
     this.address = '';
+    this.isMessage = true;
     this.taskId = span.task_id ?? '';
     this.lane = span.lane ?? '';
     this.pool = span.pool ?? '';
@@ -241,6 +252,7 @@ export class SpanRecord {
   }
 
   #noMessage(): void {
+    this.isMessage = false;
     this.taskId = '';
     this.lane = '';
     this.pool = '';

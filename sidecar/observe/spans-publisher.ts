@@ -63,11 +63,11 @@ export class SpansPublisher implements ControlSink {
     });
   }
 
-  take(record: SpanRecord, startMs: number): boolean {
+  take(record: SpanRecord): boolean {
     this.#timer ??= this.#parts.clock.after(EVERY_MS, this.#onTimer);
     // Before it is made into text: that is most of what it costs.
     if (this.#batches >= MAX_BATCHES || !this.#parts.bus.connected) return this.#later();
-    const text = JSON.stringify(spanOf(record, startMs));
+    const text = JSON.stringify(spanOf(record));
     const bytes = Buffer.byteLength(text) + 1;
     if (this.#texts.length >= MAX_SPANS_PER_BATCH || this.#bytes + bytes + FRAME_BYTES > MAX_BATCH_BYTES) this.#send();
     if (this.#batches >= MAX_BATCHES) return this.#later();

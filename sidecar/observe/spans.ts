@@ -22,14 +22,14 @@ import { SpanRing } from './span-ring.ts';
 
 /** Who is told once of each span. */
 export interface SpanSink {
-  /** Takes what it needs of the record before it returns. @param startMs on the wall */
-  take(record: SpanRecord, startMs: number): void;
+  /** Takes what it needs of the record before it returns. */
+  take(record: SpanRecord): void;
 }
 
 /** The control plane, which knows spans by their id and may be told of one again. */
 export interface ControlSink {
   /** As of a sink; false = it cannot be told now: it asks for what it is owed (`tellOwed`) when it can. */
-  take(record: SpanRecord, startMs: number): boolean;
+  take(record: SpanRecord): boolean;
 }
 
 export interface SpanCounts {
@@ -62,6 +62,15 @@ const SECOND_MS = 1_000;
 /** Spans that others should have told: after so long, and so many at most. */
 const AGAIN_MS = 3_000;
 const MAX_AGAIN = 4_096;
+/** For so long spans of a trace may come in which something failed. Of a call's own attempts none is too late: the call knows them. */
+const KEPT_MS = 600_000;
+const MOST_KEPT = 16_384;
+const MOST_NAMED = 32_768;
+/** A call that was retried and took longer is named again at its end: in a flood the others may have forgotten its trace. */
+const NAMED_AGAIN_MS = 15_000;
+/** Who looks at a trace that goes on asks again, every few seconds. */
+const ASKED_MS = 10_000;
+const MOST_ASKED = 2_048;
 /** The wall clock was set: where spans stand on it is found anew. */
 const WALL_STEP_MS = 50;
 /** Spans of one trace that a page shows. */
@@ -78,18 +87,22 @@ export class Spans implements StageSpans {
   readonly #ring: SpanRing;
   readonly #head: HeadSampling;
   readonly #slow: SlowCalls;
-  readonly #kept: KeptTraces;
+  /** In which something failed or was slow here; and those that others name, which come twenty times as fast and must not drive them out. */
+  readonly #kept = new KeptTraces(KEPT_MS, MOST_KEPT);
+  readonly #named = new KeptTraces(KEPT_MS, MOST_NAMED);
   readonly #holdMs: number;
   readonly #maxPerSec: number;
   readonly #early: number;
   #timer: Timer | null = null;
   #isLooking = false;
   #isStopped = false;
+  /** Wall clock less `clock.now()`, as it was found at that time. */
   #wallOffset: number;
+  #wallAt: number;
   /** What the ring holds of these is told at the end of the turn. */
   #after = new Set<number>();
   /** Traces that the control plane asks for: it alone is told, of everything that is here and that comes. */
-  readonly #asked: KeptTraces;
+  readonly #asked = new KeptTraces(ASKED_MS, MOST_ASKED);
   #asking = new Set<number>();
   #naming: string[] = [];
   /** What others should have told, in the order in which it is due. */
@@ -100,7 +113,7 @@ export class Spans implements StageSpans {
   #namedNow = 0;
   #made = 0;
   #told = 0;
-  #named = 0;
+  #namedInAll = 0;
 
   constructor(clock: Clock, random: Random, settings: TraceSettings) {
     this.#clock = clock;
@@ -108,13 +121,11 @@ export class Spans implements StageSpans {
     this.#ring = new SpanRing(settings.heldSpans);
     this.#head = new HeadSampling(settings.ratio, settings.maxPerSec);
     this.#slow = new SlowCalls(settings.slowMs);
-    // Its later spans come as long as its calls run; longer than what is held is of no use to the earlier ones.
-    this.#kept = new KeptTraces(Math.max(settings.holdMs, LATER_MS));
-    this.#asked = new KeptTraces(ASKED_MS);
     this.#holdMs = settings.holdMs;
     this.#maxPerSec = settings.maxPerSec;
     this.#early = settings.heldSpans >> 2;
-    this.#wallOffset = clock.wallMs() - clock.now();
+    this.#wallAt = clock.now();
+    this.#wallOffset = clock.wallMs() - this.#wallAt;
   }
 
   // ---- the path of a call
@@ -123,6 +134,9 @@ export class Spans implements StageSpans {
   begin(call: Call): void {
     call.spanId = newSpanId(this.#random);
     if ((call.traceFlags & 1) === 1 && !this.#head.picks(call.traceId, call.startedAt)) call.traceFlags &= ~1;
+    // Once for all its spans: a clock that is set while it runs would tear them apart.
+    if (call.startedAt - this.#wallAt >= SECOND_MS) this.#findWall(call.startedAt);
+    call.wallOffset = this.#wallOffset;
   }
 
   callEnded(call: Call, elapsedMs: number): void {
@@ -148,7 +162,7 @@ export class Spans implements StageSpans {
   }
 
   tell(span: Span, isPicked: boolean): void {
-    this.#ring.next().ofStage(span, isPicked, false);
+    this.#ring.next().ofStage(span, isPicked, false, this.#clock.now());
     this.#came();
   }
 
@@ -171,7 +185,7 @@ export class Spans implements StageSpans {
     const now = this.#clock.now();
     for (const traceId of traces) {
       const trace = traceKeyOf(traceId);
-      if (this.#kept.add(trace, now)) this.#after.add(trace);
+      if (this.#named.add(trace, now)) this.#after.add(trace);
     }
     if (this.#after.size > 0) this.#lookLater();
   }
@@ -194,7 +208,7 @@ export class Spans implements StageSpans {
     let told = 0;
     for (const record of this.#ring.seen()) {
       if (!record.isOwed) continue;
-      if (++told > SLICE || !to.take(record, this.#startOf(record))) return false;
+      if (++told > SLICE || !to.take(record)) return false;
       record.isOwed = false;
     }
     return true;
@@ -205,12 +219,12 @@ export class Spans implements StageSpans {
     const found: Span[] = [];
     const trace = traceKeyOf(traceId);
     for (const record of this.#ring.all())
-      if (record.traceKey === trace && !record.isAgain && found.length < MAX_SHOWN) found.push(spanOf(record, this.#startOf(record)));
+      if (record.traceKey === trace && !record.isAgain && found.length < MAX_SHOWN) found.push(spanOf(record));
     return found;
   }
 
   get counts(): SpanCounts {
-    return { made: this.#made, told: this.#told, dropped: this.#ring.dropped, named: this.#named, ratio: this.#head.ratio };
+    return { made: this.#made, told: this.#told, dropped: this.#ring.dropped, named: this.#namedInAll, ratio: this.#head.ratio };
   }
 
   /** Everything that has ended is looked at now. Later ones are not looked at any more. */
@@ -230,6 +244,7 @@ export class Spans implements StageSpans {
       this.#keptNow = 0;
       this.#namedNow = 0;
       this.#kept.forget(now);
+      this.#named.forget(now);
       this.#asked.forget(now);
     }
     if (this.#again.length > 0) this.#tellAgain(now);
@@ -251,23 +266,33 @@ export class Spans implements StageSpans {
   #judge(record: SpanRecord, now: number): void {
     const isHop = record.stage === 'outbound' || record.stage === 'inbound';
     const isSlow = isHop && record.code === 0 && this.#slow.isSlow(record.capability, record.elapsedMs);
-    if ((record.code !== 0 || isSlow) && !record.isAgain) this.#keepFor(record, now);
-    if (record.isPicked || (!this.#kept.isEmpty && this.#kept.has(record.traceKey))) this.#give(record);
+    if ((record.code !== 0 || record.isRetry || isSlow) && !record.isAgain) this.#keepFor(record, now);
+    if (record.isPicked || this.#isKept(record)) this.#give(record);
     else if (!this.#asked.isEmpty && this.#asked.has(record.traceKey)) this.#giveControl(record);
+  }
+
+  #isKept(record: SpanRecord): boolean {
+    const { isEmpty } = this.#named;
+    if (isEmpty && this.#kept.isEmpty) return false;
+    const trace = record.traceKey;
+    return this.#kept.has(trace) || (!isEmpty && this.#named.has(trace));
   }
 
   /** Something in it failed or was slow: here and elsewhere it is told whole. */
   #keepFor(record: SpanRecord, now: number): void {
-    const { isPicked, code, traceKey: trace } = record;
-    if (this.#kept.has(trace)) return;
+    const { isPicked, isRetry, traceKey: trace } = record;
+    const isKept = this.#kept.has(trace);
+    if (isKept && !(isRetry && record.elapsedMs >= NAMED_AGAIN_MS && record.stage !== 'attempt')) return;
     // A picked one may be held elsewhere, by whom had less room; for a slow one that is no matter.
-    if (isPicked && code === 0) return;
-    if (!isPicked && ++this.#keptNow > this.#maxPerSec) return;
-    this.#kept.add(trace, now);
-    if (!isPicked) this.#after.add(trace);
+    if (isPicked && record.code === 0 && !isRetry) return;
+    if (!isKept) {
+      if (!isPicked && ++this.#keptNow > this.#maxPerSec) return;
+      this.#kept.add(trace, now);
+      if (!isPicked) this.#after.add(trace);
+    }
     if (this.onNamed === null || ++this.#namedNow > MAX_NAMED_PER_SEC) return;
     this.#naming.push(record.traceId);
-    this.#named++;
+    this.#namedInAll++;
   }
 
   #tellAgain(now: number): void {
@@ -275,7 +300,7 @@ export class Spans implements StageSpans {
     for (; due < this.#again.length; due++) {
       const { span, isPicked, at } = this.#again[due] as Again;
       if (at > now) break;
-      this.#ring.next().ofStage(span, isPicked, true);
+      this.#ring.next().ofStage(span, isPicked, true, now);
     }
     if (due > 0) this.#again.splice(0, due);
     if (this.#again.length > 0) this.#lookLater();
@@ -286,8 +311,7 @@ export class Spans implements StageSpans {
     this.#after = new Set();
     for (const record of this.#ring.seen()) {
       if (record.isTold || !traces.has(record.traceKey)) continue;
-      const endedAt = record.isWall ? record.startedAt - this.#wallOffset + record.elapsedMs : record.startedAt + record.elapsedMs;
-      if (now - endedAt <= this.#holdMs) this.#give(record);
+      if (now - record.endedAt <= this.#holdMs) this.#give(record);
     }
   }
 
@@ -299,20 +323,15 @@ export class Spans implements StageSpans {
   }
 
   #giveControl(record: SpanRecord): void {
-    if (this.controlPlane !== null) record.isOwed = !this.controlPlane.take(record, this.#startOf(record));
+    if (this.controlPlane !== null) record.isOwed = !this.controlPlane.take(record);
   }
 
   #give(record: SpanRecord): void {
     if (record.isTold) return;
     record.isTold = true;
     this.#told++;
-    const startMs = this.#startOf(record);
-    for (const sink of this.sinks) sink.take(record, startMs);
-    if (this.controlPlane !== null) record.isOwed = !this.controlPlane.take(record, startMs);
-  }
-
-  #startOf({ isWall, startedAt }: SpanRecord): number {
-    return isWall ? startedAt : startedAt + this.#wallOffset;
+    for (const sink of this.sinks) sink.take(record);
+    if (this.controlPlane !== null) record.isOwed = !this.controlPlane.take(record);
   }
 
   #came(): void {
@@ -346,12 +365,8 @@ export class Spans implements StageSpans {
   };
 
   #findWall(now: number): void {
+    this.#wallAt = now;
     const offset = this.#clock.wallMs() - now;
     if (Math.abs(offset - this.#wallOffset) > WALL_STEP_MS) this.#wallOffset = offset;
   }
 }
-
-/** Calls of a kept trace that still run end within this, mostly. */
-const LATER_MS = 60_000;
-/** Who looks at a trace that goes on asks again, every few seconds. */
-const ASKED_MS = 10_000;

@@ -1,13 +1,15 @@
 /**
  * The files of a recording, and what waits to be written. Nobody waits for the disk: what finds no room in the queue is dropped
- * and counted, and a disk that fails is tried again after a while. What comes within a moment goes to the disk together.
+ * and counted, and a disk that fails is tried again after a while that doubles, leaving nothing behind. What comes within a moment
+ * goes to the disk together.
  *
  * The oldest file goes when there are too many bytes, or when it is too old; that is looked at while nothing is recorded as well.
+ * How old it is says its time on the disk; one that is still to come (the clock has been set back) is as of when it is first seen.
  * A file is never opened again by another process: each start begins a new one. One is filled for an eighth of the age at most, so
  * that what is removed for its age is not much younger than that.
  */
 import { randomBytes } from 'node:crypto';
-import { type FileHandle, mkdir, open, readdir, stat, unlink } from 'node:fs/promises';
+import { type FileHandle, mkdir, open, readdir, stat, unlink, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Clock, Timer } from '../../base/clock.ts';
 import { FILE_HEAD_BYTES, fileHead, frame } from './frames.ts';
@@ -21,6 +23,9 @@ export interface FileLimits {
 /** Waits at most for the disk. */
 const QUEUE_BYTES = 8 * 1_024 * 1_024;
 const TRY_AGAIN_MS = 5_000;
+const LONGEST_PAUSE_MS = 300_000;
+/** A file server's clock may be so much ahead of this one. */
+const AHEAD_MS = 60_000;
 /** What waits is written when it is so much, or so old. */
 const BATCH_BYTES = 131_072;
 const BATCH_MS = 200;
@@ -36,6 +41,14 @@ interface Waiting {
   /** A new file begins with it. */
   readonly begins: string | null;
   readonly isCall: boolean;
+}
+
+interface OldFile {
+  readonly name: string;
+  readonly bytes: number;
+  /** On the wall. */
+  readonly bornAt: number;
+  readonly writtenAt: number;
 }
 
 export class RecordingFiles {
@@ -59,6 +72,8 @@ export class RecordingFiles {
   #isUntidy = false;
   #again: Timer | null = null;
   #isFailing = false;
+  /** Before the disk is tried again; 0 = it took what came last. */
+  #pauseMs = 0;
   #isClosed = false;
   /** Bytes on disk in all files, as far as known. */
   bytes = 0;
@@ -164,7 +179,7 @@ export class RecordingFiles {
     }
   }
 
-  async #writeAll(batch: readonly Waiting[]): Promise<void> {
+  async #writeAll(batch: Waiting[]): Promise<void> {
     for (let i = 0; i < batch.length; ) {
       const { begins } = batch[i] as Waiting;
       if (begins !== null) {
@@ -174,13 +189,26 @@ export class RecordingFiles {
         await this.#tidy(this.#limits.fileBytes);
         this.#handle = await open(join(this.#folder, begins), 'wx', 0o600);
         this.#handleName = begins;
+      } else if (this.#handle !== null && (await there(stat(join(this.#folder, this.#handleName)), null)) === null) {
+        // Somebody has removed it, and what is written to it now is nowhere.
+        this.#warn('recording: the file under way was removed; the next call begins a new one');
+        await this.#abandon(batch.splice(i));
+        return;
       }
       let end = i + 1;
       while (end < batch.length && (batch[end] as Waiting).begins === null) end++;
       const data = Buffer.concat(batch.slice(i, end).map((each) => each.data));
       // The file that it belongs to could not be begun, or is gone.
       if (this.#handle === null) throw Object.assign(new Error(), { code: 'no file' });
-      await this.#handle.writeFile(data);
+      try {
+        await this.#handle.writeFile(data);
+      } catch (error) {
+        // Nothing can be told from a file without its head: it would only lie about.
+        if (begins !== null) await unlink(join(this.#folder, begins)).catch(() => undefined);
+        throw error;
+      }
+      if (this.#pauseMs > 0) this.#warn('recording: the disk takes it again');
+      this.#pauseMs = 0;
       this.#waitingBytes -= data.length;
       this.bytes += data.length;
       i = end;
@@ -196,9 +224,12 @@ export class RecordingFiles {
     const handle = this.#handle;
     this.#handle = null;
     handle?.close().catch(() => undefined);
-    this.#warn(`recording: the disk does not take it (${(error as NodeJS.ErrnoException).code ?? 'error'}); calls go on unrecorded`);
+    // Once for a run of failures.
+    if (this.#pauseMs === 0)
+      this.#warn(`recording: the disk does not take it (${(error as NodeJS.ErrnoException).code ?? 'error'}); calls go on unrecorded`);
+    this.#pauseMs = this.#pauseMs === 0 ? TRY_AGAIN_MS : Math.min(LONGEST_PAUSE_MS, 2 * this.#pauseMs);
     if (this.#isClosed) return;
-    this.#again = this.#clock.after(TRY_AGAIN_MS, () => {
+    this.#again = this.#clock.after(this.#pauseMs, () => {
       this.#isFailing = false;
     });
   }
@@ -224,31 +255,52 @@ export class RecordingFiles {
   /** Removes what is too old, and the oldest until there is that much room. */
   async #tidy(roomBytes: number): Promise<void> {
     const oldest = this.#clock.wallMs() - this.#limits.maxAgeMs;
-    const files: { readonly name: string; readonly bytes: number; readonly at: number }[] = [];
+    const files: OldFile[] = [];
     for (const name of await there(readdir(this.#folder), [])) {
-      if (!name.endsWith(EXTENSION)) continue;
-      const found = await there(stat(join(this.#folder, name)), null);
-      if (found === null) continue;
-      const { size, birthtimeMs, mtimeMs } = found;
-      files.push({ name, bytes: size, at: Math.min(birthtimeMs > 0 ? birthtimeMs : mtimeMs, mtimeMs) });
+      const file = name.endsWith(EXTENSION) ? await this.#fileOf(name) : null;
+      if (file !== null) files.push(file);
     }
-    files.sort((a, b) => (a.name < b.name ? -1 : 1));
+    files.sort((a, b) => a.writtenAt - b.writtenAt || (a.name < b.name ? -1 : 1));
     let bytes = files.reduce((sum, file) => sum + file.bytes, 0);
-    for (const { name, bytes: ofFile, at } of files) {
-      const isUnderWay = this.#handle !== null && name === this.#handleName;
-      if (at >= oldest && (isUnderWay || bytes + roomBytes <= this.#limits.maxBytes)) continue;
-      if (isUnderWay) await this.#abandon();
+    for (const { name, bytes: ofFile, bornAt } of files) {
+      const isUnderWay = this.#isUnderWay(name);
+      if (bornAt >= oldest && (isUnderWay || bytes + roomBytes <= this.#limits.maxBytes)) continue;
+      if (isUnderWay) await this.#abandon([]);
       await there(unlink(join(this.#folder, name)), undefined);
       bytes -= ofFile;
     }
     this.bytes = bytes;
   }
 
-  /** The file under way is as old as any may become: nothing has come for a long time. */
-  async #abandon(): Promise<void> {
+  #isUnderWay(name: string): boolean {
+    return this.#handle !== null && name === this.#handleName;
+  }
+
+  /** Null = it is gone. */
+  async #fileOf(name: string): Promise<OldFile | null> {
+    const path = join(this.#folder, name);
+    const found = await there(stat(path), null);
+    if (found === null) return null;
+    const { size, birthtimeMs, mtimeMs } = found;
+    const wallMs = this.#clock.wallMs();
+    if (mtimeMs <= wallMs + AHEAD_MS || this.#isUnderWay(name)) {
+      const bornAt = birthtimeMs > 0 ? Math.min(birthtimeMs, mtimeMs) : mtimeMs;
+      return { name, bytes: size, bornAt, writtenAt: mtimeMs };
+    }
+    const isSet = await utimes(path, wallMs / 1_000, wallMs / 1_000).then(
+      () => true,
+      () => false,
+    );
+    // Where its time cannot be set it is the first to make room.
+    return { name, bytes: size, bornAt: wallMs, writtenAt: isSet ? wallMs : 0 };
+  }
+
+  /** The file under way is gone, or as old as any may become. @param unwritten what was to be written to it just now */
+  async #abandon(unwritten: readonly Waiting[]): Promise<void> {
     const handle = this.#handle;
     this.#handle = null;
     // What waits for it has nowhere to go, and goes with it; what stands behind a new beginning stays.
+    this.#waiting.unshift(...unwritten);
     const begins = this.#waiting.findIndex((each) => each.begins !== null);
     const gone = this.#waiting.splice(0, begins < 0 ? this.#waiting.length : begins);
     for (const { data } of gone) this.#waitingBytes -= data.length;

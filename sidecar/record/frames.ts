@@ -37,6 +37,11 @@ export interface Frames {
   readonly tornBytes: number;
 }
 
+/** Its process died, or its disk was full, before the head stood in it. */
+export function isTornHead(bytes: Buffer): boolean {
+  return bytes.length < FILE_HEAD_BYTES && bytes.subarray(0, MAGIC.length).equals(MAGIC.subarray(0, bytes.length));
+}
+
 /** Null = this is no recording. */
 export function readFrames(bytes: Buffer): Frames | null {
   if (bytes.length < FILE_HEAD_BYTES || !bytes.subarray(0, MAGIC.length).equals(MAGIC)) return null;

@@ -1,4 +1,5 @@
 /** What may be kept of a request and an answer: by the redaction rules alone, and of our own headers what decides something. */
+import { hasPlainNumbers, withDoubles } from '../../base/json-exact.ts';
 import { NOT_SHOWN, redactedBody, redactedHeaders, redactedPath, redactedUrl, type RedactionRules, scrubbed } from '../../base/redact.ts';
 import { isCapabilityName } from '../../proto/language/names.ts';
 import { Header } from '../../proto/wire/headers.ts';
@@ -16,6 +17,7 @@ const ASKED: readonly string[] = [
   Header.tags,
   Header.pin,
   Header.execution,
+  Header.retry,
   Header.path,
 ];
 const ANSWERED: readonly string[] = [Header.retry, Header.definitelySuccess, 'retry-after', 'content-type'];
@@ -62,7 +64,12 @@ export function keptBody(body: Buffer, contentType: string, rules: RedactionRule
   if (rules.bodies.has(type)) return { bytes, type, base64: body.toString('base64'), whole: true };
   const kept = redactedBody(body, contentType, rules) as { readonly json?: unknown };
   if (kept.json === undefined) return { bytes, type, whole: false };
-  return { bytes, type, json: kept.json, whole: !isHidden(kept.json) };
+  // Mostly there is nothing to replace, and making it anew costs more than looking.
+  if (hasPlainNumbers(body)) return { bytes, type, json: kept.json, whole: !isHidden(kept.json) };
+  const numbers: Record<string, string> = {};
+  const json = withDoubles(kept.json, '', numbers);
+  const whole = !isHidden(json);
+  return Object.keys(numbers).length === 0 ? { bytes, type, json, whole } : { bytes, type, json, numbers, whole };
 }
 
 /** Something was left out of it. A value that reads like the sign for that counts as left out. */

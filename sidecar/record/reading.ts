@@ -1,6 +1,7 @@
 /**
  * A recording, read back: one file or a folder of them. A file is whole by itself; what is damaged or torn off in it is left out
- * and said. What another version of the program wrote is refused with a sentence when it is of another format.
+ * and said. What another version of the program wrote is refused with a sentence when it is of another format. In a folder a file
+ * that cannot be read is left out and said: it takes none of the others with it.
  */
 import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
@@ -9,7 +10,7 @@ import type { CellDump } from '../health/cell.ts';
 import type { ProviderDump } from '../health/provider.ts';
 import type { CapabilityPart } from '../table/compile.ts';
 import { EXTENSION } from './files.ts';
-import { readFrames } from './frames.ts';
+import { isTornHead, readFrames } from './frames.ts';
 import { type AnyRecord, type CallRecord, type FileRecord, type PartRecord, RECORDING_FORMAT } from './shapes.ts';
 
 /** What something was, by revision of the health view; oldest first. */
@@ -181,8 +182,10 @@ export function readRecording(path: string): Recording | string {
 /** The same, file by file. */
 export function openRecording(path: string): RecordingSource | string {
   let files: string[];
+  let isFolder: boolean;
   try {
-    files = statSync(path).isDirectory()
+    isFolder = statSync(path).isDirectory();
+    files = isFolder
       ? readdirSync(path)
           .filter((name) => name.endsWith(EXTENSION))
           .sort()
@@ -194,18 +197,26 @@ export function openRecording(path: string): RecordingSource | string {
   if (files.length === 0) return `${path}: there is no recording in this folder (files that end in ${EXTENSION})`;
   const remarks: string[] = [];
   const problems: string[] = [];
-  return { files: readEach(files, remarks, problems), remarks, problems };
+  return { files: isFolder ? readEach(files, remarks, problems) : readOne(path, remarks, problems), remarks, problems };
 }
 
-function* readEach(files: readonly string[], remarks: string[], problems: string[]): Generator<RecordedFile> {
-  for (const file of files) {
-    const one = readFile(file, remarks);
-    if (typeof one === 'string') {
-      problems.push(one);
-      return;
-    }
-    if (one !== null) yield one;
+function* readOne(path: string, remarks: string[], problems: string[]): Generator<RecordedFile> {
+  const file = readFile(path, remarks);
+  if (typeof file === 'string') problems.push(file);
+  else if (file !== null) yield file;
+}
+
+/** Nothing of it can be read = the reason of the first is the problem. */
+function* readEach(paths: readonly string[], remarks: string[], problems: string[]): Generator<RecordedFile> {
+  const left: string[] = [];
+  for (const path of paths) {
+    const file = readFile(path, remarks);
+    if (typeof file === 'string') {
+      left.push(file);
+      remarks.push(`${file}; it is left out`);
+    } else if (file !== null) yield file;
   }
+  if (left.length === paths.length) problems.push(left[0] as string);
 }
 
 function readFile(file: string, remarks: string[]): RecordedFile | null | string {
@@ -221,7 +232,10 @@ function readFile(file: string, remarks: string[]): RecordedFile | null | string
 /** Null = its process died before anything was written. */
 export function recordedIn(bytes: Buffer, name: string, remarks: string[]): RecordedFile | null | string {
   const frames = readFrames(bytes);
-  if (frames === null) return `${name}: this is no recording of Agent-Reach`;
+  if (frames === null)
+    return isTornHead(bytes)
+      ? `${name}: nothing was written to it but ${bytes.length} bytes of its beginning`
+      : `${name}: this is no recording of Agent-Reach`;
   if (frames.damagedBytes > 0) remarks.push(`${name}: ${frames.damagedBytes} bytes in it are damaged, and what stood there is left out`);
   if (frames.tornBytes > 0) remarks.push(`${name}: its last ${frames.tornBytes} bytes are a record that was not written to its end`);
   let file: RecordedFile | null = null;

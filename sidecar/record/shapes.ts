@@ -79,6 +79,8 @@ export interface RecordedBody {
   readonly type: string;
   /** With the values that may be kept. */
   readonly json?: unknown;
+  /** Place → digits: numbers in `json` that a double does not hold, which are not the same there. Absent = there are none. */
+  readonly numbers?: Readonly<Record<string, string>>;
   /** As it came, byte by byte. */
   readonly base64?: string;
   /** It stands here without anything left out. */

@@ -6,7 +6,7 @@ import { readFileSync } from 'node:fs';
 import { openRecording } from '../record/reading.ts';
 import { NO_CHANGES, readChanges } from './changes.ts';
 import { replay } from './replay.ts';
-import { jsonOf, linesOf, sendJson, sendLines, sideBySide } from './report.ts';
+import { callJson, jsonOf, linesOf, sendJson, sendLines, sideBySide } from './report.ts';
 import { sendToSandbox } from './send.ts';
 import { sendToUrl } from './send-url.ts';
 
@@ -34,8 +34,11 @@ export async function runReplay(path: string, command: ReplayCommand): Promise<n
   const { write } = command;
   const limit = command.limit === null ? Number.POSITIVE_INFINITY : Number(command.limit);
   const call = command.call === null ? null : Number(command.call);
-  if (!(limit >= 1) || (call !== null && !(Number.isInteger(call) && call >= 1)))
+  const isCount = (number: number): boolean => Number.isInteger(number) && number >= 1;
+  if ((command.limit !== null && !isCount(limit)) || (call !== null && !isCount(call)))
     return told(write, ['--limit and --call take a whole number above 0']);
+  const idle = withoutUse(command);
+  if (idle !== null) return told(write, [idle]);
   let text: string | null = null;
   if (command.withFile !== null) {
     try {
@@ -65,12 +68,22 @@ export async function runReplay(path: string, command: ReplayCommand): Promise<n
   const one = call === null ? null : (report.calls.find(({ number }) => number === call) ?? null);
   if (call !== null && one === null)
     return told(write, [`--call ${call}: there are ${report.sums.identical + report.sums.broken} calls that can be decided anew`]);
-  if (one !== null) for (const line of sideBySide(one, command.columns)) write(line);
+  if (one !== null && command.json) write(JSON.stringify(callJson(one)));
+  else if (one !== null) for (const line of sideBySide(one, command.columns)) write(line);
   else if (command.json) write(JSON.stringify(jsonOf(report)));
   else for (const line of linesOf(report)) write(line);
   const { sums } = report;
   if (sums.broken > 0) return NOT_IDENTICAL;
   return sums.different + sums.undecided > 0 ? 1 : 0;
+}
+
+/** What would be given in vain: who asks for a trial is not to believe that it took place. */
+function withoutUse({ send, call, sets, withFile }: ReplayCommand): string | null {
+  if (send === null) return null;
+  if (call !== null) return '--call shows how a call is decided, and --send decides none: leave one of them out';
+  if (send !== 'sandbox' && (sets.length > 0 || withFile !== null))
+    return '--set and --with change nothing at another sidecar: it has policies of its own; leave them out, or send to the sandbox inside (--send sandbox)';
+  return null;
 }
 
 function told(write: (line: string) => void, lines: readonly string[]): number {

@@ -28,6 +28,7 @@ import type { Candidate, Provider, Snapshot, Version } from '../table/snapshot.t
 import type { Exchange, Transport } from '../transports/transport.ts';
 import { ReplayClock } from './replay-clock.ts';
 import { RecordedStream } from './recorded-stream.ts';
+import { judgedReply } from './judged-reply.ts';
 import { type ReplayTables, stranger, withProvider } from './replay-table.ts';
 
 /** What was asked for and is not in the recording. */
@@ -331,10 +332,12 @@ export class CallReplay implements Decider {
       }
     }
     const isJudged = attempt.code !== 0 && (status < 300 || status === 304) && !gaveUp(attempt, send);
-    if (isJudged) return new Reply(attempt.code as Code, started, status, own, NO_BODY, null, attempt.detail, reused, retryAfterMs);
+    if (isJudged) return judgedReply(attempt, own, reused, retryAfterMs);
     const isDefinite = attempt.code === 0 && this.#record.definitely && this.#record.decision.provider === attempt.provider;
     const headers = isDefinite ? { ...own, [Header.definitelySuccess]: 'true' } : own;
-    return new Reply(0, started, status, headers, NO_BODY, null, detail, reused, retryAfterMs);
+    const reply = new Reply(0, started, status, headers, NO_BODY, null, detail, reused, retryAfterMs);
+    reply.end = 'known';
+    return reply;
   }
 
   // ---- what is asked
@@ -473,6 +476,8 @@ export class CallReplay implements Decider {
           call.code = Code.ok;
           call.refusal = null;
           call.replay = { provider, version };
+          // The first answer may have been that of a fallback.
+          if (this.#record.decision.degraded) call.degraded = true;
         }
         this.#restore(call, claim.rev);
         settle(verdictOf(claim.verdict));

@@ -100,20 +100,22 @@ export function jsonOf(report: ReplayReport): object {
     remarks: report.remarks,
     without_effect: report.withoutEffect,
     first_not_identical: report.calls.find((one) => one.broken !== null)?.broken ?? null,
-    listed: report.calls
-      .filter((one) => one.broken !== null || one.differences.length > 0 || one.miss !== null)
-      .map(({ number, record, broken, changed, differences, miss, moved }) => ({
-        call: number,
-        trace_id: record.trace_id,
-        asked: record.asked,
-        caller: record.caller?.agent ?? null,
-        broken,
-        differences,
-        miss: miss === null ? null : { kind: REPLAY_MISS, ...miss },
-        moved,
-        recorded: record.decision,
-        now: changed,
-      })),
+    listed: report.calls.filter((one) => one.broken !== null || one.differences.length > 0 || one.miss !== null).map(callJson),
+  };
+}
+
+export function callJson({ number, record, broken, changed, differences, miss, moved }: CallOutcome): object {
+  return {
+    call: number,
+    trace_id: record.trace_id,
+    asked: record.asked,
+    caller: record.caller?.agent ?? null,
+    broken,
+    differences,
+    miss: miss === null ? null : { kind: REPLAY_MISS, ...miss },
+    moved,
+    recorded: record.decision,
+    now: changed,
   };
 }
 

@@ -5,6 +5,7 @@
  *
  * Sent are calls that somebody had been asked for. Breakers are off: what the recorded state of health did to a call, `replay` shows.
  */
+import { parseExact, writeExact } from '../../base/json-exact.ts';
 import { SeededRandom } from '../../base/random.ts';
 import { VirtualClock } from '../../base/virtual-clock.ts';
 import { openSource, Place } from '../../proto/language/reader.ts';
@@ -24,9 +25,10 @@ import type { AttemptRecord, CallRecord, RecordedBody, SendRecord } from '../rec
 import type { CapabilityPart } from '../table/compile.ts';
 import { InstalledTable } from '../table/installed.ts';
 import { registerTransports, Transports } from '../transports/index.ts';
-import { heldAgainst, RecordedAnswers, type RecordedRequest } from '../transports/recorded-answers.ts';
+import { exactJson, heldAgainst, RecordedAnswers, type RecordedRequest } from '../transports/recorded-answers.ts';
 import { type GivenAnswer, RecordedMock } from '../transports/recorded-mock.ts';
 import { type Changes, policiesOf, readChanges } from './changes.ts';
+import { judgedReply } from './judged-reply.ts';
 
 /** What one request came to. */
 export interface Sent {
@@ -235,18 +237,19 @@ function replyOf(attempt: AttemptRecord, send: SendRecord, record: CallRecord): 
   const { code, started, status, detail, reused, retry_after_ms: retryAfterMs, own } = send;
   if (code === Code.cancelled && attempt.code !== 0) return null;
   if (code !== 0) return new Reply(code as Code, started, status, own, NO_BODY, null, detail, reused, retryAfterMs);
-  if (attempt.code !== 0 && status < 300)
-    return new Reply(attempt.code as Code, started, status, own, NO_BODY, null, attempt.detail, reused, retryAfterMs);
+  if (attempt.code !== 0 && status < 300) return judgedReply(attempt, own, reused, retryAfterMs);
   const isDefinite = attempt.code === 0 && record.definitely && record.decision.provider === attempt.provider;
   const headers = isDefinite ? { ...own, [Header.definitelySuccess]: 'true' } : own;
   const body = send.body === null ? NO_BODY : bodyOf(send.body);
-  return new Reply(0, 'done', status, headers, body, null, detail, reused, retryAfterMs);
+  const reply = new Reply(0, 'done', status, headers, body, null, detail, reused, retryAfterMs);
+  reply.end = 'known';
+  return reply;
 }
 
 /** As it was, as far as it was kept; zeros where only the size is known. */
 export function bodyOf(body: RecordedBody): Buffer {
   if (body.base64 !== undefined) return Buffer.from(body.base64, 'base64');
-  if (body.json !== undefined) return Buffer.from(JSON.stringify(body.json));
+  if (body.json !== undefined) return Buffer.from(writeExact(exactJson(body)));
   return Buffer.alloc(body.bytes);
 }
 
@@ -268,7 +271,7 @@ export function answerDiff(
   // A static text of a fallback stands in no attempt.
   if (diff.length > 0 || last === null || decision.code !== 0 || decision.provider === null) return { diff, notCompared: [] };
   if (last.json !== undefined) {
-    const held = heldAgainst(last.json, parsed(body));
+    const held = heldAgainst(exactJson(last), parsed(body));
     return { diff: held.diff.map((words) => `answer: ${words}`), notCompared: held.notCompared.map((place) => `answer ${place}`) };
   }
   if (last.base64 !== undefined)
@@ -279,7 +282,7 @@ export function answerDiff(
 
 function parsed(body: Buffer): unknown {
   try {
-    return JSON.parse(body.toString('utf8'));
+    return parseExact(body);
   } catch {
     return undefined;
   }

@@ -5,7 +5,7 @@ import t from 'tap';
 import { Code } from '../../proto/wire/codes.ts';
 import { NO_CHANGES } from '../../sidecar/replay/changes.ts';
 import { sendLines } from '../../sidecar/replay/report.ts';
-import { answersOf, sendToSandbox } from '../../sidecar/replay/send.ts';
+import { answersOf, requestOf, sendToSandbox } from '../../sidecar/replay/send.ts';
 import { sendToUrl } from '../../sidecar/replay/send-url.ts';
 import { readRecording, type Recording } from '../../sidecar/record/reading.ts';
 import { type Ask, RecordedAnswers, type ReplayMiss } from '../../sidecar/transports/recorded-answers.ts';
@@ -183,6 +183,46 @@ t.test('C137 what was not kept is not matched in silence', async (t) => {
   });
   const report = await sendToSandbox(recording, NO_CHANGES, 10);
   t.match(sendLines(report).join('\n'), /compared in part only, since these are not kept: .*\/card/);
+});
+
+t.test('C137 a number that a double does not hold is recorded, compared and sent with its own digits', async (t) => {
+  const world = new RecordedWorld(table(9), {}, WHOLE);
+  t.teardown(() => world.remove());
+  const texts = [
+    '{"n":9007199254740993}',
+    '{"n":{"a":1},"deep":{"x/y":-18446744073709551615,"pi":3.14159265358979323846}}',
+    '{"n":1e400}',
+    '{"n":[1.0,0.1000,3.141592653589793,"9007199254740993"]}',
+  ];
+  for (const text of texts) await world.call({ name: 'crm.order.query@2.0.0', bytes: Buffer.from(text) });
+  const recording = read(await world.written());
+  const file = recording.files[0] as (typeof recording.files)[number];
+  t.same(
+    file.calls.map(({ body }) => body.whole),
+    [true, false, true, false],
+    'only what is named is kept',
+  );
+  t.equal(requestOf(file.calls[0] as (typeof file.calls)[number])?.body.toString(), texts[0]);
+  t.equal(
+    requestOf(file.calls[1] as (typeof file.calls)[number])?.body.toString(),
+    '{"n":{"a":"[not shown]"},"deep":{"x/y":-18446744073709551615,"pi":3.14159265358979323846}}',
+  );
+  const answers = new RecordedAnswers(answersOf(file));
+  t.same(missOf(answers.take(ask('{"n":9007199254740992}'))).diff, ['body /n: asked 9007199254740992, recorded 9007199254740993']);
+  t.same(missOf(answers.take(ask('{"n":9007199254740995}'))).diff, ['body /n: asked 9007199254740995, recorded 9007199254740993']);
+  t.match(answers.take(ask('{"n":9007199254740993.0}')), { name: 'call 1, attempt 1', notCompared: [] }, 'the same value is the same');
+  t.match(missOf(answers.take(ask('{"n":{"a":2},"deep":{"x/y":-18446744073709551616,"pi":3.14159265358979323846}}'))).diff, [/x~1y/]);
+  t.match(missOf(answers.take(ask('{"n":{"a":2},"deep":{"x/y":-18446744073709551615,"pi":3.141592653589793}}'))).diff, [
+    /pi: asked 3.141592653589793, rec/,
+  ]);
+  t.match(answers.take(ask((texts[1] as string).replace('1,', '1 ,'))), { notCompared: ['/n/a'] });
+  t.equal(missOf(answers.take(ask('{"n":1e401}'))).diff.length > 0, true);
+  t.match(answers.take(ask('{"n":10e399}')), { name: 'call 3, attempt 1' });
+  const report = await sendToSandbox(recording, NO_CHANGES, 10);
+  t.same(
+    report.sent.map(({ miss, diff }) => [miss, diff]),
+    texts.map(() => [null, []]),
+  );
 });
 
 t.test('C137 recorded requests are sent to a sandbox on this machine only', async (t) => {

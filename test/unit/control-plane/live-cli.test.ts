@@ -198,6 +198,38 @@ t.test('top at a terminal is a page of its own, obeys keys, lives through a repl
   t.match(window.written, /\u001B\[\?25h\u001B\[\?1049l$/, 'cursor and page are given back');
 });
 
+t.test('top that is left while a look is under way, or is refused, asks and writes nothing any more', async (t) => {
+  const looks = { slow: 0, refused: 0 };
+  let isGivenUp = false;
+  let late: () => void = () => {};
+  const slow = await serverFor(t, (request, response) => {
+    if (++looks.slow === 1) return answer(response, OVERVIEW);
+    request.socket.once('close', () => {
+      isGivenUp = true;
+    });
+    late = () => answer(response, OVERVIEW);
+  });
+  const refusing = await serverFor(t, (_, response) =>
+    ++looks.refused === 1 ? answer(response, OVERVIEW) : answer(response, { status: 403, detail: 'a viewer may not' }, 403),
+  );
+  const window = new Window();
+  const other = new Window();
+  const left = run(slow, ['top', '--interval', '500ms'], window);
+  const refused = run(refusing, ['top', '--interval', '500ms'], other);
+  await waitUntil('a look is under way', () => looks.slow === 2);
+  window.type('q');
+  t.match(await left, { exit: 0, err: '' });
+  t.match(await refused, { exit: 1, err: /a viewer may not/ });
+  t.strictSame([window.open, other.open], [0, 0]);
+  await waitUntil('the look is given up', () => isGivenUp);
+  late();
+  const written = [window.written, other.written];
+  // Longer than it waits between two looks.
+  await new Promise<void>((done) => void realClock.after(700, done));
+  t.strictSame([window.written, other.written], written, 'the shell is not written over');
+  t.strictSame(looks, { slow: 2, refused: 2 });
+});
+
 t.test('a trace is followed while something is under way: drawn anew at a terminal, a line a span elsewhere', async (t) => {
   const span = (id: string, more: object = {}) => ({
     trace_id: 'ab'.repeat(16),

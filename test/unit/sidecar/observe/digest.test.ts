@@ -110,13 +110,20 @@ t.test('what a peer asks for is counted by the peer; a fallback counts under wha
     call.fallbackFrom = a.version.capability;
     call.staticBody = Buffer.from('1');
   });
+  ended(counts, [], 0.1, 0, (call) => {
+    call.fallbackFrom = a.version.capability;
+    call.staticBody = Buffer.from('1');
+  });
+  ended(counts, [a], 5);
   t.same(
     counts.take().edges.map(({ capability, version, provider, calls, degraded }) => [capability, version, provider, calls, degraded]),
     [
       ['crm.order.query', '1.0.0', 'crm.cache.a', 1, 1],
       ['crm.cache.query', '1.0.0', 'crm.cache.a', 1, 0],
+      ['crm.order.query', '2.1.0', 'crm.order.a', 2, 0],
       ['crm.order.query', '', '', 1, 0],
     ],
+    'a static text is no answer of nobody where somebody was asked',
   );
 });
 
@@ -160,6 +167,20 @@ t.test('beyond the bound the rest counts under other names, by capability, and n
   t.equal(
     edges.reduce((sum, { calls }) => sum + calls, 0),
     some,
+  );
+  counts.take();
+  for (let i = 0; i < MAX_EDGES; i++)
+    ended(counts, [a], 1, 0, (call) => {
+      call.principal = new Principal(`shop.chat.${i}`);
+    });
+  for (const served of [[a], [], []]) ended(counts, served, 1, 0, (call) => void (call.principal = new Principal('shop.late.1')));
+  t.match(
+    counts.take().edges.slice(MAX_EDGES),
+    [
+      { caller: 'other', provider: 'other', calls: 1 },
+      { caller: 'other', provider: '', calls: 2 },
+    ],
+    'calls for which nobody was asked stand apart also there',
   );
   counts.take();
   ended(counts, [a], 1);

@@ -73,7 +73,7 @@ function stage(span: Partial<Span> = {}): SpanRecord {
     code: 0,
     capability: 'crm.order.query',
   };
-  made.ofStage({ ...base, ...span }, true, false);
+  made.ofStage({ ...base, ...span }, true, false, 0);
   return made;
 }
 
@@ -83,6 +83,7 @@ function attemptOf(address: string, type = 'http', status = 200, code: Code = 0)
   const call = new Call('http', 'crm.order.query', NO_HEADERS, NO_BODY, '', false, new VirtualClock());
   call.traceId = TRACE;
   call.spanId = PARENT;
+  call.wallOffset = WALL - call.startedAt;
   call.principal = new Principal('shop.chat.1');
   const attempt = new Attempt({ version, provider } as unknown as Candidate, 0);
   Object.assign(attempt, { spanId: SPAN, status, code, started: 'done', detail: code === 0 ? '' : 'it said "Ada" and Bearer abc.def' });
@@ -93,7 +94,7 @@ function attemptOf(address: string, type = 'http', status = 200, code: Code = 0)
 
 async function exported(...records: readonly SpanRecord[]): Promise<ReadRequest> {
   const { clock, out, bodies } = exporting();
-  for (const each of records) out.take(each, WALL);
+  for (const each of records) out.take(each);
   await clock.advance(1_000);
   return bodies[0] as ReadRequest;
 }
@@ -189,12 +190,12 @@ t.test('spans as OpenTelemetry has them', async (t) => {
 t.test('requests', async (t) => {
   await t.test('are closed a second after their first span, or when they are large', async (t) => {
     const { clock, out, bodies } = exporting();
-    out.take(stage(), WALL);
+    out.take(stage());
     await clock.advance(900);
     t.equal(bodies.length, 0);
     await clock.advance(200);
     t.equal(bodies.length, 1);
-    for (let i = 0; i < 10_000; i++) out.take(stage(), WALL);
+    for (let i = 0; i < 10_000; i++) out.take(stage());
     await settle(4);
     t.equal(bodies.length, 3, 'two whole ones at once');
     await clock.advance(1_100);
@@ -206,7 +207,7 @@ t.test('requests', async (t) => {
     const { clock, out, bodies } = exporting();
     const again = stage();
     again.isAgain = true;
-    out.take(again, WALL);
+    out.take(again);
     await clock.advance(2_000);
     t.equal(bodies.length, 0);
   });
@@ -218,7 +219,7 @@ t.test('requests', async (t) => {
       asked.push(at.clock.now());
       return Promise.resolve(answers.shift() ?? verdictOf(200, undefined, NO_BODY, 0));
     });
-    at.out.take(stage(), WALL);
+    at.out.take(stage());
     for (let i = 0; i < 300; i++) await at.clock.advance(100);
     t.equal(asked.length, 4);
     t.equal(Math.round((asked[1] as number) - (asked[0] as number)), 7_000);
@@ -232,7 +233,7 @@ t.test('requests', async (t) => {
     const answers = [verdictOf(400, undefined, NO_BODY, 0), verdictOf(200, undefined, partial(3, 'too old'), 0)];
     const at = exporting(() => Promise.resolve(answers.shift() ?? verdictOf(200, undefined, NO_BODY, 0)));
     for (const count of [2, 10, 1]) {
-      for (let i = 0; i < count; i++) at.out.take(stage(), WALL);
+      for (let i = 0; i < count; i++) at.out.take(stage());
       await at.clock.advance(1_500);
     }
     t.match(at.out.counts, { exported: 8, rejected: 5, dropped: 0, requests: 3, retries: 0 });
@@ -241,7 +242,7 @@ t.test('requests', async (t) => {
   await t.test('wait in a bounded room while the collector is away, and the rest is dropped', async (t) => {
     const at = exporting(() => Promise.reject(Object.assign(new Error('no'), { code: 'ECONNREFUSED' })), { queueBytes: 65_536 });
     for (let round = 0; round < 50; round++) {
-      for (let i = 0; i < 100; i++) at.out.take(stage({ detail: 'x'.repeat(200), code: Code.internal }), WALL);
+      for (let i = 0; i < 100; i++) at.out.take(stage({ detail: 'x'.repeat(200), code: Code.internal }));
       await at.clock.advance(1_000);
     }
     t.ok(at.out.counts.dropped > 3_000, `${at.out.counts.dropped} dropped`);
@@ -262,7 +263,7 @@ t.test('requests', async (t) => {
       },
       { headers: { 'x-key': { env: 'REACH_TEST_COLLECTOR_KEY' } } },
     );
-    at.out.take(stage(), WALL);
+    at.out.take(stage());
     await at.clock.advance(1_000);
     t.equal(seen.length, 0);
     process.env['REACH_TEST_COLLECTOR_KEY'] = 'key-of-the-collector';
@@ -273,14 +274,14 @@ t.test('requests', async (t) => {
 
   await t.test('the last ones are sent when it stops, and not waited for beyond its time', async (t) => {
     const at = exporting();
-    at.out.take(stage(), WALL);
+    at.out.take(stage());
     const stopped = at.out.stop(500);
     await settle(4);
     await at.clock.advance(0);
     await stopped;
     t.equal(at.bodies.length, 1);
     const hung = exporting(() => new Promise(() => undefined));
-    hung.out.take(stage(), WALL);
+    hung.out.take(stage());
     const hanging = hung.out.stop(500);
     await settle(2);
     let hasStopped = false;
@@ -333,7 +334,7 @@ async function sent(t: Test, collector: Collector, settings: Partial<OtlpSetting
     post,
     warn: (words) => t.fail(words),
   });
-  out.take(stage(), WALL);
+  out.take(stage());
   await out.stop(5_000);
   t.equal(out.counts.exported, 1);
   close();

@@ -5,13 +5,14 @@ import type { BusMessage } from '../../../../base/bus-message.ts';
 import { Code } from '../../../../proto/wire/codes.ts';
 import { MAX_BATCH_BYTES, MAX_SPANS_PER_BATCH, type Span, type SpanBatch, SPANS_WIRE } from '../../../../proto/wire/spans.ts';
 import { CONTROL, Subjects } from '../../../../proto/wire/subjects.ts';
-import { newTraceId } from '../../../../proto/wire/trace-context.ts';
+import { newSpanId, newTraceId } from '../../../../proto/wire/trace-context.ts';
 import { Attempt } from '../../../../sidecar/call/attempt-record.ts';
 import { Call, NO_HEADERS, record } from '../../../../sidecar/call/call.ts';
 import { Principal } from '../../../../sidecar/call/principal.ts';
 import { NO_BODY } from '../../../../sidecar/call/reply.ts';
 import { passing, refusing, Verdict } from '../../../../sidecar/call/verdict.ts';
 import { HeadSampling } from '../../../../sidecar/observe/head-sampling.ts';
+import { KeptTraces } from '../../../../sidecar/observe/kept-traces.ts';
 import { SlowCalls } from '../../../../sidecar/observe/slow-calls.ts';
 import { MAX_LINES, type SpanRecord } from '../../../../sidecar/observe/span-record.ts';
 import { spanOf } from '../../../../sidecar/observe/span-of.ts';
@@ -33,8 +34,8 @@ const candidate = {
 
 class Told implements SpanSink {
   readonly spans: Span[] = [];
-  take(told: SpanRecord, startMs: number): void {
-    this.spans.push(spanOf(told, startMs));
+  take(told: SpanRecord): void {
+    this.spans.push(spanOf(told));
   }
   of(traceId: string): Span[] {
     return this.spans.filter((span) => span.trace_id === traceId);
@@ -181,6 +182,13 @@ t.test('a decision of many stages is cut, and a record is used again without tra
     const [span] = at.told.of(call.traceId);
     t.strictSame([span?.decision, span?.task_id, span?.lane, span?.tries], [undefined, undefined, undefined, undefined]);
   }
+  // A submission that was refused has a lane, and nothing else of a message.
+  for (let i = 0; i < 256; i++) at.spans.tell(stage(long.traceId, 'send', { code: Code.forbidden, lane: 'urgent' }), true);
+  await at.clock.advance(2_000);
+  t.equal(at.told.spans.at(-1)?.lane, 'urgent');
+  const [call] = Array.from({ length: 256 }, () => end(at, begun(at)));
+  await at.clock.advance(2_000);
+  for (const span of at.told.of(call?.traceId ?? '')) t.equal(span.lane, undefined);
 });
 
 function stage(traceId: string, name: Span['stage'], more: Partial<Span> = {}): Span {
@@ -274,6 +282,91 @@ t.test('which traces are told', async (t) => {
     t.equal(at.told.of(call.traceId).length, 3);
   });
 
+  await t.test('a call that was retried is told whole, however long after the failed attempt it answers, and is named anew', async (t) => {
+    for (const minutes of [1.5, 45]) {
+      const at = world({ ratio: 0 });
+      const call = begun(at);
+      const failedFirst = new Attempt(candidate, 0);
+      failedFirst.code = Code.connection_lost;
+      call.attempts.push(failedFirst);
+      at.spans.attemptEnded(call, failedFirst);
+      await at.clock.advance(minutes * 60_000);
+      end(at, call, 0, minutes * 60_000);
+      await at.clock.advance(1_000);
+      t.same(
+        at.told.of(call.traceId).map(({ stage: each, code }) => [each, code]),
+        [
+          ['attempt', Code.connection_lost],
+          ['attempt', 0],
+          ['outbound', 0],
+        ],
+        `${minutes} minutes`,
+      );
+      t.equal(at.named.filter((trace) => trace === call.traceId).length, 2);
+    }
+  });
+
+  await t.test(
+    'so is a hop above it that ends minutes later without a failure of its own, and a message that was handed over again',
+    async (t) => {
+      const at = world({ ratio: 0 });
+      const above = begun(at, (call) => (call.isInbound = true));
+      end(
+        at,
+        begun(at, (call) => (call.traceId = above.traceId)),
+        Code.connection_lost,
+      );
+      const other = begun(at);
+      await at.clock.advance(500_000);
+      end(at, above);
+      end(at, other);
+      at.spans.tell(stage('d'.repeat(32), 'deliver', { task_id: 'task1', tries: 2 }), false);
+      at.spans.tell(stage('e'.repeat(32), 'deliver', { task_id: 'task2', tries: 1 }), false);
+      await at.clock.advance(1_000);
+      t.ok(at.told.of(above.traceId).some(({ stage: each }) => each === 'inbound'));
+      t.equal(at.told.of('d'.repeat(32)).length, 1);
+      t.equal(at.told.of(other.traceId).length + at.told.of('e'.repeat(32)).length, 0, 'no others');
+    },
+  );
+
+  await t.test('what others name in a flood drives out nothing that failed here', async (t) => {
+    const at = world({ ratio: 0 });
+    const call = begun(at);
+    end(
+      at,
+      begun(at, (each) => (each.traceId = call.traceId)),
+      Code.connection_lost,
+    );
+    await at.clock.advance(1_000);
+    for (let i = 0; i < 60; i++) {
+      at.spans.keep(Array.from({ length: 1_000 }, () => newTraceId(at.random)));
+      await at.clock.advance(1_000);
+    }
+    end(at, call);
+    await at.clock.advance(1_000);
+    t.equal(at.told.of(call.traceId).length, 4);
+  });
+
+  await t.test('a trace is kept for its time at least, for less only where more come than there is room for, and not for ever', (t) => {
+    const kept = new KeptTraces(1_000, 100);
+    kept.forget(0);
+    t.ok(kept.isEmpty);
+    t.ok(kept.add(1, 500));
+    t.notOk(kept.add(1, 600));
+    kept.forget(1_499);
+    t.ok(kept.has(1));
+    t.notOk(kept.add(1, 1_499), 'it stays for as long again');
+    kept.forget(2_499);
+    t.ok(kept.has(1));
+    kept.forget(3_499);
+    t.notOk(kept.has(1));
+    t.ok(kept.isEmpty);
+    for (let i = 0; i < 1_000; i++) kept.add(i, 4_000);
+    for (let i = 900; i < 1_000; i++) t.ok(kept.has(i));
+    t.notOk(kept.has(799));
+    t.end();
+  });
+
   await t.test('another sidecar names a trace: what is held is told, for as long as it is held', async (t) => {
     const at = world({ ratio: 0, holdMs: 5_000 });
     const old = end(at, begun(at));
@@ -338,6 +431,21 @@ t.test('what this sidecar holds of a trace can be asked, told or not', async (t)
   t.equal(at.spans.of('f'.repeat(32)).length, 0);
 });
 
+t.test('ids come out as they went in', async (t) => {
+  const at = world();
+  const digits = '0123456789abcdef';
+  const ids = Array.from({ length: 16 }, (_, i) => digits.slice(i) + digits.slice(0, i));
+  for (const id of ids) at.spans.tell(stage(id + id, 'send', { span_id: id, parent_span_id: id }), true);
+  await at.clock.advance(1_000);
+  t.same(
+    at.told.spans.map(({ trace_id: trace, span_id: span, parent_span_id: parent }) => [trace, span, parent]),
+    ids.map((id) => [id + id, id, id]),
+  );
+  const made = Array.from({ length: 100 }, () => [newTraceId(at.random), newSpanId(at.random)] as const);
+  for (const [trace, span] of made) t.ok(/^[0-9a-f]{32}$/.test(trace) && /^[0-9a-f]{16}$/.test(span), `${trace} ${span}`);
+  t.equal(new Set(made.flat().join('')).size, 16);
+});
+
 t.test('what another one should have told is told later, and only along with the rest', async (t) => {
   const at = world();
   at.spans.retell(stage('a'.repeat(32), 'send'), true);
@@ -354,7 +462,7 @@ t.test('what another one should have told is told later, and only along with the
   t.equal(at.told.spans.length, 2);
 });
 
-t.test('a clock that is set moves the spans that end afterwards', async (t) => {
+t.test('a wall clock that is set moves the calls that begin afterwards, and tears none apart', async (t) => {
   let ahead = 0;
   const clock = new VirtualClock();
   const set = Object.assign(Object.create(clock) as VirtualClock, {
@@ -363,10 +471,30 @@ t.test('a clock that is set moves the spans that end afterwards', async (t) => {
     after: (ms: number, fire: () => void) => clock.after(ms, fire),
   });
   const spans = new Spans(set, new SeededRandom(1), TRACE_DEFAULTS);
-  t.equal(spans.wallAt(1_000), 1_700_000_001_000);
-  ahead = 3_600_000;
-  spans.look();
-  t.equal(spans.wallAt(1_000), 1_700_003_601_000);
+  const told = new Told();
+  spans.sinks.push(told);
+  const at: World = { clock: set, random: new SeededRandom(2), spans, told, named: [] };
+  const began = clock.wallMs();
+  const call = begun(at);
+  const first = new Attempt(candidate, 0);
+  Object.assign(first, { code: Code.connection_lost, elapsedMs: 500 });
+  call.attempts.push(first);
+  await clock.advance(500);
+  spans.attemptEnded(call, first);
+  await clock.advance(400);
+  ahead = -30_000;
+  await clock.advance(100);
+  end(at, call, 0, 1_000);
+  await clock.advance(60_000);
+  t.same(
+    told.spans.map(({ start_ms: start }) => start - began),
+    [0, 1_000, 0],
+    'the failed attempt, the one that answered, and the call',
+  );
+  const later = end(at, begun(at));
+  await clock.advance(1_000);
+  t.equal(told.of(later.traceId).at(-1)?.start_ms, began + 61_000 - 30_000, 'also where nothing was looked at in between');
+  t.equal(spans.wallAt(clock.now()), set.wallMs(), 'and stages of messages');
 });
 
 t.test('when it stops, everything that has ended is told, and nothing afterwards', async (t) => {

@@ -102,6 +102,21 @@ t.test('a live sidecar records when its operator says so, and what it has record
   const both: string[] = [];
   await runReplay(recordings, command(both, { call: '3' }));
   t.match(both.join('\n'), /call 3, trace [0-9a-f]{32}: crm\.order\.query/);
+  const alone: string[] = [];
+  await runReplay(recordings, command(alone, { call: '3', json: true }));
+  t.match(JSON.parse(alone.join('')), { call: 3, asked: 'crm.order.query', differences: [] });
+  for (const [vain, words] of [
+    [{ send: sidecar.url, sets: ['load=primary_backup'] }, /--set and --with change nothing at another sidecar/],
+    [{ send: sidecar.url, withFile: join(folder, 'sidecar.yaml') }, /--set and --with/],
+    [{ send: 'sandbox', call: '3' }, /--send decides none/],
+    [{ send: sidecar.url, call: '3' }, /--send decides none/],
+    [{ limit: '1.5' }, /a whole number above 0/],
+  ] as const) {
+    const said: string[] = [];
+    t.equal(await runReplay(recordings, command(said, vain)), 2);
+    t.match(said, [words]);
+    t.equal(said.length, 1);
+  }
   const sent: string[] = [];
   t.equal(await runReplay(recordings, command(sent, { send: 'sandbox' })), 0, sent.join('\n'));
   t.match(sent[0], '20 requests sent to sandbox: 20 answered as they were recorded, 0 otherwise, 0 REPLAY_MISS');

@@ -1,7 +1,19 @@
-import { chmodSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
+import { open } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import t from 'tap';
+import t, { type Test } from 'tap';
 import { VirtualClock } from '../../../../base/virtual-clock.ts';
 import { RecordingFiles } from '../../../../sidecar/record/files.ts';
 import { fileHead, frame, readFrames } from '../../../../sidecar/record/frames.ts';
@@ -434,4 +446,141 @@ t.test('without a file nothing counts as written, and that a file is lost is tol
   t.strictSame(lost, [0, 1]);
   t.equal(files.bytes, 0);
   await files.close();
+});
+
+/** Of every file that is written: fails while it is true. */
+async function fullDisk(t: Test, folder: string): Promise<{ isFull: boolean; tries: number }> {
+  const probe = await open(join(folder, 'probe'), 'w');
+  const file = Object.getPrototypeOf(probe) as { writeFile: (data: Buffer) => Promise<void> };
+  await probe.close();
+  rmSync(join(folder, 'probe'));
+  const disk = { isFull: true, tries: 0 };
+  const { writeFile } = file;
+  file.writeFile = function (this: typeof file, data: Buffer): Promise<void> {
+    disk.tries++;
+    return disk.isFull ? Promise.reject(Object.assign(new Error(), { code: 'ENOSPC' })) : writeFile.call(this, data);
+  };
+  t.teardown(() => {
+    file.writeFile = writeFile;
+  });
+  return disk;
+}
+
+t.test('a disk that is full is tried less and less often, is said once, and nothing is left lying about', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'reach-full-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const disk = await fullDisk(t, folder);
+  const clock = new VirtualClock();
+  const warned: string[] = [];
+  const limits = { maxBytes: 1 << 20, fileBytes: 1 << 16, maxAgeMs: 3_600_000 };
+  const files = new RecordingFiles(folder, limits, clock, (words) => warned.push(words));
+  for (let i = 0; i < 360; i++) {
+    if (files.begin()) files.put('{"k":"file"}');
+    await files.flushed();
+    await clock.advance(5_000);
+  }
+  t.strictSame(readdirSync(folder), []);
+  t.ok(disk.tries >= 8 && disk.tries <= 14, `${disk.tries} tries in half an hour`);
+  t.match(warned, [/the disk does not take it \(ENOSPC\)/]);
+  t.equal(warned.length, 1);
+  disk.isFull = false;
+  await clock.advance(300_000);
+  t.ok(files.begin());
+  t.ok(files.put('{"k":"file"}'));
+  await files.flushed();
+  t.equal(readdirSync(folder).length, 1);
+  t.match(warned[1], /the disk takes it again/);
+  disk.isFull = true;
+  t.ok(files.put('{"k":"call"}', true));
+  await files.flushed();
+  t.equal(readdirSync(folder).length, 1, 'what stands on the disk whole stays');
+  await files.close();
+});
+
+t.test('files of a time when the clock was ahead make room as the others do, and grow old', async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), 'reach-ahead-'));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const clock = new VirtualClock(Date.now() - 1_000);
+  const ahead = join(folder, '20990101T000000000-0000-aaaaaa.reachrec');
+  writeFileSync(ahead, Buffer.alloc(500_000));
+  const later = new Date('2099-01-01');
+  utimesSync(ahead, later, later);
+  const files = new RecordingFiles(folder, { maxBytes: 1_048_576, fileBytes: 524_288, maxAgeMs: 80_000 }, clock, (words) => t.fail(words));
+  const fill = async (): Promise<string[]> => {
+    files.begin();
+    for (let k = 0; k < 6; k++) files.put(JSON.stringify({ pad: 'x'.repeat(80_000) }), true);
+    await files.flushed();
+    return readdirSync(folder).sort();
+  };
+  const [first] = await fill();
+  await clock.advance(1_000);
+  const there = await fill();
+  t.equal(there.length, 2);
+  t.notOk(there.includes('20990101T000000000-0000-aaaaaa.reachrec'));
+  t.ok(there.includes(first as string), 'not the one that was just finished');
+  await files.close();
+
+  writeFileSync(ahead, '');
+  utimesSync(ahead, later, later);
+  const idle = new RecordingFiles(folder, { maxBytes: 1 << 22, fileBytes: 1 << 16, maxAgeMs: 80_000 }, clock, (words) => t.fail(words));
+  idle.watchAge();
+  await clock.advance(1_250);
+  await idle.flushed();
+  t.ok(existsSync(ahead));
+  // Each look is waited for: while one is at the (real) disk, the others are passed over, and this clock does not wait.
+  for (let i = 0; i < 70; i++) {
+    await clock.advance(1_250);
+    await idle.flushed();
+  }
+  t.notOk(existsSync(ahead), 'it is as old as it has been seen');
+  await idle.close();
+});
+
+t.test('where the folder of a recording is removed, what comes then stands in a new one, and what is lost is counted', async (t) => {
+  const world = new RecordedWorld(TABLE);
+  t.teardown(() => world.remove());
+  const { recorder, folder } = world;
+  await world.call({ name: 'crm.order.query' });
+  await recorder.flushed();
+  rmSync(folder, { recursive: true });
+  await world.call({ name: 'crm.order.query' });
+  await recorder.flushed();
+  t.match(recorder.counts, { recorded: 1, disk: 1 });
+  t.match(recorder.status(), { isFailing: false });
+  t.match(world.warnings, [/the file under way was removed/]);
+  for (let n = 0; n < 3; n++) await world.call({ name: 'crm.order.query' });
+  t.strictSame(
+    read(await world.written()).files.map(({ calls }) => calls.length),
+    [3],
+  );
+});
+
+t.test('a file of a folder that cannot be read is left out and said; a file or a folder of which nothing can is a problem', async (t) => {
+  const world = new RecordedWorld(TABLE);
+  t.teardown(() => world.remove());
+  await world.call({ name: 'crm.order.query' });
+  const folder = await world.written();
+  const salt = Buffer.from('saltsalt');
+  const odd = (name: string): string => join(folder, `2019010${name}.reachrec`);
+  writeFileSync(odd('1-empty'), '');
+  writeFileSync(odd('2-torn'), fileHead(salt).subarray(0, 10));
+  writeFileSync(odd('3-other'), 'something else, longer than a head');
+  writeFileSync(odd('4-next'), Buffer.concat([fileHead(salt), frame(salt, JSON.stringify({ k: 'file', format: 9, program: '4.2.0' }))]));
+  symlinkSync(join(folder, 'gone'), odd('5-gone'));
+  const { files, remarks } = read(folder);
+  t.strictSame(
+    files.map(({ calls }) => calls.length),
+    [1],
+  );
+  t.match(remarks, [
+    /1-empty.*nothing was written to it but 0 bytes of its beginning; it is left out$/,
+    /2-torn.*but 10 bytes/,
+    /3-other.*this is no recording of Agent-Reach; it is left out$/,
+    /4-next.*format 9/,
+    /5-gone.*cannot be read \(ENOENT\)/,
+  ]);
+  t.match(readRecording(odd('1-empty')), /nothing was written to it but 0 bytes/);
+  t.match(readRecording(odd('3-other')), /this is no recording/);
+  for (const file of readdirSync(folder)) if (!file.startsWith('2019')) rmSync(join(folder, file));
+  t.match(readRecording(folder), /1-empty.*nothing was written/);
 });

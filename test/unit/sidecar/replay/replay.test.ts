@@ -1,6 +1,7 @@
 import t from 'tap';
 import { NO_CHANGES, readChanges, type Changes } from '../../../../sidecar/replay/changes.ts';
 import { replay, type ReplayReport } from '../../../../sidecar/replay/replay.ts';
+import { sendToSandbox } from '../../../../sidecar/replay/send.ts';
 import { jsonOf, linesOf, sideBySide } from '../../../../sidecar/replay/report.ts';
 import { readRecording, type Recording } from '../../../../sidecar/record/reading.ts';
 import { RecordedWorld } from '../../../support/recorded-world.ts';
@@ -96,6 +97,38 @@ t.test('ten thousand recorded calls are decided anew as they were, bit by bit, i
   const one = stricter.calls.find(({ differences, miss }) => differences.length > 0 || miss !== null);
   t.ok(one !== undefined && sideBySide(one, 120).some((line) => line.includes('≠')));
   t.same((jsonOf(stricter) as { calls: number }).calls, 2_000);
+});
+
+t.test('an answer that ended without its last word, and one with it, are decided anew as they were, without their bodies', async (t) => {
+  const world = new RecordedWorld(`
+scenario: recorded
+as: crm.web.1
+contracts:
+  - {name: nlp.text.cut, version: 1.0.0, description: x, acl: public, execution: idempotent, streaming: {done: finished}}
+  - {name: nlp.text.whole, version: 1.0.0, description: x, acl: public, execution: idempotent, streaming: {done: finished}}
+providers:
+  - {agent_id: nlp.cut.1, offers: [nlp.text.cut@1.0.0]}
+  - {agent_id: nlp.whole.1, offers: [nlp.text.whole@1.0.0]}
+mocks:
+  nlp.cut.1: {body: {token: a}, headers: {content-type: application/x-ndjson}}
+  nlp.whole.1: {body: {type: finished}, headers: {content-type: application/x-ndjson}}
+steps:
+  - {call: nlp.text.cut}
+`);
+  t.teardown(() => world.remove());
+  const cut = await world.call({ name: 'nlp.text.cut' });
+  const whole = await world.call({ name: 'nlp.text.whole' });
+  t.match([cut.code, cut.attempts[0]?.started, whole.code], [1004, 'started', 0]);
+  const recording = read(await world.written());
+  const report = await replay(recording, { changes: NO_CHANGES, limit: 10 });
+  t.strictSame(identical(report), []);
+  t.same(
+    (await sendToSandbox(recording, NO_CHANGES, 10)).sent.map(({ code, diff, miss }) => [code, diff, miss]),
+    [
+      [1004, [], null],
+      [0, [], null],
+    ],
+  );
 });
 
 t.test('conversations, canaries, streams, keys, fallbacks, refusals and callers that leave are decided as they were', async (t) => {
