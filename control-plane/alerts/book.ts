@@ -4,12 +4,21 @@
  * Not knowing changes nothing for an hour, so that a restart, a sink that was away or a new leader neither ends an alert nor begins
  * one. All times are wall-clock: what is stored is gone on with by the next leader. When the wall clock is set, all of them are moved
  * with it (`shift`), so that what has passed stays what has passed. What is to be written and told is read from it.
+ *
+ * Each kind has room of its own, so that a flood of one does not shut out the one of another kind that explains it. What fires takes
+ * the place of what is only pending; what fires and finds no room is told as one alert of its kind (crowd.ts). Alerts of regions and
+ * of the fleet have room apart from those of agents, which they take into themselves.
  */
 import { type Alert, type AlertKind, covers, type Observation, type Patience, type Silence, type StoredAlerts } from './alert.ts';
+import { Crowd, MORE } from './crowd.ts';
+import { FLEET, isGroup } from './offline.ts';
 
-/** Those that are pending or fire; what finds no room is counted. */
-export const MAX_ACTIVE = 300;
+/** Of one kind, those that are pending or fire, each by itself; of those that stand for a whole region as many again. */
+export const MAX_OF_KIND = 50;
+/** Of those of which nothing is to be told any more. */
 export const MAX_RESOLVED = 100;
+/** Of those that are over and of which operators are still to be told: the receiver is away. */
+export const MAX_OWED = 200;
 export const MAX_SILENCES = 200;
 /** How long what is resolved is shown. */
 const RESOLVED_KEPT_MS = 86_400_000;
@@ -24,7 +33,8 @@ export class AlertBook {
   #silences: Silence[] = [];
   #lastAlert = 0;
   #lastSilence = 0;
-  /** Alerts for which there was no room. */
+  readonly #crowd = new Crowd();
+  /** Alerts that were let go of before operators were told all of them; also what an import held and there was no room for. */
   dropped = 0;
 
   constructor(wire: number, epoch: string) {
@@ -90,11 +100,23 @@ export class AlertBook {
   shift(byMs: number): void {
     this.#alerts = this.#alerts.map((one) => withTimes(one, (ms) => ms + byMs));
     this.#silences = this.#silences.map((one) => ({ ...one, createdMs: one.createdMs + byMs, untilMs: one.untilMs + byMs }));
+    this.#crowd.shift(byMs);
   }
 
-  /** Alerts of a kind that are not over. */
+  /** It is known how those of a kind are, also where nothing is said of any of them. */
+  judged(kind: AlertKind, nowMs: number): void {
+    this.#crowd.judged(kind, nowMs);
+  }
+
+  /** Alerts of a kind that are not over, each of a subject of its own. */
   active(kind: AlertKind): readonly Alert[] {
-    return this.#alerts.filter((one) => one.kind === kind && one.state !== 'resolved');
+    return this.#alerts.filter((one) => one.kind === kind && one.state !== 'resolved' && one.subject !== MORE);
+  }
+
+  /** What is to be said of those of a kind that fire and find no room; null = nothing. Those that are silenced are none of them. */
+  crowd(kind: AlertKind, nowMs: number): Observation | null {
+    const names = this.#crowd.names(kind, nowMs).filter((subject) => this.silencedUntil({ kind, subject }, nowMs) === null);
+    return names.length > 0 || this.find(kind, MORE) !== null ? this.#crowd.observation(kind, names, nowMs) : null;
   }
 
   find(kind: AlertKind, subject: string): Alert | null {
@@ -104,7 +126,12 @@ export class AlertBook {
   /** Takes what a judge says of one subject. @returns whether something is to be stored */
   observe(seen: Observation, patience: Patience, nowMs: number): boolean {
     const alert = this.find(seen.kind, seen.subject);
-    if (alert === null) return this.#begin(seen, patience, nowMs);
+    // That one is bad may be seen long before it can be said of another one that it is not.
+    if (seen.subject !== MORE && (seen.grade === 'good' || seen.grade === 'between')) this.judged(seen.kind, nowMs);
+    if (alert === null) {
+      if (seen.grade === 'good') this.#crowd.leave(seen.kind, seen.subject);
+      return this.#begin(seen, patience, nowMs);
+    }
     const next = step(alert, seen, patience, nowMs);
     if (next === alert) return false;
     if (next === null) this.#alerts = this.#alerts.filter((one) => one !== alert);
@@ -126,18 +153,27 @@ export class AlertBook {
       });
   }
 
-  /** Lets go of what is old, and of telling what came and went in a silence. @returns whether something is to be stored */
-  tidy(nowMs: number): boolean {
+  /**
+   * Lets go of what is old, and of telling what came and went in a silence; not of the end of what operators were told of before it.
+   * @param beingTold those of which somebody is being told at this moment
+   * @returns whether something is to be stored
+   */
+  tidy(nowMs: number, beingTold: ReadonlySet<string> = NONE): boolean {
     const unheard = this.#alerts.filter(
-      (one) => one.state === 'resolved' && !(one.toldFiring && one.toldResolved) && this.silencedUntil(one, nowMs) !== null,
+      (one) => one.state === 'resolved' && !one.toldFiring && !beingTold.has(one.id) && this.silencedUntil(one, nowMs) !== null,
     );
     for (const one of unheard) this.#replace(one, { ...one, toldFiring: true, toldResolved: true });
     const alerts = this.#alerts.length;
     const silences = this.#silences.length;
     let resolved = 0;
-    this.#alerts = this.#alerts.filter(
-      ({ state, resolvedMs }) => state !== 'resolved' || (nowMs - (resolvedMs ?? 0) < RESOLVED_KEPT_MS && ++resolved <= MAX_RESOLVED),
-    );
+    let owed = 0;
+    this.#alerts = this.#alerts.filter(({ state, resolvedMs, toldFiring, toldResolved }) => {
+      if (state !== 'resolved') return true;
+      if (toldFiring && toldResolved) return nowMs - (resolvedMs ?? 0) < RESOLVED_KEPT_MS && ++resolved <= MAX_RESOLVED;
+      if (++owed <= MAX_OWED) return true;
+      this.dropped++;
+      return false;
+    });
     this.#silences = this.#silences.filter(({ untilMs }) => untilMs > nowMs);
     return unheard.length > 0 || alerts !== this.#alerts.length || silences !== this.#silences.length;
   }
@@ -186,12 +222,13 @@ export class AlertBook {
 
   #begin(seen: Observation, { forMs }: Patience, nowMs: number): boolean {
     if (seen.grade !== 'bad' && seen.grade !== 'rising') return false;
-    if (!this.#hasRoom({ state: 'pending' })) {
-      this.dropped++;
+    const sinceMs = Math.min(seen.beganMs ?? this.#crowd.since(seen.kind, seen.subject, nowMs) ?? nowMs, nowMs);
+    const fires = seen.grade === 'bad' && nowMs - sinceMs >= forMs;
+    if (!this.#hasRoom({ ...seen, state: 'pending' }) && !(fires && this.#makeRoom(seen))) {
+      if (seen.grade === 'bad') this.#crowd.join(seen.kind, seen.subject, sinceMs, fires, nowMs);
       return false;
     }
-    const sinceMs = Math.min(seen.beganMs ?? nowMs, nowMs);
-    const fires = seen.grade === 'bad' && nowMs - sinceMs >= forMs;
+    this.#crowd.leave(seen.kind, seen.subject);
     const alert: Alert = {
       id: this.#nextAlert(),
       kind: seen.kind,
@@ -215,14 +252,29 @@ export class AlertBook {
     return `a${++this.#lastAlert}`;
   }
 
-  #hasRoom({ state }: Pick<Alert, 'state'>): boolean {
-    return state === 'resolved' || this.#alerts.filter((one) => one.state !== 'resolved').length < MAX_ACTIVE;
+  #hasRoom(one: Pick<Alert, 'kind' | 'subject' | 'state'>): boolean {
+    return one.state === 'resolved' || one.subject === MORE || one.subject === FLEET || this.#beside(one).length < MAX_OF_KIND;
+  }
+
+  /** Those with which it shares room. */
+  #beside({ kind, subject }: Pick<Alert, 'kind' | 'subject'>): readonly Alert[] {
+    return this.active(kind).filter((one) => isGroup(one.subject) === isGroup(subject));
+  }
+
+  /** What is only pending goes, the newest first: it comes again, should there be room. False = all of that kind fire. */
+  #makeRoom(seen: Observation): boolean {
+    const least = this.#beside(seen).find(({ state }) => state === 'pending');
+    if (least === undefined) return false;
+    this.#alerts = this.#alerts.filter((one) => one !== least);
+    return true;
   }
 
   #replace(alert: Alert, next: Alert): void {
     this.#alerts = this.#alerts.map((one) => (one === alert ? next : one));
   }
 }
+
+const NONE: ReadonlySet<string> = new Set();
 
 /** The alert after one more observation; the same one = nothing has changed; null = it came to nothing. */
 function step(alert: Alert, seen: Observation, { forMs, calmMs, unknownMs }: Patience, nowMs: number): Alert | null {

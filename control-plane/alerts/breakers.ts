@@ -1,6 +1,7 @@
 /** Watches the breakers: each provider and capability of which a breaker opens again and again, however many sidecars see it. */
 import type { Clock } from '../../base/clock.ts';
-import type { BreakerMove, EdgeFigures, Traffic } from '../traffic/traffic.ts';
+import type { BreakerMove } from '../traffic/breaker-book.ts';
+import type { EdgeFigures, Traffic } from '../traffic/traffic.ts';
 import type { Alert, Observation } from './alert.ts';
 import { type AlertsConfig, limitsFor } from './config.ts';
 import { openingsOf } from './openings.ts';
@@ -24,13 +25,14 @@ export function lookAtBreakers(traffic: Traffic, config: AlertsConfig, clock: Cl
     else same.push(move);
   }
   for (const { subject } of active) if (!moves.has(subject)) moves.set(subject, []);
+  const untilMs = traffic.untilMs.bind(traffic);
   const listens = now - traffic.sinceMs;
   let edges: readonly EdgeFigures[] | null = null;
   return [...moves].flatMap(([subject, some]) => {
     const [provider = '', capability = ''] = subject.split(' ');
     const { enabled, openings, windowMs } = limitsFor(config, capability).breakers;
     if (!enabled) return [];
-    const began = openingsOf(some, now - windowMs).map((atMs) => now - atMs);
+    const began = openingsOf(some, now - windowMs, untilMs).map((atMs) => now - atMs);
     const count = began.length;
     const isBad = count > openings;
     const hosts = new Set(some.map(({ sidecar }) => sidecar)).size;

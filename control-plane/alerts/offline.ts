@@ -15,6 +15,15 @@ export interface Gone {
   readonly words: string;
 }
 
+/** The subject of the alert about all of them. No agent, capability or pool is named so. */
+export const FLEET = 'fleet';
+const REGION = 'region:';
+
+/** Whether an alert with this subject is one about many sidecars. */
+export function isGroup(subject: string): boolean {
+  return subject === FLEET || subject.startsWith(REGION);
+}
+
 /** So many are named in a sentence. */
 const NAMED = 10;
 /** More alerts than this at once are one about all of them. */
@@ -27,7 +36,7 @@ export function goneAgents(providers: readonly ProviderView[], sidecars: readonl
   const gone: Gone[] = [];
   if (held !== null && overdue.length > 0)
     gone.push({
-      subject: 'fleet',
+      subject: FLEET,
       agents: overdue.map(({ agent }) => agent),
       sidecars: [...new Set(overdue.map(({ sidecar }) => sidecar))],
       sinceMs: null,
@@ -41,7 +50,7 @@ export function goneAgents(providers: readonly ProviderView[], sidecars: readonl
   for (const one of lost) if (!within.has(one.sidecar) && (dead.get(one.sidecar)?.length ?? 1) < 2) rest.push(ofAgent(one));
   gone.push(...regions);
   if (rest.length <= MANY) gone.push(...rest);
-  else if (gone[0]?.subject !== 'fleet') gone.push(ofMany(rest));
+  else if (gone[0]?.subject !== FLEET) gone.push(ofMany(rest));
   return gone;
 }
 
@@ -89,7 +98,7 @@ function regionsGone(
     if (names.length < 2 || !names.every((name) => groups.has(name))) continue;
     const agents = names.flatMap((name) => groups.get(name) ?? []);
     gone.push({
-      subject: `region:${region}`,
+      subject: `${REGION}${region}`,
       agents: agents.map(({ agent }) => agent),
       sidecars: names,
       sinceMs: firstOf(agents),
@@ -120,7 +129,7 @@ function ofMany(rest: readonly Gone[]): Gone {
   const sidecars = [...new Set(rest.flatMap((one) => one.sidecars))];
   const times = rest.flatMap(({ sinceMs }) => sinceMs ?? []);
   return {
-    subject: 'fleet',
+    subject: FLEET,
     agents,
     sidecars,
     sinceMs: times.length === 0 ? null : Math.min(...times),

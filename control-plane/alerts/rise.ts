@@ -5,6 +5,8 @@
  * **Baseline.** The stretch before (`baseline`) in a dozen slices of about as many calls each, fewer where there are few calls; of
  * each its P95, and of those the median. So one bad quarter of an hour in it changes little, a quiet stretch is not judged by single
  * calls, and traffic that doubles changes nothing. While an alert lasts its baseline stands still: else it would rise after the alert and end it.
+ * Minutes in which clearly more calls went otherwise than they go now, failed or were answered by a fallback, are no part of it: what
+ * fails at once is fast, and when it is over, that the capability works again would look like a rise.
  *
  * **Bad.** A P95 of few calls is chance: of a constant distribution every tenth minute with twenty calls lies 40 % above it. So not
  * two P95s are compared, but calls are counted: were the P95 at most the limit (baseline × 1.4), then at most 5 % of the calls would
@@ -19,8 +21,10 @@ import type { RiseSettings } from './config.ts';
 
 /** One whole minute. */
 export interface MinuteTimes {
-  /** Durations of the calls; null = there were none. */
+  /** Durations of the calls for which a provider was asked; null = there were none. */
   readonly times: Sketch | null;
+  /** Share of them that failed or that a fallback answered, 0 to 1. */
+  readonly unusual: number;
 }
 
 export type Rise =
@@ -57,6 +61,8 @@ const PARTS = 5;
 const SLICES = 12;
 const FEWEST_SLICES = 5;
 const MINUTE_MS = 60_000;
+/** A minute of the baseline may have so much more, as a share, of what failed than there is now: it moves a P95 to a P93 at most. */
+const UNUSUAL = 0.25;
 
 /** How many whole minutes are looked at. */
 export function minutesNeeded({ forMs, baselineMs }: RiseSettings): number {
@@ -70,7 +76,8 @@ export function minutesNeeded({ forMs, baselineMs }: RiseSettings): number {
 export function judgeRise(minutes: readonly MinuteTimes[], settings: RiseSettings, heldMs: number | null): Rise {
   const span = settings.forMs / MINUTE_MS + 1;
   const recent = minutes.slice(-span);
-  const baselineMs = heldMs ?? baselineOf(minutes.slice(-span - settings.baselineMs / MINUTE_MS, -span), settings.minCalls);
+  const before = minutes.slice(-span - settings.baselineMs / MINUTE_MS, -span);
+  const baselineMs = heldMs ?? baselineOf(alike(before, recent), settings.minCalls);
   if (baselineMs === null || recent.length < span) return UNKNOWN;
   const all = pooled(recent);
   const p95Ms = all.quantile(1 - BEYOND);
@@ -89,9 +96,12 @@ export function judgeRise(minutes: readonly MinuteTimes[], settings: RiseSetting
   const share = (count: number): number => Math.max(5, Math.floor((settings.minCalls * count) / span));
   const newest = pooled(recent.slice(-RISING_MINUTES));
   if (newest.count >= share(RISING_MINUTES) && isMore(newest, limitMs, LIKELY)) return { kind: 'rising', ...known };
-  const lately = pooled(recent.slice(-CALM_MINUTES));
+  const last = recent.slice(-CALM_MINUTES);
+  const lately = pooled(last);
   if (lately.count < share(CALM_MINUTES)) return UNKNOWN;
-  return { kind: isMore(lately, softMs, 0) ? 'between' : 'calm', ...known };
+  // What fails at once is no sign that it is fast again.
+  const isCalm = !isMore(lately, softMs, 0) && unusualOf(last) <= UNUSUAL + unusualOf(before);
+  return { kind: isCalm ? 'calm' : 'between', ...known };
 }
 
 /** The P95 of what was before; null = there were too few calls. */
@@ -117,6 +127,24 @@ export function baselineOf(minutes: readonly MinuteTimes[], minCalls: number): n
   }
   p95s.sort((a, b) => a - b);
   return p95s[p95s.length >>> 1] ?? null;
+}
+
+/** Those of before in which calls went about as they go now. */
+function alike(before: readonly MinuteTimes[], now: readonly MinuteTimes[]): readonly MinuteTimes[] {
+  const most = UNUSUAL + unusualOf(now);
+  return before.filter(({ unusual }) => unusual <= most);
+}
+
+/** Of all their calls. */
+function unusualOf(minutes: readonly MinuteTimes[]): number {
+  let calls = 0;
+  let sum = 0;
+  for (const { times, unusual } of minutes) {
+    const count = times?.count ?? 0;
+    calls += count;
+    sum += count * unusual;
+  }
+  return calls === 0 ? 0 : sum / calls;
 }
 
 function pooled(minutes: readonly MinuteTimes[]): Sketch {

@@ -1,7 +1,8 @@
 /**
  * Watches the P95 of every capability: each whole minute, some capabilities at a time, so that a thousand of them cost no pause.
  * Before a rise fires it is looked at once more among those who called before and call now: a sidecar whose fast calls are not heard
- * any more, or a deploy that brings callers with other questions, changes a P95 and is no rise.
+ * any more, or a deploy that brings callers with other questions, changes a P95 and is no rise. Only calls for which a provider was
+ * asked are looked at: what was refused, or had nobody left to go to, ends at once.
  */
 import type { Clock } from '../../base/clock.ts';
 import { Sketch } from '../../base/sketch.ts';
@@ -46,7 +47,8 @@ export class Rises {
   /** What is due now. @param active alerts that are not over: they are judged also when nobody calls any more */
   look(active: readonly Alert[]): Observation[] {
     const minute = Math.floor(this.#clock.now() / MINUTE_MS);
-    if (minute !== this.#judged) {
+    // What was not reached within its minute comes first in the next: else the same ones were never reached.
+    if (minute !== this.#judged && this.#queue.length === 0) {
       this.#judged = minute;
       this.#queue = [...new Set([...this.#traffic.capabilities({ minutes: 2 }), ...active.map(({ subject }) => subject)])];
     }
@@ -68,7 +70,7 @@ export class Rises {
     const minutes = this.#traffic
       .minutes(name, minutesNeeded(settings) + 1)
       .slice(0, -1)
-      .map(({ figures }) => ({ times: figures?.times ?? null }));
+      .map(({ figures }) => ({ times: figures?.answered ?? null, unusual: figures?.unusualShare ?? 0 }));
     const isAccepted = alert !== null && alert.firedMs !== null && this.#clock.wallMs() - alert.firedMs > ACCEPTED_MS;
     const rise = judgeRise(minutes, settings, isAccepted ? null : (alert?.held ?? null));
     if (rise.kind === 'unknown') return { ...nothing(name), words: `P95 of ${name}: too few calls to tell for an hour` };
@@ -123,9 +125,9 @@ export class Rises {
       const sum = by.get(caller);
       if (sum === undefined) {
         const first = new Sketch();
-        first.merge(figures.times);
+        first.merge(figures.answered);
         by.set(caller, first);
-      } else sum.merge(figures.times);
+      } else sum.merge(figures.answered);
     }
     return by;
   }

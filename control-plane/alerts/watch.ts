@@ -13,11 +13,12 @@ import type { Change as Message, Written } from '../push/writer.ts';
 import type { RegistryEvent } from '../registry/change.ts';
 import type { Registry } from '../registry/registry.ts';
 import type { Traffic } from '../traffic/traffic.ts';
-import { type Alert, ALERT_KINDS, type Observation, type Patience, type Silence, type StoredAlerts } from './alert.ts';
+import { type Alert, type AlertKind, ALERT_KINDS, type Observation, type Patience, type Silence, type StoredAlerts } from './alert.ts';
 import { Backlogs, type Look } from './backlogs.ts';
 import { AlertBook } from './book.ts';
 import { lookAtBreakers } from './breakers.ts';
 import { type AlertsConfig, limitsFor } from './config.ts';
+import { MORE } from './crowd.ts';
 import { type Gone, goneAgents } from './offline.ts';
 import { OfflineTimes } from './offline-times.ts';
 import { Rises } from './rises.ts';
@@ -60,6 +61,8 @@ const AT_ONCE: Patience = { forMs: 0, calmMs: 0, unknownMs: 0 };
 const OF_TRAFFIC: Patience = { forMs: 0, calmMs: CALM_MS, unknownMs: HOUR_MS };
 /** Longer than the longest window of it. */
 const OF_BREAKERS: Patience = { forMs: 0, calmMs: CALM_MS, unknownMs: 3 * HOUR_MS };
+/** What each is called in settings. */
+const FIELDS = { p95_rise: 'p95', breaker_flapping: 'breakers', backlog: 'backlog', agent_offline: 'offline' } as const;
 
 export class AlertWatch {
   readonly book: AlertBook;
@@ -76,6 +79,8 @@ export class AlertWatch {
   /** Those of which somebody is being told at present. */
   #beingTold: ReadonlySet<string> = new Set();
   #tries = 0;
+  /** As far as it has been said. */
+  #dropped = 0;
   #pause: Timer | null = null;
   #isEnded = false;
   /** Why the receiver did not take the last ones; '' = it did. */
@@ -101,11 +106,14 @@ export class AlertWatch {
     if (this.#rises !== null) this.#take(this.#rises.look(this.book.active('p95_rise')), OF_TRAFFIC);
     if (now - this.#lookedMs >= LOOK_MS) {
       this.#lookedMs = now;
-      if (traffic !== null) this.#take(lookAtBreakers(traffic, config, clock, this.book.active('breaker_flapping')), OF_BREAKERS);
+      if (traffic !== null) {
+        this.#take(lookAtBreakers(traffic, config, clock, this.book.active('breaker_flapping')), OF_BREAKERS);
+        if (now - traffic.sinceMs >= config.breakers.windowMs) this.book.judged('breaker_flapping', clock.wallMs());
+      }
       this.#take(this.#backlogs.look(this.#parts.backlog(), this.book.active('backlog')), OF_TRAFFIC);
       if (config.offline.enabled) this.#lookAtAgents();
       this.#letGo();
-      if (this.book.tidy(clock.wallMs())) this.#isDirty = true;
+      this.#tidy();
     }
     this.#store();
     this.#tell();
@@ -176,6 +184,7 @@ export class AlertWatch {
     const gone = goneAgents(providers, registry.sidecars(), registry.held());
     const patience = { forMs: config.offline.forMs, calmMs: BACK_MS, unknownMs: HOUR_MS };
     this.#take(gone.map(observationOf), patience);
+    this.book.judged('agent_offline', wallMs);
     const groups = gone.filter(({ subject }) => !providers.some(({ agent }) => agent === subject));
     for (const alert of this.book.active('agent_offline')) {
       if (gone.some(({ subject }) => subject === alert.subject)) continue;
@@ -191,11 +200,40 @@ export class AlertWatch {
     }
   }
 
+  #tidy(): void {
+    const wallMs = this.#parts.clock.wallMs();
+    this.#take(
+      ALERT_KINDS.flatMap((kind) => (this.#isAnyOn(kind) ? (this.book.crowd(kind, wallMs) ?? []) : [])),
+      OF_TRAFFIC,
+    );
+    if (this.book.tidy(wallMs, this.#isTelling ? this.#beingTold : undefined)) this.#isDirty = true;
+    const { dropped } = this.book;
+    if (dropped > this.#dropped)
+      this.#parts.logger.error(
+        { alerts: dropped - this.#dropped },
+        'alerts were let go of before operators were told: too many wait for it',
+      );
+    this.#dropped = dropped;
+  }
+
   /** What has been switched off leaves nothing behind. */
   #letGo(): void {
-    for (const kind of ALERT_KINDS)
-      for (const alert of this.book.active(kind))
-        if (!this.#isOn(alert)) this.#take([{ ...observation(alert), grade: 'good', words: 'this alert has been switched off' }], AT_ONCE);
+    for (const kind of ALERT_KINDS) {
+      for (const alert of this.book.active(kind)) if (!this.#isOn(alert)) this.#switchedOff(alert);
+      const more = this.book.find(kind, MORE);
+      if (more !== null && !this.#isAnyOn(kind)) this.#switchedOff(more);
+    }
+  }
+
+  #switchedOff(alert: Alert): void {
+    this.#take([{ ...observation(alert), grade: 'good', words: 'this alert has been switched off' }], AT_ONCE);
+  }
+
+  /** For all capabilities, or for some. */
+  #isAnyOn(kind: AlertKind): boolean {
+    const { config } = this.#parts;
+    const field = FIELDS[kind];
+    return config[field].enabled || (field !== 'offline' && config.capabilities.some((one) => one[field]?.enabled === true));
   }
 
   #isOn({ kind, capability }: Alert): boolean {

@@ -1,11 +1,12 @@
 /**
  * In which state breakers stand, out of what sidecars told of their moves. A breaker is kept in memory by the sidecar that has it:
  * when that one is gone, so is the breaker, and nobody says so. What an earlier process of a sidecar told is therefore left out, and
- * so is an open one of which nothing is heard for a quarter of an hour: with traffic it would have tried the provider again long ago.
+ * what a sidecar told that is not heard any more. One that is heard still has its breaker, however long it is open: without a call
+ * nothing moves it. Only where digests were missed meanwhile it is believed for a quarter of an hour and no longer.
  */
-import type { BreakerMove, Traffic } from '../traffic/traffic.ts';
+import type { BreakerMove } from '../traffic/breaker-book.ts';
+import type { Traffic } from '../traffic/traffic.ts';
 
-export const LOST_MS = 900_000;
 /** How far back moves are looked at. */
 const WITHIN_MS = 7_200_000;
 
@@ -29,27 +30,26 @@ const WORST: readonly BreakerMove['to'][] = ['open', 'half_open', 'ramping', 'cl
 
 /** As this replica has heard of them. */
 export function breakersOf(traffic: Traffic, nowMs: number): BreakerState[] {
-  return breakerStates(traffic.breakerMoves(WITHIN_MS), nowMs, new Map(traffic.sidecars().map((row) => [row.sidecar, row.instance])));
+  return breakerStates(traffic.breakerMoves(WITHIN_MS), (move) => traffic.untilMs(move) > nowMs);
 }
 
 /**
  * Those that are not closed.
  * @param moves oldest first
- * @param instances the process that was heard last, by sidecar
+ * @param isSo whether a breaker that moved so last stands so still
  */
-export function breakerStates(moves: readonly BreakerMove[], nowMs: number, instances: ReadonlyMap<string, string>): BreakerState[] {
+export function breakerStates(moves: readonly BreakerMove[], isSo: (move: BreakerMove) => boolean): BreakerState[] {
   const newest = new Map<string, BreakerMove>();
   const began = new Map<string, number>();
   for (const move of moves) {
-    if ((instances.get(move.sidecar) ?? move.instance) !== move.instance) continue;
-    const key = `${move.provider} ${move.capability} ${move.sidecar}`;
+    const key = `${move.provider} ${move.capability} ${move.sidecar} ${move.instance}`;
     const before = move.from ?? newest.get(key)?.to ?? 'closed';
     if (before === 'closed' || !began.has(key)) began.set(key, move.atMs);
     newest.set(key, move);
   }
   const states = new Map<string, BreakerState>();
   for (const [at, move] of newest) {
-    if (move.to === 'closed' || nowMs - move.atMs > LOST_MS) continue;
+    if (move.to === 'closed' || !isSo(move)) continue;
     const key = `${move.provider} ${move.capability}`;
     const known = states.get(key);
     const isWorse = known === undefined || WORST.indexOf(move.to) < WORST.indexOf(known.state);

@@ -40,7 +40,7 @@ const CRITICAL_FAILURES = 5;
 const MOSTLY = 0.8;
 const CLEARLY = 2;
 /** Names that stand for many, or for nobody's. */
-const NO_CAPABILITY: ReadonlySet<string> = new Set([OTHER, UNKNOWN, '']);
+export const NO_CAPABILITY: ReadonlySet<string> = new Set([OTHER, UNKNOWN, '']);
 /** Single ones are named; of more there is one sentence. */
 const MANY = 8;
 

@@ -1,5 +1,5 @@
 /** Which breakers were open when a call was made, out of the moves that sidecars told of. Each sidecar has breakers of its own. */
-import type { BreakerMove } from '../traffic/traffic.ts';
+import type { BreakerMove } from '../traffic/breaker-book.ts';
 import type { OpenBreaker, Surroundings } from './why.ts';
 
 /**

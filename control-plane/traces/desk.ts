@@ -2,7 +2,7 @@
  * The traces at one replica: it hears what all sidecars tell, keeps it (store.ts), and answers what is asked of it. Every replica hears
  * the same, so that a change of the leader loses nothing. One that has just started has nothing: asked for a trace that it does not
  * have whole, it asks the other replicas, and names it to the sidecars, which send after what they still hold (`keep`); it looks again
- * for a moment and answers with what there is.
+ * for a moment and answers with what there is. Whoever asks for the same meanwhile waits for the same answers.
  */
 import type { Clock, Timer } from '../../base/clock.ts';
 import type { Bus } from '../../base/nats.ts';
@@ -36,10 +36,11 @@ export interface DeskParts {
   readonly serves: (agent: string) => boolean;
 }
 
-/** Sidecars tell each second. */
+/** Sidecars look for what they hold within a quarter of a second, and tell each second: none is later than this. */
+const TOLD_MS = 1_300;
 const WAIT_MS = 1_600;
 const LOOK_EVERY_MS = 100;
-/** Nothing new for so long: what was to come has come. */
+/** Something has come, and then nothing more for so long: what was to come has come. */
 const QUIET_MS = 500;
 /** The same trace is not asked for more often. */
 const ASK_AGAIN_MS = 5_000;
@@ -50,7 +51,7 @@ const MAX_WAITING = 50;
 const YOUNG_MS = 5_000;
 const EXPIRE_EVERY_MS = 10_000;
 const MAX_TAILS = 100;
-/** Breakers stay open for minutes at most. */
+/** As far back as moves of breakers are kept that have closed since. */
 const MOVES_WITHIN_MS = 7_200_000;
 
 export class TraceDesk {
@@ -61,6 +62,8 @@ export class TraceDesk {
   readonly #tails = new Set<Tail>();
   /** When each was asked for. */
   readonly #asked = new Map<string, number>();
+  /** Those that are being asked for. */
+  readonly #asking = new Map<string, Promise<void>>();
   /** Wall clock: since when it listens. */
   readonly #sinceMs: number;
   #waiting = 0;
@@ -106,8 +109,13 @@ export class TraceDesk {
     if (!isTraceId(id)) return null;
     const here = this.#timelineHere(id);
     if (here !== null && this.#isAllThereIs(here)) return here;
-    if (!this.#mayAsk(id)) return here;
-    await this.#askAround(id);
+    let asking = this.#asking.get(id);
+    if (asking === undefined) {
+      if (!this.#mayAsk(id)) return here;
+      asking = this.#askAround(id).finally(() => this.#asking.delete(id));
+      this.#asking.set(id, asking);
+    }
+    await asking;
     return this.#timelineHere(id);
   }
 
@@ -170,14 +178,15 @@ export class TraceDesk {
     bus.publish(subjects.keep(CONTROL), encode(keep));
     bus.publish(subjects.traces('ask'), encode({ wire: SPANS_WIRE, replica: name, trace_id: id }));
     this.#waiting++;
-    const end = clock.now() + WAIT_MS;
+    const asked = clock.now();
     let size = this.#store.get(id)?.size ?? 0;
-    for (let quietSince = clock.now(); clock.now() < end; ) {
+    let newsMs = Number.POSITIVE_INFINITY;
+    while (clock.now() < asked + WAIT_MS) {
       await new Promise<void>((done) => void clock.after(LOOK_EVERY_MS, done));
       const now = this.#store.get(id)?.size ?? 0;
-      if (now !== size) quietSince = clock.now();
+      if (now !== size) newsMs = clock.now();
       size = now;
-      if (size > 0 && clock.now() - quietSince >= QUIET_MS) break;
+      if (clock.now() - asked >= TOLD_MS && clock.now() - newsMs >= QUIET_MS) break;
     }
     this.#waiting--;
   }

@@ -1,6 +1,6 @@
 /** Calls that were counted together: how many, how they ended, how long they took, and where to look. Adding up keeps all of it exact but the quantiles. */
 import { Sketch } from '../../base/sketch.ts';
-import { MAX_EXAMPLE_FAILURES } from '../../proto/wire/digests.ts';
+import { type EdgeDigest, MAX_EXAMPLE_FAILURES } from '../../proto/wire/digests.ts';
 
 export interface Example {
   readonly trace_id: string;
@@ -19,6 +19,9 @@ export class Figures {
   degraded = 0;
   /** Durations of whole calls, from acceptance to the end of the answer, in milliseconds. */
   readonly times = new Sketch();
+  /** null = somebody was asked in all of them: it would be `times` again. */
+  #answered: Sketch | null = null;
+  #unusual = 0;
   #codes: Map<number, number> | null = null;
   #failures: Example[] | null = null;
   #slowest: Example | null = null;
@@ -36,19 +39,49 @@ export class Figures {
     return [...failures, slowest];
   }
 
+  /**
+   * Durations of those calls for which a provider was asked. One that is refused at once, or for which nobody is left, says nothing of
+   * how fast the capability is: an outage or a red button would make it look a thousand times as fast.
+   */
+  get answered(): Sketch {
+    return this.#answered ?? this.times;
+  }
+
+  /** Of those for which a provider was asked: the share that failed, or that a fallback answered. 0 to 1. */
+  get unusualShare(): number {
+    const { count } = this.answered;
+    return count === 0 ? 0 : Math.min(1, this.#unusual / count);
+  }
+
   /** Share of calls that failed, 0 to 1. */
   get errorShare(): number {
     return this.calls === 0 ? 0 : this.failed / this.calls;
   }
 
-  code(code: number, times: number): void {
+  /** What a sidecar told of one edge. */
+  take({ provider, calls, retries, degraded, times, codes, examples }: EdgeDigest): void {
+    const failedBefore = this.failed;
+    this.calls += calls;
+    this.retries += retries;
+    this.degraded += degraded;
+    for (let i = 0; i < codes.length; i += 2) this.#code(codes[i] as number, codes[i + 1] as number);
+    if (provider === '') this.#answered ??= copied(this.times);
+    else {
+      this.#answered?.addPairs(times);
+      this.#unusual += this.failed - failedBefore + degraded;
+    }
+    this.times.addPairs(times);
+    for (const example of examples) this.#example(example);
+  }
+
+  #code(code: number, times: number): void {
     this.failed += times;
     const codes = (this.#codes ??= new Map());
     const known = codes.get(code);
     if (known !== undefined || codes.size < MAX_CODES) codes.set(code, (known ?? 0) + times);
   }
 
-  example(example: Example): void {
+  #example(example: Example): void {
     if (example.code !== 0) {
       const failures = (this.#failures ??= []);
       failures.push(example);
@@ -62,6 +95,7 @@ export class Figures {
     this.#failures = null;
     this.#slowest = null;
     this.times.trim();
+    this.#answered?.trim();
   }
 
   /** @param later the same, of a time after this: its examples are the newer ones. */
@@ -69,10 +103,19 @@ export class Figures {
     this.calls += later.calls;
     this.retries += later.retries;
     this.degraded += later.degraded;
+    this.#unusual += later.#unusual;
+    if (later.#answered !== null) this.#answered ??= copied(this.times);
+    this.#answered?.merge(later.answered);
     this.times.merge(later.times);
-    for (const [code, times] of later.codes) this.code(code, times);
-    for (const example of later.examples) this.example(example);
+    for (const [code, times] of later.codes) this.#code(code, times);
+    for (const example of later.examples) this.#example(example);
   }
+}
+
+function copied(times: Sketch): Sketch {
+  const copy = new Sketch();
+  copy.merge(times);
+  return copy;
 }
 
 const NO_EXAMPLES: readonly Example[] = [];

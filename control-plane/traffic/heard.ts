@@ -14,7 +14,11 @@ export interface SidecarHeard {
 
 interface Row {
   instance: string;
+  /** When that instance was heard first. */
+  sinceMs: number;
   seq: number;
+  /** When it was heard last before digests of it were missed. */
+  gapMs: number;
   /** The instance before it, whose last digest may still be on its way. */
   before: { readonly instance: string; seq: number } | null;
   atMs: number;
@@ -23,6 +27,10 @@ interface Row {
 }
 
 export const SILENT_MS = 3 * DIGEST_EVERY_MS;
+/** Nothing was heard for so long: its process is taken for gone, and so is what it had in memory. */
+const GONE_MS = 120_000;
+/** A state that was told, and after which digests were missed, is believed for so long: its end may have been among them. */
+const UNSURE_MS = 900_000;
 const MAX_SIDECARS = 20_000;
 
 export class HeardBook {
@@ -55,7 +63,7 @@ export class HeardBook {
         this.#refused++;
         return false;
       }
-      row = { instance, seq: seq - 1, before: null, atMs: nowMs, digests: 0, missed: 0 };
+      row = { instance, sinceMs: nowMs, seq: seq - 1, gapMs: Number.NEGATIVE_INFINITY, before: null, atMs: nowMs, digests: 0, missed: 0 };
       this.#rows.set(sidecar, row);
     }
     if (row.before?.instance === instance) {
@@ -65,11 +73,13 @@ export class HeardBook {
       if (row.instance !== instance) {
         row.before = { instance: row.instance, seq: row.seq };
         row.instance = instance;
+        row.sinceMs = nowMs;
         // What it said before this replica could hear it is not missed; a start is heard from its first word.
         row.seq = 0;
       }
       if (seq <= row.seq) return this.#twice();
       const missed = seq - row.seq - 1;
+      if (missed > 0) row.gapMs = row.atMs;
       row.missed += missed;
       this.#missed += missed;
       row.seq = seq;
@@ -78,6 +88,21 @@ export class HeardBook {
     row.digests++;
     this.#heard++;
     return true;
+  }
+
+  /**
+   * Until when what a process told at a time, and has not taken back since, is so: until it was replaced by another one of that name, or
+   * is not heard any more; Infinity = still.
+   */
+  untilMs(
+    { sidecar, instance, atMs }: { readonly sidecar: string; readonly instance: string; readonly atMs: number },
+    nowMs: number,
+  ): number {
+    const row = this.#rows.get(sidecar);
+    if (row === undefined) return Number.NEGATIVE_INFINITY;
+    if (row.instance !== instance) return row.sinceMs;
+    if (nowMs - row.atMs > GONE_MS) return row.atMs;
+    return atMs <= row.gapMs ? atMs + UNSURE_MS : Number.POSITIVE_INFINITY;
   }
 
   /** Sorted by name. */

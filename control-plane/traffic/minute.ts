@@ -58,8 +58,8 @@ export class Minute {
   }
 
   edge(digest: EdgeDigest): void {
-    add(this.capability(digest.capability), digest);
-    add(this.edgeOf(digest), digest);
+    this.capability(digest.capability).take(digest);
+    this.edgeOf(digest).take(digest);
   }
 
   provider(digest: ProviderDigest): void {
@@ -116,13 +116,4 @@ export class Minute {
     for (const { figures } of this.edges.values()) figures.settle();
     for (const { figures } of this.providers.values()) figures.times.trim();
   }
-}
-
-function add(figures: Figures, digest: EdgeDigest): void {
-  figures.calls += digest.calls;
-  figures.retries += digest.retries;
-  figures.degraded += digest.degraded;
-  figures.times.addPairs(digest.times);
-  for (let i = 0; i < digest.codes.length; i += 2) figures.code(digest.codes[i] as number, digest.codes[i + 1] as number);
-  for (const example of digest.examples) figures.example(example);
 }

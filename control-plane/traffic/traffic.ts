@@ -7,7 +7,8 @@
  * that silence is not taken for calm.
  */
 import type { Clock } from '../../base/clock.ts';
-import type { BreakerDigest, Digest } from '../../proto/wire/digests.ts';
+import type { Digest } from '../../proto/wire/digests.ts';
+import { BreakerBook, type BreakerMove } from './breaker-book.ts';
 import { cyclesOf } from './cycles.ts';
 import { AttemptFigures, Figures } from './figures.ts';
 import { HeardBook, type SidecarHeard } from './heard.ts';
@@ -17,8 +18,6 @@ const MINUTE_MS = 60_000;
 export const KEPT_MINUTES = 120;
 /** After so many minutes only the busiest edges of each are kept. */
 const SQUEEZED_AFTER = 15;
-/** Breaker moves that are kept: the newest, and none older than KEPT_MINUTES. */
-const MAX_MOVES = 5_000;
 
 /** Whole minutes, and where it ends. */
 export interface Window {
@@ -48,20 +47,6 @@ export interface ProviderFigures extends ProviderName {
   readonly figures: AttemptFigures;
 }
 
-export interface BreakerMove {
-  readonly sidecar: string;
-  /** The process: each has breakers of its own, which are closed when it starts. */
-  readonly instance: string;
-  readonly provider: string;
-  readonly capability: string;
-  /** Absent = its sidecar did not say. */
-  readonly from?: BreakerDigest['to'] | undefined;
-  readonly to: BreakerDigest['to'];
-  readonly why: string;
-  /** Monotonic, of this replica. */
-  readonly atMs: number;
-}
-
 export interface Topology {
   /** Busiest first. */
   readonly edges: readonly EdgeFigures[];
@@ -76,7 +61,7 @@ export class Traffic {
   readonly #heard: HeardBook;
   /** Oldest first, without gaps in the order but perhaps in the numbers. */
   readonly #minutes: Minute[] = [];
-  readonly #moves: BreakerMove[] = [];
+  readonly #breakers = new BreakerBook();
   readonly #listeners = new Set<() => void>();
   readonly #sinceMs: number;
 
@@ -97,9 +82,8 @@ export class Traffic {
     for (const { provider, capability, from, to, why, at_ms: at } of digest.breakers) {
       // Its sender's clock tells how long before the end of its period it was, and nothing else.
       const agoMs = Math.min(Math.max(0, digest.to_ms - at), MINUTE_MS);
-      this.#moves.push({ sidecar: digest.sidecar, instance: digest.instance, provider, capability, from, to, why, atMs: now - agoMs });
+      this.#breakers.take({ sidecar: digest.sidecar, instance: digest.instance, provider, capability, from, to, why, atMs: now - agoMs });
     }
-    if (this.#moves.length > MAX_MOVES) this.#moves.splice(0, this.#moves.length - MAX_MOVES);
     for (const listener of this.#listeners) listener();
   }
 
@@ -214,10 +198,14 @@ export class Traffic {
     return [...sums.values()].map(({ name, figures }) => ({ ...name, figures })).sort((a, b) => b.figures.attempts - a.figures.attempts);
   }
 
-  /** How breakers moved in the last so many milliseconds, oldest first. */
+  /** How breakers moved in the last so many milliseconds, and before it those that have not closed since; oldest first. */
   breakerMoves(withinMs: number): BreakerMove[] {
-    const from = this.#clock.now() - withinMs;
-    return this.#moves.filter(({ atMs }) => atMs >= from).sort((a, b) => a.atMs - b.atMs);
+    return this.#breakers.since(this.#clock.now() - withinMs);
+  }
+
+  /** Until when a breaker that so moved, and has not moved since, stood so; monotonic. Infinity = it still does. */
+  untilMs(move: Pick<BreakerMove, 'sidecar' | 'instance' | 'atMs'>): number {
+    return this.#heard.untilMs(move, this.#clock.now());
   }
 
   /** How many seconds of a window this replica has listened for: what rates are divided by. At least one. */
@@ -250,8 +238,7 @@ export class Traffic {
     this.#minutes.push(made);
     while (this.#minutes.length > 0 && (this.#minutes[0] as Minute).index < index - KEPT_MINUTES) this.#minutes.shift();
     for (const minute of this.#minutes) if (minute.index < index - SQUEEZED_AFTER) minute.squeeze();
-    const oldest = now - KEPT_MINUTES * MINUTE_MS;
-    while (this.#moves.length > 0 && (this.#moves[0] as BreakerMove).atMs < oldest) this.#moves.shift();
+    this.#breakers.forget(now - KEPT_MINUTES * MINUTE_MS, (newest) => this.untilMs(newest) < now);
     return made;
   }
 }

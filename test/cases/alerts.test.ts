@@ -1,5 +1,6 @@
 /** Alerts: what is no event raises none, and one event raises one. On a virtual clock, with traffic as sidecars would tell it. */
 import t from 'tap';
+import { MAX_OF_KIND } from '../../control-plane/alerts/book.ts';
 import { AlertWorld, CAPABILITY, provider, sidecar, type Told } from '../support/alert-world.ts';
 import { assertQuiet, takeBase } from '../support/invariants.ts';
 
@@ -187,6 +188,72 @@ t.test('C131 alerts neither on no data, nor on one failure, nor thirty times on 
       detail: /opened 4 times in 60 min, as 20 sidecars saw it; last: half of 20 calls failed/,
     });
   });
+
+  await t.test('an outage in which all ends at once is over: that it works again is no rise', async (t) => {
+    for (const [what, minutes, calls, more] of [
+      ['nobody is left to ask for 40 min', 40, 5, { provider: '', failures: 5 }],
+      ['an order blocks it for 22 min, and callers ask six times as often', 22, 30, { provider: '', failures: 30 }],
+      ['its provider fails at once for 40 min', 40, 5, { failures: 5 }],
+      ['a fallback answers for 40 min', 40, 5, { provider: 'crm.cache.a', degraded: 5 }],
+    ] as const) {
+      const world = new AlertWorld();
+      await world.minutes(LEARN_MIN, steady(world));
+      await world.minutes(minutes, () => steady(world, 0.2, calls)(0).map((told) => ({ ...told, ...more })));
+      await world.minutes(90, steady(world));
+      t.strictSame([world.active(), world.received], [[], []], what);
+      await world.minutes(14, steady(world, 300));
+      t.strictSame(world.heard(), [`p95_rise ${CAPABILITY} firing`], `${what}: a real rise after it is seen`);
+      await world.minutes(20, () => steady(world, 0.2, calls)(0).map((told) => ({ ...told, ...more })));
+      t.strictSame(world.heard(), [`p95_rise ${CAPABILITY} firing`], `${what}: that it does so once more is no end of the rise`);
+      await world.minutes(14, steady(world));
+      t.strictSame(world.heard(), [`p95_rise ${CAPABILITY} firing`, `p95_rise ${CAPABILITY} resolved`], 'that it is fast again is one');
+    }
+  });
+
+  await t.test(
+    'the breakers of 80 agents at once: bounded alerts, one about the rest, nothing else is hidden, and all of them end',
+    async (t) => {
+      const world = new AlertWorld();
+      const all = (from: 'closed' | 'open', to: 'closed' | 'open'): Told[] => [
+        {
+          sidecar: 's1',
+          times: [],
+          breakers: Array.from({ length: 80 }, (_, i) => ({ provider: `crm.order.a${i}`, capability: CAPABILITY, from, to, why: 'x' })),
+        },
+      ];
+      for (let i = 0; i < 4; i++) {
+        await world.pass(all('closed', 'open'));
+        await world.pass(all('open', 'closed'));
+      }
+      world.providers = [
+        provider('crm.order.b', { status: 'offline', why: 'lease', offlineSinceMs: world.clock.wallMs(), leaseLeftMs: null }),
+      ];
+      await world.minutes(2);
+      const firing = world.heard();
+      t.equal(firing.length, MAX_OF_KIND + 2);
+      t.ok(firing.includes('agent_offline crm.order.b firing'), 'what explains it');
+      t.match(
+        world.received.find(({ subject }) => subject === 'more'),
+        { alert: 'breaker_flapping', state: 'firing', value: 80 - MAX_OF_KIND },
+      );
+      world.watch.silence({
+        kind: null,
+        subject: '*',
+        untilMs: world.clock.wallMs() + 7_200_000,
+        reason: 'known',
+        author: 'a',
+        createdMs: 0,
+      });
+      world.providers = [provider('crm.order.b')];
+      await world.minutes(75);
+      t.strictSame(
+        world.heard().slice(firing.length).sort(),
+        firing.map((words) => words.replace('firing', 'resolved')).sort(),
+        'the end of each that was told of, also in a silence',
+      );
+      t.strictSame(world.active(), []);
+    },
+  );
 
   await t.test('a queue that breathes is no backlog', async (t) => {
     const world = new AlertWorld();

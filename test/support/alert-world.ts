@@ -34,6 +34,8 @@ export interface Told {
   /** How long each took. */
   readonly times: readonly number[];
   readonly failures?: number;
+  /** Answered by a fallback. */
+  readonly degraded?: number;
   readonly breakers?: readonly Omit<BreakerDigest, 'at_ms'>[];
 }
 
@@ -107,6 +109,7 @@ export class AlertWorld {
     provider = PROVIDER,
     times,
     failures = 0,
+    degraded = 0,
     breakers = [],
   }: Told): Digest {
     const said = this.#seqs.get(sidecar) ?? { instance: 'i', seq: 0 };
@@ -127,7 +130,7 @@ export class AlertWorld {
       calls: times.length,
       codes: failures > 0 ? [3002, failures] : [],
       retries: 0,
-      degraded: 0,
+      degraded,
       times: sketch.pairs(),
       examples: slowest,
     };
@@ -140,7 +143,7 @@ export class AlertWorld {
       from_ms: now - DIGEST_EVERY_MS,
       to_ms: now,
       edges: times.length === 0 ? [] : [edge],
-      providers: times.length === 0 ? [] : [served],
+      providers: times.length === 0 || provider === '' ? [] : [served],
       breakers: breakers.map((each, i) => ({ ...each, at_ms: now - DIGEST_EVERY_MS + 1_000 + i })),
     };
   }

@@ -6,8 +6,8 @@ import { realClock } from '../../../base/clock.ts';
 import { createLog } from '../../../base/log.ts';
 import { SeededRandom } from '../../../base/random.ts';
 import { Sketch } from '../../../base/sketch.ts';
-import { type Alert, fits, type Observation, type Patience } from '../../../control-plane/alerts/alert.ts';
-import { AlertBook, MAX_ACTIVE, MAX_RESOLVED, MAX_SILENCES } from '../../../control-plane/alerts/book.ts';
+import { type Alert, ALERT_KINDS, fits, type Observation, type Patience, type StoredAlerts } from '../../../control-plane/alerts/alert.ts';
+import { AlertBook, MAX_OF_KIND, MAX_OWED, MAX_RESOLVED, MAX_SILENCES } from '../../../control-plane/alerts/book.ts';
 import { DEFAULT_ALERTS, limitsFor } from '../../../control-plane/alerts/config.ts';
 import { judgeGrowth, type Seen, type Still } from '../../../control-plane/alerts/growth.ts';
 import { goneAgents } from '../../../control-plane/alerts/offline.ts';
@@ -44,10 +44,10 @@ function distributions(random: SeededRandom): Readonly<Record<string, () => numb
 }
 
 function minute(count: number, each: () => number, factor = 1): MinuteTimes {
-  if (count === 0) return { times: null };
+  if (count === 0) return { times: null, unusual: 0 };
   const times = new Sketch();
   for (let i = 0; i < count; i++) times.add(each() * factor);
-  return { times };
+  return { times, unusual: 0 };
 }
 
 t.test('the P95 of a capability', async (t) => {
@@ -108,6 +108,13 @@ t.test('the P95 of a capability', async (t) => {
     t.equal(kind([...hour(60, 0.01), ...eleven(60, 0.03)]), 'calm', 'of 4 ms nobody notices that they were 1.5');
     t.equal(judgeRise([...hour(60, 0.01), ...eleven(60, 0.03)], { ...RISE, floorMs: 0 }, null).kind, 'risen', 'unless it is asked for');
     t.equal(baselineOf(hour(1).slice(0, 50), 100), null, 'too few calls for a baseline');
+    const otherwise = (minutes: MinuteTimes[], unusual: number): MinuteTimes[] => minutes.map((each) => ({ ...each, unusual }));
+    const outage = [...hour(60).slice(0, 20), ...otherwise(hour(60, 0.05).slice(0, 40), 0.9)];
+    t.equal(kind([...outage, ...eleven(60, 1)]), 'calm', 'forty minutes in which most failed at once are not held against what came after');
+    t.equal(kind([...outage, ...eleven(60, 2)]), 'risen', 'nor do they hide a rise');
+    t.equal(kind([...otherwise(hour(60, 0.05), 0.9), ...eleven(60, 1)]), 'unknown', 'with nothing else to hold it against nobody can tell');
+    t.equal(kind([...otherwise(hour(60), 0.4), ...otherwise(eleven(60, 2), 0.4)]), 'risen', 'what always fails so often is as usual');
+    t.equal(kind([...hour(60), ...otherwise(eleven(60, 2), 0.9)]), 'risen', 'calls that fail late are slow calls');
   });
 });
 
@@ -180,11 +187,49 @@ t.test('openings of a breaker', async (t) => {
     );
   }
   t.equal(openingsOf(path('a', 0, 10_000, ...once, ...once, ...once, ...once), 100_000).length, 1, 'only those within the window');
+  const apart = [...path('a', 0, 10_000, 'open'), ...path('b', 5_000_000, 10_000, ...once)];
+  t.equal(openingsOf(apart, 0).length, 1, 'it is open at another sidecar for more than an hour, which is heard');
+  t.equal(
+    openingsOf(apart, 0, ({ sidecar: host }) => (host === 'a' ? 900_000 : Number.POSITIVE_INFINITY)).length,
+    2,
+    'or was gone by then',
+  );
   t.equal(
     openingsOf(path('a', 0, 10_000, 'open', 'half_open', 'open'), 15_000).length,
     0,
     'what was before it tells what state it began in',
   );
+});
+
+t.test('a breaker that flaps is seen beside a dead agent whose probes fail at fifty sidecars', async (t) => {
+  const world = new AlertWorld();
+  const dead = ['c0', 'c1', 'c2', 'c3', 'c4'].map((name) => ({ provider: 'crm.dead.a', capability: `crm.dead.${name}`, why: 'x' }));
+  const tell = (host: string, breakers: Told['breakers']): void =>
+    world.traffic.take(world.digest({ sidecar: host, times: [], breakers: breakers ?? [] }));
+  const flap = { provider: 'crm.flap.a', capability: 'crm.flap.do', why: 'f' };
+  await world.clock.advance(3_700_000);
+  for (let minute = 0; minute < 40; minute++) {
+    for (let i = 0; i < 50; i++)
+      if (minute === 0)
+        tell(
+          `s${i}`,
+          dead.map((each) => ({ ...each, from: 'closed', to: 'open' })),
+        );
+      else if (minute % 2 === 1)
+        tell(
+          `s${i}`,
+          dead.flatMap((each) => [
+            { ...each, from: 'open', to: 'half_open' },
+            { ...each, from: 'half_open', to: 'open' },
+          ]),
+        );
+    if (minute % 12 === 0) tell('s1', [{ ...flap, from: 'closed', to: 'open' }]);
+    if (minute % 12 === 1) tell('s1', [{ ...flap, from: 'open', to: 'closed' }]);
+    await world.clock.advance(MIN);
+    world.watch.tick();
+  }
+  await world.clock.advance(0);
+  t.strictSame(world.heard(), ['breaker_flapping crm.flap.a crm.flap.do firing']);
 });
 
 t.test('a backlog', async (t) => {
@@ -297,16 +342,191 @@ t.test('pending, firing, resolved', async (t) => {
   t.match(states('bg'.repeat(30)), /^(p-)+$/, 'and swings that never last are none');
 });
 
+/** As a receiver does that takes everything. @returns what it was told */
+function tellAll(book: AlertBook, nowMs: number): string[] {
+  const untold = book.untold(nowMs);
+  const ids = new Map<string, Set<'firing' | 'resolved'>>();
+  for (const { alert, state } of untold) ids.set(alert.id, (ids.get(alert.id) ?? new Set()).add(state));
+  book.told(ids);
+  return untold.map(({ alert, state }) => `${alert.subject} ${state}`);
+}
+
+t.test('what operators were told of has an end that they are told of', async (t) => {
+  const now: Patience = { forMs: 0, calmMs: 0, unknownMs: 0 };
+  const silence = { kind: null, subject: '*', untilMs: 1_000, reason: 'known', author: 'ada', createdMs: 0 };
+  const good = (book: AlertBook, subject: string, atMs: number): void => {
+    for (let twice = 0; twice < 2; twice++) book.observe(observation('good', { subject }), now, atMs);
+  };
+  const book = new AlertBook(1, 'e');
+  book.observe(observation('bad', { subject: 'a' }), now, 0);
+  t.strictSame(tellAll(book, 0), ['a firing']);
+  book.observe(observation('bad', { subject: 'b' }), now, 1);
+  const toldOfB = new Set(book.alerts.filter(({ subject }) => subject === 'b').map(({ id }) => id));
+  book.silence(silence);
+  book.observe(observation('bad', { subject: 'c' }), now, 2);
+  for (const subject of ['a', 'b', 'c']) good(book, subject, 3);
+  book.tidy(4, toldOfB);
+  t.match(
+    book.alerts,
+    [
+      { subject: 'c', toldFiring: true, toldResolved: true },
+      { subject: 'b', toldFiring: false, toldResolved: false },
+      { subject: 'a', toldFiring: true, toldResolved: false },
+    ],
+    'what came and went in the silence is not told; of what began before it, and of what somebody is being told at this moment, the end is',
+  );
+  book.told(new Map([...toldOfB].map((id) => [id, new Set(['firing'] as const)])));
+  book.tidy(5);
+  t.strictSame(tellAll(book, 5), ['a resolved', 'b resolved'], 'also while the silence lasts');
+
+  const many = new AlertBook(1, 'e');
+  for (let round = 0; round < 3; round++) {
+    for (let i = 0; i < MAX_OF_KIND; i++) many.observe(observation('bad', { subject: `x${round}.${i}` }), now, round);
+    many.told(new Map(many.active('p95_rise').map(({ id }) => [id, new Set(['firing'] as const)])));
+    for (let i = 0; i < MAX_OF_KIND; i++) good(many, `x${round}.${i}`, round);
+  }
+  many.tidy(10);
+  many.tidy(100_000_000);
+  t.equal(tellAll(many, 100_000_000).length, 3 * MAX_OF_KIND, `more than the ${MAX_RESOLVED} that are shown, and however late`);
+  many.tidy(100_000_001);
+  t.strictSame([many.alerts.length, many.dropped], [0, 0]);
+});
+
+t.test('a flood of one kind shuts out neither another kind nor what fires', async (t) => {
+  const now: Patience = { forMs: 0, calmMs: 10, unknownMs: 1_000 };
+  const book = new AlertBook(1, 'e');
+  for (let i = 0; i < 300; i++) book.observe(observation('rising', { subject: `x${i}` }), now, 0);
+  t.equal(book.active('p95_rise').length, MAX_OF_KIND);
+  t.equal(book.crowd('p95_rise', 0), null, 'what is on its way and finds no room is nothing to tell');
+  t.ok(book.observe(observation('bad', { kind: 'agent_offline', subject: 'fleet' }), now, 0));
+  for (let i = 1_000; i < 1_000 + MAX_OF_KIND + 12; i++) book.observe(observation('bad', { subject: `x${i}` }), now, 0);
+  t.strictSame(
+    [book.active('p95_rise').filter(({ state }) => state === 'firing').length, book.active('agent_offline').length],
+    [MAX_OF_KIND, 1],
+    'what fires takes the place of what is pending',
+  );
+  const crowd = (atMs: number): boolean => {
+    const seen = book.crowd('p95_rise', atMs);
+    return seen !== null && book.observe(seen, now, atMs);
+  };
+  t.ok(crowd(0));
+  t.match(book.find('p95_rise', 'more'), {
+    state: 'firing',
+    value: 12,
+    words: /^12 more capabilities whose P95 rose: x1050, x1051, .*x1059 and 2 more$/,
+  });
+  t.notOk(
+    book.active('p95_rise').some(({ subject }) => subject === 'more'),
+    'no judge is asked of it',
+  );
+  book.silence({ kind: 'p95_rise', subject: 'x106*', untilMs: 100, reason: 'known', author: 'ada', createdMs: 0 });
+  crowd(1);
+  t.equal(book.find('p95_rise', 'more')?.value, 10, 'who is silenced is no one of them');
+  book.unsilence('q1');
+  for (let twice = 0; twice < 2; twice++) book.observe(observation('good', { subject: 'x1000' }), { ...now, calmMs: 0 }, 2);
+  book.observe(observation('bad', { subject: 'x1055' }), now, 2);
+  crowd(2);
+  t.strictSame([book.find('p95_rise', 'x1055')?.state, book.find('p95_rise', 'more')?.value], ['firing', 11], 'there is room again');
+  const stored = readStored(JSON.parse(JSON.stringify(book.stored)));
+  for (let i = 1_050; i < 1_062; i++) if (i !== 1_055) book.observe(observation('good', { subject: `x${i}` }), now, 3);
+  crowd(3);
+  crowd(13);
+  t.match(
+    book.alerts.find(({ subject }) => subject === 'more'),
+    { state: 'resolved', words: /^no more of them/ },
+  );
+  const next = new AlertBook(1, 'e');
+  next.load(stored as StoredAlerts, 20);
+  const seen = next.crowd('p95_rise', 20) as Observation;
+  t.equal(seen.grade, 'unknown', 'who leads next has looked at nobody yet');
+
+  await t.test('which is over by the time of the next leader ends then', async (t) => {
+    const graded = (grade: 'good' | 'bad', atMs: number): string | undefined => {
+      next.observe(observation(grade, { subject: 'x1001' }), now, atMs);
+      return next.crowd('p95_rise', atMs)?.grade;
+    };
+    t.equal(graded('bad', 20 + 20 * MIN), 'unknown', 'one that is bad tells nothing of the others');
+    t.equal(graded('good', 20 + 20 * MIN), 'unknown');
+    t.equal(graded('good', 10 + 30 * MIN), 'unknown');
+    next.shift(-3_600_000);
+    t.equal(graded('good', 20 + 30 * MIN - 3_600_000), 'good', 'they were looked at for ten minutes, whatever the clock says');
+  });
+
+  await t.test('and what stands for many has room beside it, or has been bad for as long as it was seen', async (t) => {
+    const patience: Patience = { forMs: MIN, calmMs: MIN, unknownMs: 60 * MIN };
+    const book = new AlertBook(1, 'e');
+    const bad = (subject: string, atMs: number, beganMs: number | null): void =>
+      void book.observe(observation('bad', { kind: 'agent_offline', subject, beganMs }), patience, atMs);
+    for (let i = 0; i < MAX_OF_KIND; i++) bad(`crm.a.x${i}`, 2 * MIN, 0);
+    for (let i = 0; i < MAX_OF_KIND; i++) bad(`region:r${i}`, 2 * MIN, 0);
+    for (let atMs = 2 * MIN; atMs <= 3 * MIN; atMs += 10_000) {
+      bad('fleet', atMs, null);
+      bad('region:late', atMs, null);
+      if (atMs < 3 * MIN) t.notOk(book.crowd('agent_offline', atMs), 'not bad for long enough');
+    }
+    t.equal(book.find('agent_offline', 'fleet')?.state, 'firing');
+    t.match(book.crowd('agent_offline', 3 * MIN), { value: 1, words: /: region:late$/ });
+    bad('region:later', 3 * MIN, null);
+    bad('region:later', 5 * MIN, null);
+    t.match(book.crowd('agent_offline', 5 * MIN), { value: 1 }, 'out of sight in between, it begins anew');
+    t.equal(book.active('agent_offline').length, 2 * MAX_OF_KIND + 1);
+  });
+});
+
+t.test(
+  'the alert about those without room of a kind ends in the next reign, also where nobody is left or it is switched off',
+  async (t) => {
+    const lost = { status: 'offline', why: 'lease', offlineSinceMs: 0 } as const;
+    const stored = (): string => {
+      const book = new AlertBook(1, 'e1');
+      for (let i = 0; i < MAX_OF_KIND + 2; i++)
+        book.observe(observation('bad', { kind: 'agent_offline', subject: `crm.a.x${i}` }), { forMs: 0, calmMs: 0, unknownMs: 1 }, 1);
+      book.observe(book.crowd('agent_offline', 1) as Observation, { forMs: 0, calmMs: 0, unknownMs: 1 }, 1);
+      return JSON.stringify({ ...book.stored, alerts: book.alerts.filter(({ subject }) => subject === 'more') });
+    };
+    const world = new AlertWorld();
+    world.providers = [provider('crm.a.x1', lost)];
+    world.stored = stored();
+    world.changeLeader(true);
+    const more = (of: AlertWorld): string | undefined => of.watch.book.find('agent_offline', 'more')?.state;
+    await world.minutes(14);
+    t.equal(more(world), 'firing', 'not at once: some may come late');
+    await world.minutes(2);
+    t.equal(more(world), undefined);
+
+    const off = new AlertWorld({ ...DEFAULT_ALERTS, offline: { ...DEFAULT_ALERTS.offline, enabled: false } });
+    off.stored = stored();
+    off.changeLeader(true);
+    t.equal(more(off), 'firing');
+    await off.minutes(1);
+    t.equal(more(off), undefined);
+  },
+);
+
 t.test('what is stored is bounded, read back, and taken in from an export', async (t) => {
   const book = new AlertBook(1, 'e');
-  for (let i = 0; i < MAX_ACTIVE + 50; i++) book.observe(observation('bad', { subject: `crm.a.x${i}` }), { ...PATIENCE, forMs: 0 }, 0);
-  t.strictSame([book.alerts.length, book.dropped], [MAX_ACTIVE, 50]);
-  t.ok(JSON.stringify(book.stored).length < 700_000, 'within one message of NATS');
-  for (const { subject } of book.alerts) {
-    book.observe(observation('good', { subject }), { ...PATIENCE, calmMs: 0 }, 1);
-    book.observe(observation('good', { subject }), { ...PATIENCE, calmMs: 0 }, 2);
-  }
+  const words = 'w'.repeat(600);
+  for (let round = 0; round <= 2; round++)
+    for (const kind of ALERT_KINDS)
+      for (let i = 0; i < MAX_OF_KIND + 5; i++) {
+        const of = { kind, subject: `crm.a.x${i}.${'s'.repeat(120)}`, words };
+        book.observe(observation('bad', of), { ...PATIENCE, forMs: 0 }, round);
+        if (round === 2) continue;
+        for (let twice = 0; twice < 2; twice++) book.observe(observation('good', of), { ...PATIENCE, calmMs: 0 }, round);
+        if (round === 0) tellAll(book, round);
+      }
   book.tidy(3);
+  t.strictSame(
+    [book.alerts.length, book.dropped],
+    [4 * MAX_OF_KIND + MAX_RESOLVED + MAX_OWED, 4 * (MAX_OF_KIND + 5) - MAX_OWED],
+    'those that are bad, those that are over, and of those those that nobody was told of: each has its bound',
+  );
+  t.ok(JSON.stringify(book.stored).length < 800_000, 'within one message of NATS');
+  tellAll(book, 3);
+  for (const { kind, subject } of book.alerts)
+    for (let twice = 0; twice < 2; twice++) book.observe(observation('good', { kind, subject }), { ...PATIENCE, calmMs: 0 }, 4);
+  tellAll(book, 4);
+  book.tidy(5);
   t.equal(book.alerts.length, MAX_RESOLVED);
   book.tidy(90_000_000);
   t.equal(book.alerts.length, 0, 'after a day they are gone');
@@ -329,12 +549,12 @@ t.test('what is stored is bounded, read back, and taken in from an export', asyn
   const full = new AlertBook(1, 'e3');
   const large = {
     ...old.stored,
-    alerts: Array.from({ length: MAX_ACTIVE + 20 }, (_, i) => ({ ...(old.alerts[0] as Alert), id: `a${i}`, subject: `crm.a.x${i}` })),
+    alerts: Array.from({ length: MAX_OF_KIND + 20 }, (_, i) => ({ ...(old.alerts[0] as Alert), id: `a${i}`, subject: `crm.a.x${i}` })),
   };
   t.ok(full.takeIn(large, 10));
   t.strictSame(
     [full.alerts.length, full.dropped, full.alerts[0]?.subject],
-    [MAX_ACTIVE, 20, 'crm.a.x0'],
+    [MAX_OF_KIND, 20, 'crm.a.x0'],
     'what is taken in finds room or is counted',
   );
   fresh.observe(observation('bad', { subject: 'crm.b.c' }), { ...PATIENCE, forMs: 0 }, 0);

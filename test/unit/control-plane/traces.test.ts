@@ -10,8 +10,8 @@ import { TraceStore } from '../../../control-plane/traces/store.ts';
 import { Tail } from '../../../control-plane/traces/tail.ts';
 import { type PlacedSpan, type Timeline, timelineOf } from '../../../control-plane/traces/timeline.ts';
 import type { Surroundings } from '../../../control-plane/traces/why.ts';
-import type { BreakerMove } from '../../../control-plane/traffic/traffic.ts';
-import { SPAN_STAGES, type Span } from '../../../proto/wire/spans.ts';
+import type { BreakerMove } from '../../../control-plane/traffic/breaker-book.ts';
+import { type KeepTraces, SPAN_STAGES, type Span } from '../../../proto/wire/spans.ts';
 import { tripWords } from '../../../sidecar/health/trip.ts';
 import type { TraceLine } from '../../../proto/wire/trace-line.ts';
 import { CONTROL, Subjects } from '../../../proto/wire/subjects.ts';
@@ -544,6 +544,46 @@ t.test('a replica that has just started asks the others and the sidecars, and wa
   const count = kept.length;
   t.equal(await alone.timeline(nobody), null);
   t.equal(kept.length, count, 'not asked for again at once');
+});
+
+t.test('a replica that holds a part waits until sidecars can have answered, and whoever asks meanwhile waits with the first', async (t) => {
+  const rig = new Rig();
+  const { front, order } = meshCall();
+  const other = 'cd'.repeat(16);
+  const later = spanOf('outbound', 'alone', '', 0, 5, { caller: 'a.b.c', trace_id: other });
+  await rig.tell('order-a', batchOf('order-a', order));
+  let asks = 0;
+  rig.sidecar.subscribe(rig.subjects.keep(CONTROL), ({ data }) => {
+    asks++;
+    const of = JSON.parse(data.toString()) as KeepTraces;
+    // As late as a sidecar may be.
+    const spans = of.traces[0] === other ? [later] : front;
+    rig.clock.after(1_240, () => void rig.sidecar.publish(rig.subjects.spans('front-a'), bytes(batchOf('front-a', spans))));
+  });
+  await rig.clock.advance(0);
+  const answers: string[] = [];
+  const ask = (id: string, who: string): void =>
+    void rig.desk
+      .timeline(id)
+      .then((shown) => answers.push(`${who} at ${Math.round(rig.clock.now())}: ${shown === null ? 'nothing' : shown.complete}`));
+  const begun = Math.round(rig.clock.now());
+  for (const id of [TRACE, other]) ask(id, 'first');
+  await rig.clock.advance(700);
+  for (const id of [TRACE, other]) ask(id, 'second');
+  await rig.clock.advance(2_000);
+  t.strictSame(
+    answers.sort(),
+    ['first', 'first', 'second', 'second'].map((who) => `${who} at ${begun + 1_600}: true`),
+    'one holds a half, the other nothing',
+  );
+  t.equal(asks, 2, 'sidecars are asked once for each');
+  ask('ef'.repeat(16), 'third');
+  await rig.clock.advance(1_650);
+  t.match(answers.at(-1), /^third at .*: /);
+  ask('ef'.repeat(16), 'fourth');
+  await rig.clock.advance(0);
+  t.match(answers.at(-1), /^fourth at .*: nothing/, 'and not again at once for what nobody has');
+  rig.desk.stop();
 });
 
 t.test('what sidecars had no room for is told of the time it was', async (t) => {

@@ -1,10 +1,13 @@
 import t from 'tap';
 import { Sketch } from '../../../base/sketch.ts';
 import { VirtualClock } from '../../../base/virtual-clock.ts';
+import { breakersOf } from '../../../control-plane/overview/breakers.ts';
+import { BreakerBook, type BreakerMove } from '../../../control-plane/traffic/breaker-book.ts';
 import { cyclesOf, MAX_CYCLES } from '../../../control-plane/traffic/cycles.ts';
 import { hearDigests } from '../../../control-plane/traffic/hearing.ts';
 import { KEPT_EDGES, MAX_CAPABILITIES, MAX_EDGES_A_MINUTE } from '../../../control-plane/traffic/minute.ts';
 import { readDigest } from '../../../control-plane/traffic/reading.ts';
+import type { Figures } from '../../../control-plane/traffic/figures.ts';
 import { KEPT_MINUTES, Traffic } from '../../../control-plane/traffic/traffic.ts';
 import type { BreakerDigest, Digest, EdgeDigest } from '../../../proto/wire/digests.ts';
 import { Subjects } from '../../../proto/wire/subjects.ts';
@@ -196,10 +199,123 @@ t.test('when a breaker moved is told by our clock, whatever the other one reads'
       [0, 'shop-1'],
     ],
   );
-  t.equal(traffic.breakerMoves(30_000).length, 2);
   await clock.advance((KEPT_MINUTES + 2) * MINUTE);
   traffic.take(digest('shop-1', []));
-  t.same(traffic.breakerMoves(1e12), [], 'bounded in time');
+  t.match(traffic.breakerMoves(1e12), [{ sidecar: 'shop-1' }, { sidecar: 'shop-1' }], 'bounded in time, but for what is open as ever');
+  await clock.advance(MINUTE);
+  traffic.take(digest('shop-1', [], { instance: 'another' }));
+  await clock.advance(MINUTE);
+  traffic.take(digest('shop-1', [], { instance: 'another' }));
+  t.same(traffic.breakerMoves(1e12), [], 'of another process it is not');
+});
+
+t.test('durations that are judged are those of calls for which a provider was asked, those that are shown are of all', async (t) => {
+  const clock = new VirtualClock();
+  const traffic = new Traffic(clock);
+  const asked = edge('a.b.c', 'crm.a.b', 'crm.a.1', [100, 100, 100, 100], { codes: [6001, 1], degraded: 1 });
+  const refused = edge('a.b.c', 'crm.a.b', '', [0.1, 0.1, 0.1, 0.1, 0.1], { codes: [3001, 5] });
+  const of = (): unknown[] => {
+    const { calls, times, answered, unusualShare } = traffic.capability('crm.a.b', { minutes: 5 }) as Figures;
+    return [calls, times.count, answered.count, answered.countAbove(50), unusualShare];
+  };
+  traffic.take(digest('shop-1', [asked]));
+  t.same(of(), [4, 4, 4, 4, 0.5]);
+  traffic.take(digest('shop-1', [refused]));
+  t.same(of(), [9, 9, 4, 4, 0.5]);
+  traffic.take(digest('shop-1', [asked]));
+  t.same(of(), [13, 13, 8, 8, 0.5]);
+  await clock.advance(MINUTE);
+  traffic.take(digest('shop-1', [refused, asked]));
+  await clock.advance(MINUTE);
+  traffic.take(digest('shop-1', [asked]));
+  t.same(of(), [26, 26, 16, 16, 0.5], 'minutes of both kinds add up');
+});
+
+t.test('each breaker has moves of its own, and its state is known for as long as its sidecar is heard', async (t) => {
+  const book = new BreakerBook();
+  const now = { ms: 0 };
+  const move = (of: Partial<BreakerMove>): void =>
+    book.take({
+      sidecar: 's1',
+      instance: 'i',
+      provider: 'crm.a.1',
+      capability: 'crm.a.b',
+      from: 'closed',
+      to: 'open',
+      why: '',
+      atMs: now.ms,
+      ...of,
+    });
+  const kept = (of: Partial<BreakerMove> = {}): string =>
+    book
+      .since(0)
+      .filter((each) => Object.entries(of).every(([key, value]) => each[key as keyof BreakerMove] === value))
+      .map(({ to, atMs }) => `${to} ${atMs}`)
+      .join(', ');
+  move({});
+  for (now.ms = 10; now.ms < 5_000; now.ms += 10)
+    if (now.ms % 20 === 10) move({ from: 'open', to: 'half_open' });
+    else move({ from: 'half_open', to: 'open' });
+  t.equal(kept(), 'open 0, half_open 4970, open 4980, half_open 4990', 'of probes that fail the newest is kept');
+  move({ from: 'half_open', to: 'ramping' });
+  move({ from: 'ramping', to: 'open', atMs: 5_010 });
+  t.equal(kept(), 'open 0, half_open 4990, ramping 5000, open 5010', 'nor is a ramp that breaks off more than that');
+  move({ from: 'open', to: 'closed', atMs: 5_020 });
+  move({ atMs: 5_030 });
+  move({ from: 'open', to: 'half_open', atMs: 5_025 });
+  t.equal(kept(), 'open 0, half_open 4990, ramping 5000, open 5010, closed 5020, open 5030, half_open 5030', 'and time goes on');
+  t.equal(
+    book
+      .since(5_100)
+      .map(({ to }) => to)
+      .join(),
+    'open,half_open',
+    'what has not closed is told however long ago it was',
+  );
+  book.forget(5_100, () => false);
+  t.equal(kept(), 'open 5030, half_open 5030', 'what closed long ago goes');
+  move({ provider: 'crm.a.2', atMs: 5_040 });
+  for (let i = 0; i < 9_000; i++) {
+    move({ provider: 'crm.a.3', atMs: 6_000 + i });
+    move({ provider: 'crm.a.3', from: 'open', to: 'closed', atMs: 6_000 + i });
+    move({ sidecar: `x${i}`, provider: 'crm.a.4', atMs: 6_000 + i });
+    move({ sidecar: `x${i}`, provider: 'crm.a.4', from: 'open', to: 'closed', atMs: 6_000 + i });
+  }
+  t.ok(book.since(0).length <= 20_000);
+  t.match(
+    [kept({ provider: 'crm.a.1' }), kept({ provider: 'crm.a.2' })],
+    ['open 5030, half_open 5030', 'open 5040'],
+    'who moves a lot pushes out nobody else',
+  );
+  t.match(kept({ provider: 'crm.a.3' }), /, open 14999, closed 14999$/, 'but its own oldest');
+  book.forget(1e6, () => true);
+  t.equal(kept(), '', 'with its sidecar it goes');
+
+  const clock = new VirtualClock();
+  const traffic = new Traffic(clock);
+  const shown = (): string[] => breakersOf(traffic, clock.now()).map(({ state, openAt }) => `${state} at ${openAt.join(' and ')}`);
+  const opens: BreakerDigest = { provider: 'crm.a.1', capability: 'crm.a.b', from: 'closed', to: 'open', why: 'x', at_ms: 0 };
+  for (const host of ['shop-1', 'shop-2']) traffic.take(digest(host, [], { breakers: [opens] }));
+  for (let minute = 0; minute < 180; minute++) {
+    await clock.advance(MINUTE);
+    traffic.take(digest('shop-1', []));
+    if (minute < 10) traffic.take(digest('shop-2', []));
+    if (minute === 9) t.same(shown(), ['open at shop-1 and shop-2']);
+    if (minute === 13) t.same(shown(), ['open at shop-1'], 'the other one is gone, and so is its breaker');
+  }
+  t.same(shown(), ['open at shop-1'], 'it is open for 3 hours');
+  seqs.set('shop-1-1', (seqs.get('shop-1-1') as number) + 1);
+  traffic.take(digest('shop-1', []));
+  t.same(shown(), [], 'but its end may have been in the digest that was missed');
+  const probes: BreakerDigest[] = [
+    { ...opens, from: 'open', to: 'half_open' },
+    { ...opens, from: 'half_open' },
+  ];
+  await clock.advance(MINUTE);
+  traffic.take(digest('shop-1', [], { breakers: probes }));
+  t.same(shown(), ['open at shop-1'], 'until it is told again');
+  traffic.take(digest('shop-1', [], { breakers: [{ ...opens, from: 'open', to: 'closed' }] }));
+  t.same(shown(), []);
 });
 
 t.test('room is bounded: the rest counts as other, old minutes keep their busiest edges, and nothing stays for ever', async (t) => {

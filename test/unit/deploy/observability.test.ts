@@ -133,7 +133,13 @@ t.test('there are the four alerts and no others, each with patience and words', 
     if (alert !== 'ReachBreakerFlapping') t.match(patience, /^[0-9]+[sm]$/, alert);
   }
   const rising = alerts.find(({ alert }) => alert === 'ReachP95Rising')?.expr ?? '';
-  t.match(rising, /1\.4 \*/, 'by more than 40 %');
+  t.match(rising, /1\.4 \* quantile_over_time\(0\.5, reach:capability_duration_seconds:p95_usual_5m\[1h\]/, 'by more than 40 %');
+  const usual = rules.find(({ record }) => record === 'reach:capability_duration_seconds:p95_usual_5m')?.expr ?? '';
+  t.match(
+    usual,
+    /unless reach:capability_unusual:ratio5m > 0\.25 \+ /,
+    'what fails at once in an outage is not held against what comes after',
+  );
   t.equal(rising.match(/>= 100/g)?.length, 2, 'with enough calls now and before');
 });
 
