@@ -10,7 +10,7 @@ import type { LimitsSettings } from '../../proto/language/settings.ts';
 import type { AffinityRule } from '../../proto/language/types.ts';
 import type { CapabilityState } from '../../proto/wire/registry.ts';
 import { breakersOf } from '../overview/breakers.ts';
-import { LATELY } from '../overview/capability-rows.ts';
+import { LATELY, NO_CAPABILITY } from '../overview/capability-rows.ts';
 import type { CapabilityView, ProviderView } from '../registry/views.ts';
 import { isOver } from '../shifts/shift.ts';
 import type { ToldSpan } from '../traces/read-batch.ts';
@@ -101,7 +101,7 @@ export function capabilityViewRoutes(plane: Plane): readonly Route[] {
       params: [{ name: 'name', doc: 'Canonical name.', example: 'crm.order.query' }],
       answer: {
         status: 200,
-        doc: 'What is called lately is of the last 3 minutes. Breakers are known as far back as this replica listens, 2 hours at most.',
+        doc: 'What is called lately is of the last 3 minutes. A name that nobody has registered is shown too when it was asked for, without versions and providers. Breakers are known as far back as this replica listens, 2 hours at most.',
       },
       handle: ({ params }) => view(plane, params['name'] ?? ''),
     },
@@ -111,7 +111,7 @@ export function capabilityViewRoutes(plane: Plane): readonly Route[] {
 function view(plane: Plane, name: string): Reply {
   const registry = plane.registry();
   const all = registry.capabilities();
-  const found = all.find((each) => each.capability === name);
+  const found = all.find((each) => each.capability === name) ?? (isHeardOf(plane, name) ? unregistered(name) : undefined);
   if (found === undefined) {
     const near = nearest(
       name,
@@ -172,6 +172,25 @@ function view(plane: Plane, name: string): Reply {
     failures: failures(plane, name, edges, serves),
   };
   return json(answer);
+}
+
+/** Nobody has registered it, and yet it is asked for, failed, offered or ordered about: what leads here from there must not end. */
+function isHeardOf(plane: Plane, name: string): boolean {
+  const { traffic, traces, overrides } = plane;
+  return (
+    !NO_CAPABILITY.has(name) &&
+    (traffic.minutes(name, MINUTES).some(({ figures }) => figures !== null) ||
+      plane
+        .registry()
+        .providers()
+        .some(({ offers }) => offers.some((offer) => offer.startsWith(`${name}@`))) ||
+      shownOverrides(overrides).some(({ target }) => target.capability === name) ||
+      [...traces.all()].some((trace) => trace.names('c', (each) => each === name)))
+  );
+}
+
+function unregistered(capability: string): CapabilityView {
+  return { capability, aliases: [], versions: [], online: 0, providers: 0, policies: [], canary: null, defaultRange: null };
 }
 
 function servingViews(plane: Plane, name: string, providers: readonly ProviderView[], slots: ReadonlyMap<string, number>): ServingView[] {

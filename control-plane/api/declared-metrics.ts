@@ -79,6 +79,10 @@ export const CONTROL_METRICS = {
   // Telling people.
   noticesFailing: gauge('reach_control_notices_failing', '1 while the webhook for notices does not take them.'),
   alerts: gauge('reach_control_alerts', 'Alerts by kind and state; of the leader alone.', ['kind', 'state']),
+  alertsUntold: gauge(
+    'reach_control_alerts_untold',
+    'Alerts that were let go of before operators were told all of them, too many having waited for it, since this replica leads.',
+  ),
   auditEntries: counter(
     'reach_control_audit_entries_total',
     'Entries of the audit log by this replica: what operators did, what was refused, and those that were lost.',

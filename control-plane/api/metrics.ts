@@ -107,6 +107,7 @@ function readAlerts(page: ControlPage, { alerts, messages }: Leading): void {
   for (const kind of ALERT_KINDS)
     for (const state of ALERT_STATES)
       page.set(METRICS.alerts, book.alerts.filter((one) => one.kind === kind && one.state === state).length, kind, state);
+  page.set(METRICS.alertsUntold, book.dropped);
   if (messages.notices !== null) page.set(METRICS.noticesFailing, messages.notices.trouble === '' && alerts.trouble === '' ? 0 : 1);
 }
 

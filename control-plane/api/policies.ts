@@ -4,6 +4,7 @@ import type { Problem } from '../../proto/language/types.ts';
 import type { PolicyOutcome } from '../registry/registry.ts';
 import type { PolicyEntry } from '../push/journal.ts';
 import type { Leading } from '../push/leading.ts';
+import { MAX_DOCUMENT_BYTES } from '../rules/document.ts';
 import { carryOut } from './orders.ts';
 import type { Plane } from './plane.ts';
 import { absent, conflict, invalid, Refused, unavailable } from './problem.ts';
@@ -14,6 +15,7 @@ const YAML = {
   contentType: 'application/yaml',
   doc: 'The document: contracts and policies, YAML or JSON.',
   schema: { type: 'string' },
+  maxBytes: MAX_DOCUMENT_BYTES,
 } as const;
 const FILE = { name: 'file', doc: 'Name of the file, for the places of mistakes.', example: 'policies.yaml' };
 const NOTE = { name: 'note', doc: 'Why; stands in the history.' };
@@ -56,6 +58,7 @@ export function policyRoutes(plane: Plane): readonly Route[] {
       path: '/v1/policies/diff',
       role: 'viewer',
       onLeader: false,
+      isDear: true,
       summary: 'What going back to a version of the history would change.',
       query: [{ name: 'version', doc: 'Its number.', example: '3' }],
       answer: { status: 200, doc: 'The difference to what is in force.' },
@@ -69,6 +72,7 @@ export function policyRoutes(plane: Plane): readonly Route[] {
       path: '/v1/policies/diff',
       role: 'viewer',
       onLeader: false,
+      isDear: true,
       summary: 'What applying this document would change. Nothing is changed.',
       query: [FILE],
       body: YAML,

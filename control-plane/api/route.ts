@@ -59,8 +59,15 @@ export interface Route {
   readonly action?: string;
   readonly params?: readonly Described[];
   readonly query?: readonly Described[];
-  /** What the body is. */
-  readonly body?: { readonly contentType: 'application/json' | 'application/yaml'; readonly doc: string; readonly schema: unknown };
+  /** What the body is. `maxBytes`: less than the port takes as a whole. */
+  readonly body?: {
+    readonly contentType: 'application/json' | 'application/yaml';
+    readonly doc: string;
+    readonly schema: unknown;
+    readonly maxBytes?: number;
+  };
+  /** Takes long, and all else waits meanwhile: answered one after the other. */
+  readonly isDear?: true;
   /** What a success looks like. */
   readonly answer: { readonly status: number; readonly doc: string; readonly contentType?: string; readonly schema?: unknown };
   readonly handle: (asked: Asked) => Reply | Promise<Reply>;

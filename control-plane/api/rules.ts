@@ -4,6 +4,7 @@ import { lintRules } from '../../proto/language/rule-lint.ts';
 import { writeRule } from '../../proto/language/rule-reading.ts';
 import type { RecordedAnswer, RecordedMessage } from '../../proto/wire/messages.ts';
 import { REGISTRY_WIRE } from '../../proto/wire/registry.ts';
+import { MAX_DOCUMENT_BYTES } from '../rules/document.ts';
 import { MAX_RECORDED, readRecorded } from '../rules/recorded.ts';
 import { tryRules } from '../rules/trial.ts';
 import type { Plane } from './plane.ts';
@@ -32,6 +33,7 @@ export function ruleRoutes(plane: Plane): readonly Route[] {
       path: '/v1/rules/lint',
       role: 'viewer',
       onLeader: false,
+      isDear: true,
       summary: 'What the lint finds in the rules in force: shadowed, overlapping, unreachable, circular, unused.',
       answer: { status: 200, doc: 'Findings in the order of the file.' },
       handle: () => json(lintInForce(plane)),
@@ -41,9 +43,10 @@ export function ruleRoutes(plane: Plane): readonly Route[] {
       path: '/v1/rules/lint',
       role: 'viewer',
       onLeader: false,
+      isDear: true,
       summary: 'The same of a document that is not in force. Nothing is changed.',
       query: [{ name: 'file', doc: 'Name of the file, for its mistakes.' }],
-      body: { contentType: 'application/yaml', doc: "An operators' document.", schema: { type: 'string' } },
+      body: { contentType: 'application/yaml', doc: "An operators' document.", schema: { type: 'string' }, maxBytes: MAX_DOCUMENT_BYTES },
       answer: { status: 200, doc: 'Findings in the order of the file; 422 with every mistake when it cannot be read.' },
       handle: ({ body, query }) => lintText(plane, body, query['file'] ?? 'policies'),
     },

@@ -15,6 +15,7 @@ import type { Listen } from '../../proto/language/process-shapes.ts';
 import { Code } from '../../proto/wire/codes.ts';
 import type { Audit } from '../audit/audit.ts';
 import { audited } from './audited.ts';
+import { DearWork } from './dear-work.ts';
 import type { Session, Sessions } from '../sessions/sessions.ts';
 import { mayAct, type Operator, type Operators } from './operators.ts';
 import { PROBLEM_TYPE, Refused, unavailable } from './problem.ts';
@@ -75,6 +76,7 @@ export class ApiPort {
   readonly app: FastifyInstance;
   readonly #options: ApiOptions;
   readonly #who: Who;
+  readonly #dear: DearWork;
   readonly #server: Server;
   readonly #streams = new Set<() => void>();
   readonly #sockets = new Set<Socket>();
@@ -83,6 +85,7 @@ export class ApiPort {
   constructor(options: ApiOptions, routes: readonly Route[]) {
     this.#options = options;
     this.#who = new Who(options);
+    this.#dear = new DearWork(options.clock);
     this.#address = options.listen;
     const guard = new HostGuard(options.allowedHosts, BAD_HOST);
     let made: Server | null = null;
@@ -195,6 +198,7 @@ export class ApiPort {
     this.app.route({
       method: route.method,
       url: route.path,
+      bodyLimit: Math.min(this.#options.bodyBytes, route.body?.maxBytes ?? Number.POSITIVE_INFINITY),
       handler: async (request, reply) => {
         reply.hijack();
         const response = reply.raw;
@@ -216,7 +220,7 @@ export class ApiPort {
           const body = typeof request.body === 'string' ? request.body : '';
           if (route.onLeader && !this.#options.leader().isLeading) return this.#toLeader(request, body, session, response);
           const asked: Asked = { params: request.params as Record<string, string>, query, body, operator, session, from };
-          const answer = route.role === 'operator' ? await this.#order(route, asked, response) : await route.handle(asked);
+          const answer = route.role === 'operator' ? await this.#order(route, asked, response) : await this.#answer(route, asked);
           if (response.destroyed) return;
           if (isRefused(answer)) refuse(response, answer, false);
           else if ('start' in answer) this.#stream(answer, session, response);
@@ -240,6 +244,11 @@ export class ApiPort {
     const { reply, unaudited } = await audited(this.#options.audit, route, asked);
     if (unaudited !== null && !response.headersSent) response.setHeader(UNAUDITED, printable(unaudited, 300).replace(/[^\x20-\x7e]/g, '?'));
     return reply;
+  }
+
+  async #answer(route: Route, asked: Asked): Promise<Reply> {
+    if (route.isDear !== true) return route.handle(asked);
+    return (await this.#dear.run(asked.operator?.name ?? '', () => route.handle(asked))) ?? TOO_DEAR;
   }
 
   #turnedAway({ method, path }: Route, operator: Operator | null, code: Code): void {
@@ -332,7 +341,7 @@ export class ApiPort {
     if (error.statusCode === 413)
       return refuse(
         response,
-        new Refused(413, Code.payload_too_large, `the body is above the limit of ${this.#options.bodyBytes} bytes`),
+        new Refused(413, Code.payload_too_large, `the body is above the limit of ${request.routeOptions.bodyLimit} bytes`),
         true,
       );
     if (error.statusCode !== undefined && error.statusCode >= 400 && error.statusCode < 500)
@@ -415,6 +424,15 @@ function isLinkToConsole({ method, url, headers }: IncomingMessage): boolean {
     headers['sec-fetch-dest'] === 'document'
   );
 }
+
+const TOO_DEAR = new Refused(
+  429,
+  Code.rate_limited,
+  'many documents of yours wait to be judged already, one after the other: wait for their answers',
+  [],
+  {},
+  { 'retry-after': '1' },
+);
 
 /** Another replica has carried it to the leader's address, and it came here. */
 const ledBack = (url: string): Refused =>

@@ -17,6 +17,8 @@ import { CSRF_HEADER, tooMany } from './who.ts';
 const BURST = 10;
 const PER_SEC = 0.2;
 const MAX_TOKEN_CHARS = 1_024;
+/** It is read before anybody knows who asks. */
+const MAX_BODY_BYTES = 8_192;
 
 export interface SessionAnswer {
   readonly name: string;
@@ -29,6 +31,13 @@ export interface SessionAnswer {
   readonly env: string;
   readonly replica: string;
   readonly version: string;
+}
+
+export interface SessionEndedAnswer {
+  readonly ended: true;
+  /** False: only here for the time being, and why. */
+  readonly on_all_replicas: boolean;
+  readonly why: string | null;
 }
 
 export interface SessionParts {
@@ -52,6 +61,7 @@ export function sessionRoutes(parts: SessionParts): readonly Route[] {
       body: {
         contentType: 'application/json',
         doc: 'The token.',
+        maxBytes: MAX_BODY_BYTES,
         schema: { type: 'object', required: ['token'], properties: { token: { type: 'string' } }, additionalProperties: false },
       },
       answer: { status: 201, doc: `Who it is, and what changes must carry in ${CSRF_HEADER}; the cookie is in Set-Cookie.` },
@@ -125,7 +135,8 @@ async function end({ plane, sessions, book }: SessionParts, { session, query, fr
   });
   const why = await book.share();
   const headers = { 'set-cookie': sessions.setCookie('', from.isSecure) };
-  return { status: 200, json: { ended: true, on_all_replicas: why === null, why }, headers };
+  const answer: SessionEndedAnswer = { ended: true, on_all_replicas: why === null, why };
+  return { status: 200, json: answer, headers };
 }
 
 /** Who tries tokens is counted as at every other door. */

@@ -29,7 +29,43 @@ export interface KeptAnswer {
   readonly next: number | null;
 }
 
-export type KeptShown = KeptView & { readonly tries: KeptEntry['attempts']; readonly message: Envelope | null };
+/** What everybody may see of a message: neither what its sender's headers say, nor what is signed. */
+export type MessageShown = Pick<
+  Envelope,
+  | 'message_type'
+  | 'source'
+  | 'home'
+  | 'in_reply_to'
+  | 'target'
+  | 'capability'
+  | 'version'
+  | 'pool'
+  | 'lane'
+  | 'tags'
+  | 'sequence_id'
+  | 'retryable'
+  | 'expires_ms'
+  | 'deadline_ms'
+  | 'timeout_ms'
+  | 'traceparent'
+  | 'path'
+  | 'content_type'
+  | 'rule'
+  | 'accepted_at_ms'
+> & {
+  /** Their names. */
+  readonly headers: readonly string[];
+};
+
+/** `message`: null when it cannot be read. */
+export type KeptShown = KeptView & { readonly tries: KeptEntry['attempts']; readonly message: MessageShown | null };
+
+export interface PayloadAnswer {
+  readonly content_type: string;
+  /** The sender's, that the worker is given. */
+  readonly headers: Readonly<Record<string, string>>;
+  readonly base64: string;
+}
 
 export interface TaskOrderAnswer {
   readonly task_id: string;
@@ -43,6 +79,8 @@ export interface TaskOrderAnswer {
 export interface RedriveAnswer {
   readonly redriven: number;
   readonly failed: readonly { readonly task_id: string; readonly why: string }[];
+  /** Why the rest was not looked at; null = all were. */
+  readonly stopped: string | null;
 }
 
 export interface PoolView {

@@ -4,9 +4,10 @@
  */
 import { scrubbed } from '../../base/redact.ts';
 import { codeEntry, isCode } from '../../proto/wire/codes.ts';
+import type { Envelope } from '../../proto/wire/envelope.ts';
 import type { KeptKind } from '../../proto/wire/messages.ts';
 import type { Done } from '../messages/kept-desk.ts';
-import { type Kept, KEPT_KINDS } from '../messages/kept-entry.ts';
+import { type Kept, KEPT_KINDS, traceIdOf } from '../messages/kept-entry.ts';
 import type { Messages } from '../messages/messages.ts';
 import type { Leading } from '../push/leading.ts';
 import { recordOrder } from './audited.ts';
@@ -14,7 +15,7 @@ import type { Plane } from './plane.ts';
 import { invalid, Refused } from './problem.ts';
 import { type Asked, json, type Reply, type Route } from './route.ts';
 import { mapOf, REASON, reasonIn, refusalOf } from './task-orders.ts';
-import type { KeptAnswer, KeptShown, KeptView, RedriveAnswer, TaskOrderAnswer } from './task-shapes.ts';
+import type { KeptAnswer, KeptShown, KeptView, MessageShown, PayloadAnswer, RedriveAnswer, TaskOrderAnswer } from './task-shapes.ts';
 
 const MAX_PAGE = 500;
 const MAX_REDRIVE = 1_000;
@@ -48,7 +49,7 @@ export function taskRoutes(plane: Plane): readonly Route[] {
     {
       ...look,
       path: '/v1/tasks/kept/:task',
-      summary: 'One of them with everything but its payload.',
+      summary: 'One of them with everything but its payload and what its headers say.',
       params: TASK,
       answer: { status: 200, doc: 'The newest entry of the task.' },
       handle: ({ params }) => show(plane, params['task'] ?? ''),
@@ -57,7 +58,7 @@ export function taskRoutes(plane: Plane): readonly Route[] {
       ...look,
       role: 'operator',
       path: '/v1/tasks/kept/:task/payload',
-      summary: 'Its payload, which may hold what not everybody may see; that it was looked at stands in the audit log.',
+      summary: 'Its payload and headers, which may hold what not everybody may see; that it was looked at stands in the audit log.',
       params: TASK,
       answer: { status: 200, doc: '`base64` are the bytes as the sender gave them.' },
       handle: (asked) => payload(plane, asked),
@@ -104,7 +105,10 @@ export function taskRoutes(plane: Plane): readonly Route[] {
         capability,
         limit: { type: 'integer', minimum: 1, maximum: MAX_REDRIVE },
       }),
-      answer: { status: 200, doc: 'How many went, and which did not, with the reason.' },
+      answer: {
+        status: 200,
+        doc: 'How many went, and which did not, with the reason; `stopped`: why it did not look at all of them, null = it did.',
+      },
       handle: (asked) => redrive(plane, asked),
     },
   ];
@@ -131,7 +135,8 @@ async function show(plane: Plane, task: string): Promise<Reply> {
   const found = await messagesOf(plane).kept.find(task);
   if (!('ok' in found)) return refusalOf(found);
   const { entry, envelope } = found.ok;
-  const answer: KeptShown = { ...viewOf(found.ok), tries: entry.attempts, message: envelope };
+  const tries = entry.attempts.map((each) => ({ ...each, detail: scrubbed(each.detail) }));
+  const answer: KeptShown = { ...viewOf(found.ok), tries, message: envelope === null ? null : messageShown(envelope) };
   return json(answer);
 }
 
@@ -139,7 +144,13 @@ async function payload(plane: Plane, asked: Asked): Promise<Reply> {
   const found = await messagesOf(plane).kept.find(asked.params['task'] ?? '');
   if (!('ok' in found)) return refusalOf(found);
   audit(plane, asked, 'task.payload', found.ok, null, '');
-  return json({ content_type: found.ok.envelope?.content_type ?? '', base64: found.ok.payload.toString('base64') });
+  const { envelope, payload: bytes } = found.ok;
+  const answer: PayloadAnswer = {
+    content_type: envelope?.content_type ?? '',
+    headers: envelope?.headers ?? {},
+    base64: bytes.toString('base64'),
+  };
+  return json(answer);
 }
 
 type Act = (
@@ -184,12 +195,18 @@ async function redrive(plane: Plane, asked: Asked): Promise<Reply> {
   const who = asked.operator?.name ?? '';
   const failed: { task_id: string; why: string }[] = [];
   let redriven = 0;
+  let stopped: string | null = null;
   let after = 0;
   while (redriven + failed.length < limit) {
     const page = await kept.list(kind, capability, after, Math.min(MAX_PAGE, limit - redriven - failed.length));
-    if (!('ok' in page)) return refusalOf(page);
+    if (!('ok' in page)) {
+      if (redriven + failed.length === 0) return refusalOf(page);
+      // What has been released is, and stands in the audit.
+      stopped = page.why;
+      break;
+    }
     for (const { entry } of page.ok.entries) {
-      const done = await kept.release(entry.task_id, who);
+      const done = await kept.release(entry.task_id, who, true);
       if ('ok' in done) redriven++;
       else failed.push({ task_id: entry.task_id, why: done.why });
     }
@@ -200,17 +217,44 @@ async function redrive(plane: Plane, asked: Asked): Promise<Reply> {
     what: 'task.redrive',
     target: capability ?? '',
     before: { kind, limit },
-    after: { redriven, failed: failed.length },
+    after: { redriven, failed: failed.length, ...(stopped === null ? null : { stopped }) },
     reason: reasonIn(map),
   });
-  const answer: RedriveAnswer = { redriven, failed };
+  const answer: RedriveAnswer = { redriven, failed, stopped };
   return json(answer);
 }
 
 function audit(plane: Plane, asked: Asked, what: string, kept: Kept, after: unknown, reason: string): void {
   const { task_id, kind, capability, source, code } = kept.entry;
-  const before = { kind, capability, source, code, trace_id: kept.envelope?.traceparent.split('-')[1] };
+  const before = { kind, capability, source, code, trace_id: kept.envelope === null ? undefined : traceIdOf(kept.envelope) };
   recordOrder(plane, asked, { what, target: task_id, before, after, reason });
+}
+
+/** Field by field: what is new in a message is shown to nobody until somebody has thought about it. */
+function messageShown(envelope: Envelope): MessageShown {
+  return {
+    message_type: envelope.message_type,
+    source: envelope.source,
+    home: envelope.home,
+    in_reply_to: envelope.in_reply_to,
+    target: envelope.target,
+    capability: envelope.capability,
+    version: envelope.version,
+    pool: envelope.pool,
+    lane: envelope.lane,
+    tags: envelope.tags,
+    sequence_id: envelope.sequence_id,
+    retryable: envelope.retryable,
+    expires_ms: envelope.expires_ms,
+    deadline_ms: envelope.deadline_ms,
+    timeout_ms: envelope.timeout_ms,
+    traceparent: envelope.traceparent,
+    path: envelope.path,
+    content_type: envelope.content_type,
+    rule: envelope.rule,
+    accepted_at_ms: envelope.accepted_at_ms,
+    headers: Object.keys(envelope.headers),
+  };
 }
 
 function viewOf({ seq, storedAtMs, entry, envelope, payload: bytes }: Kept): KeptView {

@@ -60,7 +60,7 @@ export class Who {
     const session = (await this.#parts.sessions?.read(headers.cookie)) ?? null;
     if (session === null) return { operator: null, session, from };
     if (route.method !== 'GET') {
-      const why = this.#foreign(request, session);
+      const why = this.#foreign(request, session, route.role !== 'open');
       if (why !== null) {
         const { name, role } = session.operator;
         this.#parts.audit.refusedRequest({ actor: name, role, route: `${route.method} ${route.path}`, code: Code.forbidden });
@@ -78,10 +78,13 @@ export class Who {
     return new Refused(401, Code.unauthenticated, `no known credential: send Authorization: Bearer <token>${orSignIn}`);
   }
 
-  /** What makes a change of a browser look like one that another page has sent; null = nothing. */
-  #foreign({ headers }: IncomingMessage, session: Session): string | null {
+  /**
+   * What makes a change of a browser look like one that another page has sent; null = nothing.
+   * @param isOwn it is done in the name of the session. Who signs in anew does not, and his page may know nothing of the one there is.
+   */
+  #foreign({ headers }: IncomingMessage, session: Session, isOwn: boolean): string | null {
     const given = headers[CSRF_HEADER];
-    if (typeof given !== 'string' || this.#parts.sessions?.isCsrf(session, given) !== true)
+    if (isOwn && (typeof given !== 'string' || this.#parts.sessions?.isCsrf(session, given) !== true))
       return `a change of a session must carry ${CSRF_HEADER} with what GET /v1/session says: it is missing, or of another session`;
     const site = headers['sec-fetch-site'];
     // Both were held against this port's address, where they are there; `none` would be an address that somebody typed.

@@ -23,14 +23,14 @@
  */
 import { type ComponentChildren, render } from 'preact';
 import { useEffect, useErrorBoundary, useMemo, useRef, useState } from 'preact/hooks';
-import { type Clock, realClock } from '../../base/clock.ts';
+import { type Clock, realClock, type Timer } from '../../base/clock.ts';
 import { type Address, type PageName, pageAddress, PAGES, readAddress } from './address.ts';
 import { Firing, LiveWord, RedButton } from './bar.tsx';
 import { Client } from './client.ts';
 import { type Console, ConsoleContext, NowContext, type RedPreset } from './context.tsx';
 import { Help } from './help.tsx';
 import { useKeys } from './keyboard.tsx';
-import { Live, type LiveState } from './live.ts';
+import { Live, type LiveState, type Source } from './live.ts';
 import { AgentPage, AgentsPage } from './pages/agents.tsx';
 import { AlertsPage } from './pages/alerts.tsx';
 import { AuditPage } from './pages/audit.tsx';
@@ -46,9 +46,11 @@ import { TaskPage } from './pages/task.tsx';
 import { TopologyPage } from './pages/topology.tsx';
 import { TracePage } from './pages/trace.tsx';
 import { TracesPage } from './pages/traces.tsx';
+import { Said, SaidContext, type Saying } from './parts/said.tsx';
 import type { NamedOrder } from './red-order.ts';
 import { RedPanel } from './red.tsx';
-import type { Session } from './shapes.ts';
+import type { Session, SessionEnded } from './shapes.ts';
+import { SharedSource } from './shared-source.ts';
 import { SignIn } from './sign-in.tsx';
 import { nextTheme, useTheme } from './theme.tsx';
 
@@ -67,6 +69,8 @@ const LABELS: Readonly<Record<PageName, string>> = {
   audit: 'Audit',
 };
 const SAID_MS = 7_000;
+/** Who is signed in, while nobody answers that. */
+const ASK_AGAIN_MS = 3_000;
 
 interface RootProps {
   readonly client: Client;
@@ -87,16 +91,22 @@ function Root({ client, clock }: RootProps) {
       setWhy('Your session is over.');
       setSession(null);
     };
+    client.onChanged = take;
+    let again: Timer | null = null;
     const ask = async (): Promise<void> => {
       const answer = await client.get<Session>('/v1/session');
-      if ('ok' in answer) take(answer.ok);
-      else {
-        if (answer.problem.status !== 401) setWhy(`${answer.problem.detail}.`);
-        setSession(null);
-      }
+      // Signed in meanwhile.
+      if (client.csrf !== '') return;
+      if ('ok' in answer) return take(answer.ok);
+      setSession(null);
+      if (answer.problem.status === 401) return setWhy('');
+      // That says nothing of who is signed in.
+      setWhy(`${answer.problem.detail}.`);
+      again = clock.after(ASK_AGAIN_MS, () => void ask());
     };
     void ask();
-  }, [client]);
+    return () => again?.cancel();
+  }, [client, clock]);
   if (session === undefined)
     return (
       <main class="sign-in">
@@ -117,9 +127,9 @@ function Shell({ client, clock, session, onOut }: ShellProps) {
   const [red, setRed] = useState<RedPreset | null>(null);
   const [isHelp, setHelp] = useState(false);
   const [isMenu, setMenu] = useState(false);
-  const [said, setSaid] = useState<readonly { readonly id: number; readonly words: string }[]>([]);
+  const [said, setSaid] = useState<readonly Saying[]>([]);
   const [theme, setTheme] = useTheme();
-  const live = useMemo(() => new Live({ clock, open: () => new EventSource('/v1/live') }), [clock]);
+  const live = useMemo(() => new Live({ clock, open: () => openStream(clock) }), [clock]);
   const [liveState, setLiveState] = useState<LiveState>(live.state);
   const sayings = useRef(0);
   const unsure = useRef<NamedOrder | null>(null);
@@ -127,9 +137,17 @@ function Shell({ client, clock, session, onOut }: ShellProps) {
   useEffect(() => {
     client.onReach = (isReached) => live.reached(isReached);
     const off = live.onState(() => setLiveState(live.state));
-    live.start();
+    const looked = (): void => (document.hidden ? live.stop() : live.start());
+    const left = (): void => live.stop();
+    looked();
+    document.addEventListener('visibilitychange', looked);
+    addEventListener('pagehide', left);
+    addEventListener('pageshow', looked);
     return () => {
       off();
+      document.removeEventListener('visibilitychange', looked);
+      removeEventListener('pagehide', left);
+      removeEventListener('pageshow', looked);
       live.stop();
     };
   }, [client, live]);
@@ -183,72 +201,87 @@ function Shell({ client, clock, session, onOut }: ShellProps) {
     },
   });
   const signOut = async (): Promise<void> => {
-    const answer = await client.order('DELETE', '/v1/session');
-    onOut('problem' in answer ? `Signing out failed: ${answer.problem.detail}.` : 'You are signed out.');
+    const ask = () => client.order<SessionEnded>('DELETE', '/v1/session');
+    let answer = await ask();
+    // Another window has signed in anew: out of that one, then. The browser has only one.
+    if ('problem' in answer && answer.problem.status === 403) answer = await ask();
+    onOut('problem' in answer ? `Signing out failed: ${answer.problem.detail}.` : signedOutWords(answer.ok));
   };
   return (
     <ConsoleContext.Provider value={context}>
-      <Ticking clock={clock}>
-        <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), main.current?.focus())}>
-          Skip to the page
-        </a>
-        <header class="top">
-          <button class="menu quiet" aria-expanded={isMenu} aria-controls="pages" onClick={() => setMenu(!isMenu)} data-test="menu">
-            ☰<span class="sr"> Pages</span>
-          </button>
-          <a class="brand" href={pageAddress('overview')}>
-            Agent-Reach <span class="env">{session.env}</span>
+      <SaidContext.Provider value={said}>
+        <Ticking clock={clock}>
+          <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), main.current?.focus())}>
+            Skip to the page
           </a>
-          <LiveWord state={liveState} onAgain={() => live.all()} />
-          <span class="grow" />
-          <button class="quiet" title="Dark or light (d)" data-test="theme" onClick={() => setTheme(nextTheme(theme))}>
-            {theme}
-          </button>
-          <button class="quiet" title="Keys (?)" data-test="help" onClick={() => setHelp(true)}>
-            ?<span class="sr"> Help</span>
-          </button>
-          <span class="who small" data-test="who" title={`Signed in until ${new Date(session.until_ms).toLocaleString()}`}>
-            {session.name} <span class="muted">{session.role}</span>
-          </span>
-          <button class="quiet" data-test="sign-out" onClick={() => void signOut()}>
-            Sign out
-          </button>
-          <RedButton onOpen={() => setRed({})} />
-        </header>
-        <div class="body">
-          <nav id="pages" class={isMenu ? 'side open' : 'side'} aria-label="Pages">
-            {PAGES.map((page) => (
-              <a key={page} href={pageAddress(page)} aria-current={page === address.page ? 'page' : undefined} data-test={`nav-${page}`}>
-                {LABELS[page]}
-                {page === 'alerts' && <Firing />}
-              </a>
-            ))}
-            <div class="side-foot">
-              <button onClick={() => setTheme(nextTheme(theme))}>Theme: {theme}</button>
-              <button onClick={() => setHelp(true)}>Keys</button>
-              <button onClick={() => void signOut()}>Sign out {session.name}</button>
-            </div>
-          </nav>
-          <main id="main" ref={main} tabIndex={-1}>
-            <Guarded key={`${address.page} ${address.id}`}>
-              <Page address={address} />
+          <header class="top">
+            <button class="menu quiet" aria-expanded={isMenu} aria-controls="pages" onClick={() => setMenu(!isMenu)} data-test="menu">
+              ☰<span class="sr"> Pages</span>
+            </button>
+            <a class="brand" href={pageAddress('overview')}>
+              Agent-Reach <span class="env">{session.env}</span>
+            </a>
+            <LiveWord state={liveState} onAgain={() => live.all()} />
+            <span class="grow" />
+            <button class="quiet" title="Dark or light (d)" data-test="theme" onClick={() => setTheme(nextTheme(theme))}>
+              {theme}
+            </button>
+            <button class="quiet" title="Keys (?)" data-test="help" onClick={() => setHelp(true)}>
+              ?<span class="sr"> Help</span>
+            </button>
+            <span class="who small" data-test="who" title={`Signed in until ${new Date(session.until_ms).toLocaleString()}`}>
+              {session.name} <span class="muted">{session.role}</span>
+            </span>
+            <button class="quiet" data-test="sign-out" onClick={() => void signOut()}>
+              Sign out
+            </button>
+            <RedButton onOpen={() => setRed({})} />
+          </header>
+          <div class="body">
+            <nav id="pages" class={isMenu ? 'side open' : 'side'} aria-label="Pages">
+              {PAGES.map((page) => (
+                <a key={page} href={pageAddress(page)} aria-current={page === address.page ? 'page' : undefined} data-test={`nav-${page}`}>
+                  {LABELS[page]}
+                  {page === 'alerts' && <Firing />}
+                </a>
+              ))}
+              <div class="side-foot">
+                <button onClick={() => setTheme(nextTheme(theme))}>Theme: {theme}</button>
+                <button onClick={() => setHelp(true)}>Keys</button>
+                <button onClick={() => void signOut()}>Sign out {session.name}</button>
+              </div>
+            </nav>
+            <main id="main" ref={main} tabIndex={-1}>
+              <Guarded key={`${address.page} ${address.id}`}>
+                <Page address={address} />
+              </Guarded>
+            </main>
+          </div>
+          {red !== null && (
+            <Guarded>
+              <RedPanel preset={red} onClose={() => setRed(null)} />
             </Guarded>
-          </main>
-        </div>
-        {red !== null && (
-          <Guarded>
-            <RedPanel preset={red} onClose={() => setRed(null)} />
-          </Guarded>
-        )}
-        {isHelp && <Help onClose={() => setHelp(false)} />}
-        <div class="said" role="status" aria-live="polite" data-test="said">
-          {said.map(({ id, words }) => (
-            <p key={id}>{words}</p>
-          ))}
-        </div>
-      </Ticking>
+          )}
+          {isHelp && <Help onClose={() => setHelp(false)} />}
+          <Said of={null} />
+        </Ticking>
+      </SaidContext.Provider>
     </ConsoleContext.Provider>
   );
+}
+
+function signedOutWords({ on_all_replicas: isEverywhere, why }: SessionEnded): string {
+  return isEverywhere
+    ? 'You are signed out.'
+    : `You are signed out here; the other replicas have not been told yet (${why ?? 'no answer'}).`;
+}
+
+/** What all windows of this browser hear of changes. */
+function openStream(clock: Clock): Source {
+  const open = (): Source => new EventSource('/v1/live');
+  if (typeof BroadcastChannel === 'undefined') return open();
+  const [number = 0] = crypto.getRandomValues(new Uint32Array(1));
+  return new SharedSource({ clock, open, channel: new BroadcastChannel('reach-live'), number: number / 2 ** 32 });
 }
 
 /** Gives the time, once a second while somebody looks. */

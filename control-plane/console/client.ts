@@ -4,6 +4,7 @@
  * never says so by itself. It keeps nothing.
  */
 import type { Clock } from '../../base/clock.ts';
+import type { Session } from './shapes.ts';
 
 /** A refusal in the API's words; status 0 = there was no answer. */
 export interface ApiProblem {
@@ -37,6 +38,8 @@ export class Client {
   onReach: (isReached: boolean) => void = () => {};
   /** Called when the session is over. */
   onSignedOut: () => void = () => {};
+  /** Called when another window has signed in anew meanwhile, with the session that counts now. */
+  onChanged: (session: Session) => void = () => {};
   readonly #fetch: Fetch;
   readonly #clock: Clock;
 
@@ -51,10 +54,24 @@ export class Client {
 
   /** @param withinMs after which it is not known whether the order was carried out (status 0) */
   async order<T>(method: Method, path: string, body?: unknown, withinMs = ORDER_MS): Promise<Answer<T>> {
-    const headers: Record<string, string> = { accept: 'application/json', [CSRF]: this.csrf };
-    if (body === undefined) return this.#ask<T>(path, { method, headers }, withinMs);
-    headers['content-type'] = 'application/json';
-    return this.#ask<T>(path, { method, headers, body: JSON.stringify(body) }, withinMs);
+    const { csrf } = this;
+    const headers: Record<string, string> = { accept: 'application/json', [CSRF]: csrf };
+    if (body !== undefined) headers['content-type'] = 'application/json';
+    const answer = await this.#ask<T>(path, { method, headers, ...(body === undefined ? {} : { body: JSON.stringify(body) }) }, withinMs);
+    const isRefused = 'problem' in answer && answer.problem.status === 403;
+    return isRefused ? ((await this.#otherSession(csrf)) ?? answer) : answer;
+  }
+
+  /**
+   * The cookie is the browser's, and what an order carries is this window's: whether they still belong together. The order is not
+   * repeated by itself, for it may be somebody else's now.
+   */
+  async #otherSession(csrf: string): Promise<{ readonly problem: ApiProblem } | null> {
+    const now = await this.get<Session>('/v1/session');
+    if (!('ok' in now) || now.ok.csrf === csrf) return null;
+    this.onChanged(now.ok);
+    const detail = `nothing was changed: this browser has signed in anew meanwhile, as ${now.ok.name} (${now.ok.role}), and so has this window now. Look, and order it again`;
+    return { problem: { status: 403, code: 0, name: '', detail, mistakes: [] } };
   }
 
   async #ask<T>(path: string, init: RequestInit, withinMs: number): Promise<Answer<T>> {

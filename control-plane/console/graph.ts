@@ -79,7 +79,7 @@ export function edgesOf(edges: readonly Edge[], { text, focus }: Pick<View, 'tex
     .split(/\s+/)
     .filter((word) => word !== '');
   return edges.filter((edge) => {
-    if (focus !== '' && !covers(focus, edge.caller) && !covers(focus, edge.provider)) return false;
+    if (focus !== '' && !covers(focus, edge.caller || NOBODY) && !covers(focus, edge.provider || NOBODY)) return false;
     if (words.length === 0) return true;
     const has = `${edge.caller} ${edge.capability} ${edge.version} ${edge.provider}`.toLowerCase();
     return words.every((word) => has.includes(word));

@@ -23,15 +23,18 @@ export function useKeys(clock: Clock, handlers: KeyHandlers): void {
       if (field !== null) {
         if (event.key === 'Escape') field.blur();
         // Out of a search, straight into what it found.
-        if (event.key === 'ArrowDown' && field.matches('[type=search]')) {
-          event.preventDefault();
-          move(1);
-        }
+        if (event.key === 'ArrowDown' && field.matches('[type=search]') && move(1)) event.preventDefault();
         return;
       }
       const action = actionOf(event.key, clock.now() - goingSince < GO_MS);
       goingSince = Number.NEGATIVE_INFINITY;
       if (action === null) return;
+      if (typeof action === 'object' && 'move' in action) {
+        // The browser's own, where there is no further row: it scrolls the page, or the picture.
+        const isScrolling = event.key.startsWith('Arrow') && event.target instanceof Element && event.target.closest('.picture') !== null;
+        if (!isScrolling && move(action.move)) event.preventDefault();
+        return;
+      }
       event.preventDefault();
       if (action === 'go') goingSince = clock.now();
       else if (action === 'red') now.current.red();
@@ -39,7 +42,6 @@ export function useKeys(clock: Clock, handlers: KeyHandlers): void {
       else if (action === 'theme') now.current.theme();
       else if (action === 'search') document.querySelector<HTMLInputElement>('main [data-search]:not([data-search=false])')?.focus();
       else if ('go' in action) now.current.go(action.go);
-      else if ('move' in action) move(action.move);
       else document.querySelector<HTMLElement>(`main [data-page=${action.page}]`)?.click();
     };
     addEventListener('keydown', pressed);
@@ -47,8 +49,8 @@ export function useKeys(clock: Clock, handlers: KeyHandlers): void {
   }, [clock]);
 }
 
-/** To the next row in the order of the page, from where the focus is. */
-function move(by: 1 | -1): void {
+/** To the next row in the order of the page, from where the focus is; false = there is none. */
+function move(by: 1 | -1): boolean {
   const rows = [...document.querySelectorAll<HTMLElement>('main [data-row]')].filter((row) => row.getClientRects().length > 0);
   const active = document.activeElement;
   let at = active === null ? -1 : rows.indexOf(active as HTMLElement);
@@ -56,6 +58,8 @@ function move(by: 1 | -1): void {
     // Between rows: the first one after it, or the last one before it.
     at = rows.filter((row) => (row.compareDocumentPosition(active) & Node.DOCUMENT_POSITION_FOLLOWING) !== 0).length - (by === 1 ? 1 : 0);
   const next = rows[Math.min(rows.length - 1, Math.max(0, at + by))];
-  next?.focus();
-  next?.scrollIntoView({ block: 'nearest' });
+  if (next === undefined || next === active) return false;
+  next.focus();
+  next.scrollIntoView({ block: 'nearest' });
+  return true;
 }

@@ -3,7 +3,7 @@
  * that stream (a proxy that holds it back, a replica that stops) everything shown is asked for each few seconds; and when not
  * even that is answered, the page says so. Each new connection counts as a change of everything: nobody knows what was missed.
  * A stream is worth what is heard on it: one that says nothing, not even the `ping` that is due each 15 s, is cut, because a
- * connection whose other end is gone stays open for ever.
+ * connection whose other end is gone stays open for ever. While nobody looks at the page it has no stream (`stop`, `start`).
  */
 import type { Clock, Timer } from '../../base/clock.ts';
 
@@ -46,13 +46,15 @@ export class Live {
   /** The stream that is open has said something. */
   #isHeard = false;
   #isReached = true;
-  #isOver = false;
+  #isOver = true;
 
   constructor(parts: LiveParts) {
     this.#parts = parts;
   }
 
+  /** Begins, or goes on: whatever was missed is asked for with the first word that is heard. */
   start(): void {
+    if (!this.#isOver) return;
     this.#isOver = false;
     this.#connect();
   }
@@ -106,7 +108,13 @@ export class Live {
     this.#isHeard = false;
     this.#awaitWord(source, OPEN_MS);
     source.addEventListener('error', () => this.#cut(source));
-    for (const name of ['hello', 'ping'] as const) source.addEventListener(name, () => this.#word(source));
+    source.addEventListener('ping', () => this.#word(source));
+    source.addEventListener('hello', () => {
+      const isAnew = this.#source === source && this.#isHeard;
+      this.#word(source);
+      // Behind a stream that windows share there is another one now.
+      if (isAnew) this.all();
+    });
     source.addEventListener('changed', ({ data }) => {
       if (this.#source !== source) return;
       this.#word(source);

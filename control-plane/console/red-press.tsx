@@ -112,14 +112,13 @@ export function Progress({ ordered, list }: { readonly ordered: OverrideOrdered;
   return (
     <div
       class={`box ${isAll ? 'good' : 'warn'}`}
-      role="status"
       ref={box}
       tabIndex={-1}
       data-test="red-progress"
       data-in-force={now.in_force}
       data-of={now.of}
     >
-      <strong>{isGone ? 'it is no longer in force: it was lifted or has run out' : wordsOf(now)}</strong>
+      <strong role="status">{isGone ? 'it is no longer in force: it was lifted or has run out' : wordsOf(now)}</strong>
       {isOld && (
         <span class="muted small" data-test="red-as-of">
           {' '}

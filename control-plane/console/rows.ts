@@ -53,3 +53,14 @@ export function paged<T>(rows: readonly T[], page: number, size: number): Paged<
   const shown = rows.slice(at * size, (at + 1) * size);
   return { rows: shown, page: at, pages, from: shown.length === 0 ? 0 : at * size + 1, to: at * size + shown.length, of: rows.length };
 }
+
+/** A key for each row that names what it is about and not what it says, so that it stays the same row while its figures change; equals are counted. */
+export function keysOf<T>(rows: readonly T[], about: (row: T) => readonly (string | null)[]): readonly string[] {
+  const seen = new Map<string, number>();
+  return rows.map((row) => {
+    const key = JSON.stringify(about(row));
+    const before = seen.get(key) ?? 0;
+    seen.set(key, before + 1);
+    return before === 0 ? key : `${key} ${before}`;
+  });
+}

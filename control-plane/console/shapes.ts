@@ -15,6 +15,12 @@ export interface Session {
   readonly version: string;
 }
 
+export interface SessionEnded {
+  /** False: the others still take the cookie, until they are told. */
+  readonly on_all_replicas: boolean;
+  readonly why: string | null;
+}
+
 export interface Overview {
   readonly at_ms: number;
   /** What this replica cannot know, in words. */
@@ -429,6 +435,11 @@ export interface KeptAnswer {
 export interface KeptShown extends KeptRow {
   readonly tries: readonly { readonly by: string; readonly at_ms: number; readonly code: number; readonly detail: string }[];
   readonly message: { readonly traceparent?: string | null } | null;
+}
+
+export interface PayloadShown {
+  readonly headers: Readonly<Record<string, string>>;
+  readonly base64: string;
 }
 
 export interface PoolRow {

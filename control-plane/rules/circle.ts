@@ -1,5 +1,8 @@
-/** Whether a chain of fallbacks comes back to where it began, over everything that is registered and said. */
-import { policiesFor } from '../../proto/language/merge.ts';
+/**
+ * Whether chains of fallbacks come back to where they began, over everything that is registered and said. Whoever may look may have
+ * a document judged, so no document must be dear: each contract and each name is worked out once, whatever the chains are.
+ */
+import { policiesFor, PolicyIndex } from '../../proto/language/merge.ts';
 import { parseTarget } from '../../proto/language/names.ts';
 import { compileRange, parseVersion } from '../../proto/language/range.ts';
 import type { Contract, FallbackPolicy, Policy } from '../../proto/language/types.ts';
@@ -15,8 +18,12 @@ export interface FallbackWorld {
 
 /** The fallback that is in force for a contract. */
 export function fallbackOf(contract: Contract, policies: readonly Policy[]): FallbackPolicy | null {
-  let fallback = contract.fallback;
-  for (const policy of policiesFor(contract.name, policies)) fallback = policy.fallback ?? fallback;
+  return inForce(contract, policiesFor(contract.name, policies));
+}
+
+function inForce(contract: Contract, covering: readonly Policy[]): FallbackPolicy | null {
+  let { fallback } = contract;
+  for (const policy of covering) fallback = policy.fallback ?? fallback;
   return fallback;
 }
 
@@ -29,42 +36,92 @@ export function targetsOf(fallback: FallbackPolicy | null): string[] {
 
 /** `a.b.c@1.0.0 > d.e.f@2.0.0 > a.b.c@1.0.0`, or null when no chain from `start` comes back to it. */
 export function circleFrom(start: Contract, world: FallbackWorld): string | null {
-  const done = new Set<string>();
-  const trail: string[] = [];
-  const startLabel = labelOf(start);
-  const visit = (contract: Contract): boolean => {
-    const label = labelOf(contract);
-    if (label === startLabel && trail.length > 0) return true;
-    if (done.has(label)) return false;
-    done.add(label);
-    trail.push(label);
-    for (const next of nextOf(contract, world)) if (visit(next)) return true;
-    trail.pop();
-    return false;
+  const ways = new Ways(world);
+  const label = labelOf(start);
+  for (const circle of circlesOver([start], (contract) => ways.from(contract)))
+    if (labelOf(circle[0] as Contract) === label) return circleWords(circle);
+  return null;
+}
+
+/** Circles among `contracts` and what their chains lead to: at least one of each knot of them. Each begins with its first contract. */
+export function circlesIn(contracts: Iterable<Contract>, world: FallbackWorld): Generator<readonly Contract[]> {
+  const ways = new Ways(world);
+  return circlesOver(contracts, (contract) => ways.from(contract));
+}
+
+export function circleWords(circle: readonly Contract[]): string {
+  return [...circle, circle[0] as Contract].map(labelOf).join(' > ');
+}
+
+/** Depth first, and without recursion: a chain may be as long as a document. */
+function* circlesOver(starts: Iterable<Contract>, nextOf: (contract: Contract) => readonly Contract[]): Generator<readonly Contract[]> {
+  /** By label: where it stands on the trail; -1 = everything that it leads to has been looked at. */
+  const seen = new Map<string, number>();
+  const trail: { readonly contract: Contract; readonly label: string; readonly next: readonly Contract[]; at: number }[] = [];
+  const enter = (contract: Contract, label: string): void => {
+    seen.set(label, trail.length);
+    trail.push({ contract, label, next: nextOf(contract), at: 0 });
   };
-  return visit(start) ? [...trail, startLabel].join(' > ') : null;
-}
-
-function nextOf(contract: Contract, world: FallbackWorld): Contract[] {
-  return targetsOf(fallbackOf(contract, world.policies)).flatMap((text) => {
-    const target = parseTarget(text);
-    return 'problem' in target ? [] : mayMeet(world.canonical(target.name), target.range, world);
-  });
-}
-
-/** The versions that a call with this range (null: none) may meet. */
-function mayMeet(name: string, range: string | null, world: FallbackWorld): readonly Contract[] {
-  const versions = world.versionsOf(name);
-  let text = range;
-  if (text === null) for (const policy of policiesFor(name, world.policies)) text = policy.defaultRange ?? text;
-  if (text !== null) {
-    const compiled = compileRange(text);
-    return 'problem' in compiled ? [] : versions.filter((contract) => compiled.satisfiedBy(parseVersion(contract.version)));
+  for (const start of starts) {
+    const label = labelOf(start);
+    if (!seen.has(label)) enter(start, label);
+    for (let top = trail.at(-1); top !== undefined; top = trail.at(-1)) {
+      const next = top.next[top.at++];
+      if (next === undefined) {
+        seen.set(top.label, -1);
+        trail.pop();
+        continue;
+      }
+      const nextLabel = labelOf(next);
+      const at = seen.get(nextLabel);
+      if (at === undefined) enter(next, nextLabel);
+      else if (at >= 0) yield trail.slice(at).map(({ contract }) => contract);
+    }
   }
-  const stable = versions.filter((contract) => parseVersion(contract.version).prerelease.length === 0);
-  if (stable.length === 0) return versions;
-  const newest = Math.max(...stable.map((contract) => parseVersion(contract.version).major));
-  return stable.filter((contract) => parseVersion(contract.version).major === newest);
 }
+
+/** Where a call goes on from a contract when nobody is there. */
+class Ways {
+  readonly #world: FallbackWorld;
+  readonly #policies: PolicyIndex;
+  /** What a target may meet. */
+  readonly #met = new Map<string, readonly Contract[]>();
+
+  constructor(world: FallbackWorld) {
+    this.#world = world;
+    this.#policies = new PolicyIndex(world.policies);
+  }
+
+  from(contract: Contract): readonly Contract[] {
+    const targets = targetsOf(inForce(contract, this.#policies.covering(contract.name)));
+    return targets.length === 0 ? NOWHERE : targets.flatMap((text) => this.#meets(text));
+  }
+
+  #meets(text: string): readonly Contract[] {
+    const known = this.#met.get(text);
+    if (known !== undefined) return known;
+    const target = parseTarget(text);
+    const met = 'problem' in target ? NOWHERE : this.#versions(this.#world.canonical(target.name), target.range);
+    this.#met.set(text, met);
+    return met;
+  }
+
+  /** The versions that a call with this range (null: none) may meet. */
+  #versions(name: string, range: string | null): readonly Contract[] {
+    const versions = this.#world.versionsOf(name);
+    let text = range;
+    if (text === null) for (const policy of this.#policies.covering(name)) text = policy.defaultRange ?? text;
+    if (text !== null) {
+      const compiled = compileRange(text);
+      return 'problem' in compiled ? [] : versions.filter((contract) => compiled.satisfiedBy(parseVersion(contract.version)));
+    }
+    const stable = versions.filter((contract) => parseVersion(contract.version).prerelease.length === 0);
+    if (stable.length === 0) return versions;
+    const newest = Math.max(...stable.map((contract) => parseVersion(contract.version).major));
+    return stable.filter((contract) => parseVersion(contract.version).major === newest);
+  }
+}
+
+const NOWHERE: readonly Contract[] = Object.freeze([]);
 
 const labelOf = (contract: Contract): string => `${contract.name}@${contract.version}`;

@@ -6,10 +6,10 @@
  */
 import { describe, quote } from '../../base/duration.ts';
 import { contract } from '../../proto/language/contract.ts';
-import { coversName } from '../../proto/language/covers.ts';
 import { checkContracts } from '../../proto/language/cross-check.ts';
 import { deepFreeze, explainStrays } from '../../proto/language/document.ts';
 import { Known } from '../../proto/language/known.ts';
+import { PolicyIndex } from '../../proto/language/merge.ts';
 import { isCapabilityName } from '../../proto/language/names.ts';
 import { policy } from '../../proto/language/policy.ts';
 import {
@@ -29,7 +29,7 @@ import type { Rule } from '../../proto/language/rule.ts';
 import { good, type Section, type Sections } from '../../proto/language/sections.ts';
 import { list, listEach } from '../../proto/language/shapes.ts';
 import type { Contract, FallbackPolicy, Policy, Problem, ProviderRecord } from '../../proto/language/types.ts';
-import { circleFrom, fallbackOf, targetsOf } from './circle.ts';
+import { circlesIn, circleWords } from './circle.ts';
 
 export interface OperatorsDocument {
   readonly contracts: readonly Contract[];
@@ -64,6 +64,13 @@ export interface DocumentReading {
 const MAX_ENTRIES = 10_000;
 /** It travels in one message, as JSON text. */
 export const MAX_DOCUMENT_BYTES = 524_288;
+/**
+ * Reading takes about a second for so many, and stands in the way of everything else meanwhile, the lease too (it is held for three
+ * seconds without renewal). Ten thousand policies of one field each, the longest list that is allowed, have 180,000.
+ */
+const MAX_DOCUMENT_TOKENS = 262_144;
+/** Circles that are looked at: a knot of versions comes back to the same names over and over. */
+const MAX_CIRCLES = 200;
 const none: readonly never[] = Object.freeze([]);
 
 /** The sections of the document. */
@@ -92,7 +99,7 @@ const NO_SECTION: Section<never> = { entries: none, raw: none };
 
 /** @param world null: the document was judged when it was applied, and only its form is read again. */
 export function readOperatorsDocument(text: string, file: string, world: World | null): DocumentReading {
-  const { source, value } = openSource(text, file);
+  const { source, value } = openSource(text, file, { bytes: MAX_DOCUMENT_BYTES, tokens: MAX_DOCUMENT_TOKENS });
   if (value === undefined) return refused(source.problems);
   const place = new Place(source);
   if (Buffer.byteLength(JSON.stringify(text)) > MAX_DOCUMENT_BYTES) place.bad(`the file is larger than ${MAX_DOCUMENT_BYTES} bytes`);
@@ -109,11 +116,13 @@ export function readOperatorsDocument(text: string, file: string, world: World |
   const rules = section(map, 'rules', rule, place, MAX_RULES);
   checkRules(rules, place.at('rules'));
   const own: Sections = { ...sections, providers: NO_SECTION, overrides: NO_SECTION, sidecars: NO_SECTION };
-  const warner = openSource(text, file).source;
+  const warner = source.beside();
   if (world !== null) {
     checkContracts(own, place, new Known(own));
-    for (const [i, each] of good(own.contracts))
+    for (const [i, each] of good(own.contracts)) {
+      if (source.isFull) break;
       for (const problem of world.contractProblems(each)) place.at('contracts', i, 'version').bad(problem);
+    }
     checkRepeats(own, place);
     checkNames(own, rules, world, new Place(warner));
     checkCircles(own, world, place);
@@ -199,15 +208,23 @@ function checkNames(own: Sections, rules: Section<Rule>, world: World, place: Pl
     contracts: { entries: [...own.contracts.entries, ...registered], raw: own.contracts.raw },
     providers: { entries: providers, raw: providers },
   });
-  for (const [i, { fallback }] of good(rules))
+  // Each of these may look through all names for one that is near: where no more is taken, nothing is looked for.
+  const { source } = place;
+  for (const [i, { fallback }] of good(rules)) {
+    if (source.isFull) return;
     if (fallback?.kind === 'capability')
       warn(known.targetProblem(fallback.target), place.at('rules', i, 'fallback', 'if_no_available_agent'));
+  }
   for (const [i, each] of good(own.contracts)) checkSteps(each.fallback, each.name, place.at('contracts', i, 'fallback'), known);
   for (const [i, each] of good(own.policies)) {
+    if (source.isFull) return;
     const at = place.at('policies', i);
     const exact = isCapabilityName(each.capability) ? each.capability : null;
     checkSteps(each.fallback, exact, at.at('fallback'), known);
-    for (const agent of Object.keys(each.providers)) warn(known.agentProblem(agent), at.at('providers', agent), true);
+    for (const agent of Object.keys(each.providers)) {
+      if (source.isFull) return;
+      warn(known.agentProblem(agent), at.at('providers', agent), true);
+    }
     if (exact === null) continue;
     const unknown = known.nameProblem(exact, false);
     warn(unknown, at.at('capability'));
@@ -219,6 +236,7 @@ function checkNames(own: Sections, rules: Section<Rule>, world: World, place: Pl
 
 function checkSteps(fallback: FallbackPolicy | null, capability: string | null, place: Place, known: Known): void {
   for (const [i, step] of (fallback?.chain ?? []).entries()) {
+    if (place.source.isFull) return;
     if (step.kind === 'capability') warn(known.targetProblem(step.target), place.at(i, 'capability'));
     if (step.kind !== 'provider') continue;
     const problem = known.agentProblem(step.agentId);
@@ -248,27 +266,35 @@ function checkCircles(own: Sections, world: World, place: Place): void {
     canonical: (name: string) => (said.has(name) ? name : (aliases.get(name) ?? name)),
     policies,
   };
+  const all = [...said.values()].flatMap((versions) => [...versions.values()]);
   const reported = new Set<string>();
-  for (const versions of said.values()) {
-    for (const each of versions.values()) {
-      if (targetsOf(fallbackOf(each, policies)).length === 0) continue;
-      const circle = circleFrom(each, fallbacks);
-      if (circle === null) continue;
-      // the versions of one capability make one circle, not several
-      const names = new Set(circle.split(' > ').map((member) => member.slice(0, member.indexOf('@'))));
-      const key = [...names].sort().join(' ');
-      if (reported.has(key)) continue;
-      reported.add(key);
-      placeOfCircle(own, names, place).bad(`the fallback comes back to where it began: ${circle}`);
-    }
+  const placeOf = circlePlaces(own, policies, place);
+  let looked = 0;
+  for (const circle of circlesIn(all, fallbacks)) {
+    // the versions of one capability make one circle, not several
+    const names = new Set(circle.map(({ name }) => name));
+    const key = [...names].sort().join(' ');
+    if (!reported.has(key)) placeOf(names).bad(`the fallback comes back to where it began: ${circleWords(circle)}`);
+    reported.add(key);
+    if (place.source.isFull || ++looked >= MAX_CIRCLES) return;
   }
 }
 
-/** The first policy or contract of the document that sends one of them on. */
-function placeOfCircle(own: Sections, names: ReadonlySet<string>, place: Place): Place {
-  for (const [i, each] of good(own.policies))
-    if (each.fallback !== null && [...names].some((name) => coversName(each.capability, name))) return place.at('policies', i, 'fallback');
-  for (const [i, each] of good(own.contracts))
-    if (each.fallback !== null && names.has(each.name)) return place.at('contracts', i, 'fallback');
-  return place;
+/** Of a circle: the first policy or contract of the document that sends one of its members on. */
+function circlePlaces(own: Sections, policies: readonly Policy[], place: Place): (names: ReadonlySet<string>) => Place {
+  const index = new PolicyIndex(policies.filter(({ fallback }) => fallback !== null));
+  const at = new Map<Policy, number>();
+  const laidDown = new Map<string, number>();
+  for (const [i, each] of good(own.policies)) at.set(each, i);
+  for (const [i, each] of good(own.contracts)) if (each.fallback !== null && !laidDown.has(each.name)) laidDown.set(each.name, i);
+  return (names) => {
+    let policy = Number.POSITIVE_INFINITY;
+    let contractAt = Number.POSITIVE_INFINITY;
+    for (const name of names) {
+      for (const each of index.covering(name)) policy = Math.min(policy, at.get(each) as number);
+      contractAt = Math.min(contractAt, laidDown.get(name) ?? Number.POSITIVE_INFINITY);
+    }
+    if (Number.isFinite(policy)) return place.at('policies', policy, 'fallback');
+    return Number.isFinite(contractAt) ? place.at('contracts', contractAt, 'fallback') : place;
+  };
 }

@@ -263,6 +263,39 @@ t.test('an order whose answer is lost is found when it stands, and stays one ord
   );
 });
 
+t.test('any number of windows of one browser are told, and the red button works in each', async (t) => {
+  const first = await signedIn();
+  const others = await Promise.all(Array.from({ length: 5 }, () => opened(first.context())));
+  const last = await opened(first.context());
+  const seen = watching.at(-1) as Watched;
+  const pages = [first, ...others, last];
+  await Promise.all(pages.map((page) => page.locator(by('live-state', '[data-state="live"]')).waitFor()));
+  await fleet.plane.ask('/v1/overrides', { json: { target: { capability: QUERY }, reason: 'in all windows', for: '5m' } });
+  const shown = by('problem', '[data-kind="override"]');
+  await Promise.all(pages.map((page) => page.locator(shown).waitFor()));
+
+  // Somebody signs in anew in the first one, and most are closed: among them the one that has the stream for all, or had it before.
+  const status = await first.evaluate(`fetch('/v1/session', { method: 'POST', headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ token: '${OPERATOR}' }) }).then((answer) => answer.status)`);
+  t.equal(status, 201, 'a page that knows nothing of the session there is may sign in');
+  await Promise.all(pages.slice(0, 4).map((page) => page.goto('about:blank')));
+  // The last one says so, and goes on as who it is now.
+  await last.bringToFront();
+  await last.locator(by('red-button')).click();
+  await last.locator(by('lift')).first().click();
+  await last.locator(by('confirm')).last().click();
+  await last.locator(by('page-problem')).getByText('signed in anew meanwhile').waitFor();
+  t.match(seen.errors.splice(0).join(), /403/);
+  await last.locator(by('confirm')).last().click();
+  await last
+    .locator(`${by('red-panel')} ${by('said')}`)
+    .getByText('Lifted')
+    .waitFor();
+  t.equal(await last.locator(by('said')).count(), 1, 'it is said in the uppermost window alone');
+  await Promise.all(pages.slice(4).map((page) => page.locator(shown).waitFor({ state: 'detached' })));
+  await last.context().close();
+});
+
 t.test('a viewer sees everything and is offered nothing', async (t) => {
   const page = await signedIn({}, VIEWER);
   t.match(await page.locator(by('who')).textContent(), /vic.*viewer/);
@@ -307,6 +340,43 @@ t.test('everything can be done by keyboard alone', async (t) => {
   await keyboard.press('g');
   await keyboard.press('o');
   await page.locator(by('problem')).first().waitFor();
+  // What a row is about keeps the focus, whatever its figures say.
+  await page
+    .locator(`${by('problem')} ${by('problem-capability')}`)
+    .first()
+    .focus();
+  await page.evaluate('window.__held = document.activeElement');
+  const said = async (): Promise<string> => (await page.locator(`${by('problem')} .problem-words`).allTextContents()).join();
+  const words = await said();
+  await waitUntil(
+    'a figure has changed',
+    async () => {
+      await Promise.all(Array.from({ length: 5 }, () => call(REFUND, { fail: true })));
+      return (await said()) !== words;
+    },
+    20_000,
+    250,
+  );
+  t.equal(await page.evaluate('document.activeElement === window.__held'), true);
+  // Keys that find no further row are the browser's: the page is scrolled.
+  await page.setViewportSize({ width: 1_280, height: 300 });
+  await keyboard.press('g');
+  await keyboard.press('u');
+  await page.locator(by('audit-row')).first().waitFor();
+  await keyboard.press('ArrowDown');
+  t.equal(
+    await page.evaluate('document.activeElement.textContent'),
+    await page
+      .locator(`${by('audit-row')} [data-row]`)
+      .first()
+      .textContent(),
+  );
+  await keyboard.press('g');
+  await keyboard.press('q');
+  await page.locator(by('nav-quotas', '[aria-current="page"]')).waitFor();
+  await page.evaluate("document.querySelector('main').append(Object.assign(document.createElement('div'), { style: 'height: 3000px' }))");
+  await keyboard.press('ArrowDown');
+  await waitUntil('the page is scrolled', async () => (await page.evaluate<number>('scrollY')) > 0);
   await page.context().close();
 });
 

@@ -2,6 +2,7 @@
 import { itemAddress, pageAddress, writeQuery } from '../address.ts';
 import { useApi, useConsole } from '../context.tsx';
 import { count, many, span } from '../format.ts';
+import { numberGiven } from '../given.ts';
 import { ActButton } from '../parts/dialog.tsx';
 import { EdgeTable } from '../parts/edges.tsx';
 import { Actions, Empty, Shown, ViewerNote } from '../parts/states.tsx';
@@ -188,7 +189,7 @@ function One({ row, again }: { readonly row: ProviderRow; readonly again: () => 
             words: `Its share beside the others of its tier, now ${row.weight}: 2 takes twice as much as 1, 0 takes nothing.`,
             field: { label: 'Weight', hint: '1', value: String(row.weight) },
             hasReason: true,
-            run: ({ reason, field }) => client.order('PUT', `${path}/weight`, { weight: Number(field), reason }),
+            run: ({ reason, field }) => client.order('PUT', `${path}/weight`, { weight: numberGiven(field), reason }),
             done: 'The weight is set.',
             after: again,
           }}

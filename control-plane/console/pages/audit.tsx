@@ -1,5 +1,5 @@
 /** Who did what to what, and what was refused to whom; the newest first, page by page. */
-import { useState } from 'preact/hooks';
+import { useEffect, useState } from 'preact/hooks';
 import { pageAddress, writeQuery } from '../address.ts';
 import { useApi, useConsole } from '../context.tsx';
 import { count } from '../format.ts';
@@ -23,39 +23,11 @@ export function AuditPage() {
     `/v1/audit${writeQuery({ actor, action, subject, outcome, since, cursor, limit: 100 })}`,
     cursor === '' ? TOPICS.audit : [],
   );
-  const [fields, setFields] = useState<Readonly<Record<string, string>>>(address.query);
+  const filters = { actor, action, subject, since, outcome };
   return (
     <>
       <h1>Audit log</h1>
-      <form
-        class="tools"
-        onSubmit={(event) => {
-          event.preventDefault();
-          location.hash = pageAddress('audit', { ...fields, cursor: '' });
-        }}
-      >
-        {FILTERS.map(([name, hint], i) => (
-          <input
-            key={name}
-            data-search={i === 0}
-            aria-label={hint}
-            placeholder={hint}
-            value={fields[name] ?? ''}
-            onInput={(event) => setFields({ ...fields, [name]: event.currentTarget.value })}
-          />
-        ))}
-        <select
-          aria-label="Outcome"
-          value={fields['outcome'] ?? ''}
-          onChange={(event) => setFields({ ...fields, outcome: event.currentTarget.value })}
-        >
-          <option value="">any outcome</option>
-          <option value="done">done</option>
-          <option value="refused">refused</option>
-          <option value="audited">audited</option>
-        </select>
-        <button type="submit">Filter</button>
-      </form>
+      <Filter filters={filters} />
       <Shown asked={asked} what="entries">
         {({ entries, next }) => (
           <>
@@ -69,7 +41,7 @@ export function AuditPage() {
               columns={[
                 { id: 'at', head: 'When', isTime: true, cell: (row) => <Time ms={row.at_ms} /> },
                 { id: 'actor', head: 'Who', cell: (row) => row.actor || <span class="muted">nobody known</span> },
-                { id: 'action', head: 'What', cell: (row) => <span class="mono">{row.action}</span> },
+                { id: 'action', head: 'What', cell: (row) => <What row={row} /> },
                 { id: 'subject', head: 'To what', from: 'medium', cell: (row) => <span class="mono">{row.subject}</span> },
                 { id: 'outcome', head: 'Outcome', cell: (row) => <Outcome row={row} /> },
                 { id: 'reason', head: 'Why', from: 'wide', cell: (row) => row.reason },
@@ -87,6 +59,56 @@ export function AuditPage() {
           </>
         )}
       </Shown>
+    </>
+  );
+}
+
+/** Says what the list below is filtered by, also when one comes here by another address. */
+function Filter({ filters }: { readonly filters: Readonly<Record<string, string>> }) {
+  const [fields, setFields] = useState(filters);
+  useEffect(() => setFields(filters), [writeQuery(filters)]);
+  return (
+    <form
+      class="tools"
+      onSubmit={(event) => {
+        event.preventDefault();
+        location.hash = pageAddress('audit', { ...fields });
+      }}
+    >
+      {FILTERS.map(([name, hint], i) => (
+        <input
+          key={name}
+          data-search={i === 0}
+          aria-label={hint}
+          placeholder={hint}
+          value={fields[name] ?? ''}
+          onInput={(event) => setFields({ ...fields, [name]: event.currentTarget.value })}
+        />
+      ))}
+      <select
+        aria-label="Outcome"
+        value={fields['outcome'] ?? ''}
+        onChange={(event) => setFields({ ...fields, outcome: event.currentTarget.value })}
+      >
+        <option value="">any outcome</option>
+        <option value="done">done</option>
+        <option value="refused">refused</option>
+        <option value="audited">audited</option>
+      </select>
+      <button type="submit">Filter</button>
+    </form>
+  );
+}
+
+/** On a narrow screen also to what, and why: an order means nothing without. */
+function What({ row }: { readonly row: AuditRow }) {
+  return (
+    <>
+      <span class="mono" tabIndex={-1} data-row>
+        {row.action}
+      </span>
+      {row.subject !== '' && <div class="below-medium mono">{row.subject}</div>}
+      {row.reason !== '' && <div class="below-wide small">{row.reason}</div>}
     </>
   );
 }

@@ -33,6 +33,11 @@ function View({ view, again }: { readonly view: CapabilityShown; readonly again:
   const times = minutes.map((minute) => clock(minute.at_ms).slice(0, 5));
   return (
     <>
+      {view.versions.length === 0 && (
+        <p class="box warn" data-test="unregistered">
+          No contract of it is registered{view.provider_list.length === 0 ? ', and nobody offers it: it is only asked for' : ''}.
+        </p>
+      )}
       {view.versions[0]?.description !== undefined && <p class="lead">{view.versions[0].description}</p>}
       <Facts
         facts={[

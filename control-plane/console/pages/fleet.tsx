@@ -73,7 +73,16 @@ export function FleetPage() {
                 test="sidecar-row"
                 marks={({ sidecar, standing }) => ({ name: sidecar, standing })}
                 columns={[
-                  { id: 'sidecar', head: 'Sidecar', by: (row) => row.sidecar, cell: (row) => <span class="mono">{row.sidecar}</span> },
+                  {
+                    id: 'sidecar',
+                    head: 'Sidecar',
+                    by: (row) => row.sidecar,
+                    cell: (row) => (
+                      <span class="mono" tabIndex={-1} data-row>
+                        {row.sidecar}
+                      </span>
+                    ),
+                  },
                   {
                     id: 'standing',
                     head: 'Standing',

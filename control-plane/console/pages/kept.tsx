@@ -13,7 +13,7 @@ const ABOUT: Readonly<Record<string, string>> = {
   dead: 'What was tried as often as it may be, or can never work. Release puts it back into the queue.',
   in_doubt:
     'What may run only once and may have run: whoever took it went away in the midst. Release may carry it out a second time, on your word.',
-  review: 'What a rule wants a person to look at before it goes on.',
+  review: 'What nobody was there to take, and a rule gives to a person then. Release puts it into its queue, where it waits for somebody.',
 };
 
 export function Kept({ kind }: { readonly kind: KeptRow['kind'] }) {

@@ -3,9 +3,11 @@ import { useState } from 'preact/hooks';
 import { pageAddress } from '../address.ts';
 import { useApi } from '../context.tsx';
 import { count, duration, many, percent, rate } from '../format.ts';
+import { useKeptFocus } from '../parts/focus.tsx';
 import { Shown } from '../parts/states.tsx';
 import { Table } from '../parts/table.tsx';
 import { AgentLink, Badge, CapabilityLink, ErrorShare, SidecarLink, Spark, Time, type Tone, TraceLink } from '../parts/words.tsx';
+import { keysOf } from '../rows.ts';
 import type { CapabilityRow, Overview, ProblemShown } from '../shapes.ts';
 import { TOPICS } from '../topics.ts';
 
@@ -57,6 +59,9 @@ interface ProblemsProps {
 function Problems({ problems, total, agents, isSure }: ProblemsProps) {
   const [isAll, setAll] = useState(false);
   const shown = isAll ? problems : problems.slice(0, SHOWN_PROBLEMS);
+  const list = useKeptFocus<HTMLUListElement>();
+  // Whose fault a failing capability is, and at how many sidecars a breaker is open, changes with the figures.
+  const keys = keysOf(shown, ({ kind, capability, agent, sidecar }) => (capability === null ? [kind, agent, sidecar] : [kind, capability]));
   return (
     <section aria-labelledby="problems-head">
       <h1 id="problems-head">{total === 0 ? 'Nothing is wrong' : many(total, 'thing is wrong', 'things are wrong')}</h1>
@@ -67,9 +72,9 @@ function Problems({ problems, total, agents, isSure }: ProblemsProps) {
             : `${isSure ? 'All' : 'As far as this replica knows, all'} agents answer, no breaker is open, no alert fires and no message waits for a person.`}
         </p>
       ) : (
-        <ul class="problems">
+        <ul class="problems" ref={list}>
           {shown.map((problem, i) => (
-            <Problem key={`${problem.kind} ${problem.words} ${i}`} problem={problem} />
+            <Problem key={keys[i]} problem={problem} />
           ))}
         </ul>
       )}

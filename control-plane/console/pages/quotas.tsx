@@ -2,6 +2,7 @@
 import { useState } from 'preact/hooks';
 import { useApi, useConsole } from '../context.tsx';
 import { count, listed, many } from '../format.ts';
+import { numberGiven } from '../given.ts';
 import { ActButton, Dialog } from '../parts/dialog.tsx';
 import { Actions, ProblemBox, Shown, ViewerNote } from '../parts/states.tsx';
 import { Table } from '../parts/table.tsx';
@@ -150,7 +151,7 @@ function QuotaForm({
   const [problem, setProblem] = useState<ApiProblem | null>(null);
   const save = async (): Promise<void> => {
     const body: Record<string, unknown> = {};
-    for (const [name] of NUMBERS) if ((limits[name] ?? '') !== '') body[name] = Number(limits[name]);
+    for (const [name] of NUMBERS) if ((limits[name] ?? '').trim() !== '') body[name] = numberGiven(limits[name] as string);
     if (lasting !== '') body['for'] = lasting;
     if (reason !== '') body['reason'] = reason;
     const answer = await client.order<{ readonly warning: string; readonly in_force: { readonly on: number; readonly of: number } }>(

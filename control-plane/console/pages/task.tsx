@@ -7,7 +7,7 @@ import { ActButton } from '../parts/dialog.tsx';
 import { Actions, Empty, Shown, ViewerNote } from '../parts/states.tsx';
 import { Table } from '../parts/table.tsx';
 import { AgentLink, Badge, CapabilityLink, CodeWord, Facts, Time, TraceLink } from '../parts/words.tsx';
-import type { KeptShown } from '../shapes.ts';
+import type { KeptShown, PayloadShown } from '../shapes.ts';
 import { TOPICS } from '../topics.ts';
 
 export function TaskPage({ id }: { readonly id: string }) {
@@ -133,10 +133,10 @@ function Payload({ path }: { readonly path: string }) {
         <ActButton
           act={{
             label: 'Look at the payload',
-            words: 'It may hold personal data. That you looked at it stands in the audit log.',
+            words: 'It and its headers may hold personal data. That you looked at it stands in the audit log.',
             run: async () => {
-              const answer = await client.get<{ readonly base64: string }>(`${path}/payload`);
-              if ('ok' in answer) setShown(textOf(answer.ok.base64));
+              const answer = await client.get<PayloadShown>(`${path}/payload`);
+              if ('ok' in answer) setShown(wholeOf(answer.ok));
               return answer;
             },
             done: 'Here it is.',
@@ -152,6 +152,12 @@ function Payload({ path }: { readonly path: string }) {
       )}
     </>
   );
+}
+
+/** As it would travel: headers, an empty line, the payload. */
+function wholeOf({ headers, base64 }: PayloadShown): string {
+  const lines = Object.entries(headers ?? {}).map(([name, value]) => `${name}: ${value}\n`);
+  return lines.length === 0 ? textOf(base64) : `${lines.join('')}\n${textOf(base64)}`;
 }
 
 function textOf(base64: string): string {

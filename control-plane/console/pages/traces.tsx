@@ -1,5 +1,5 @@
 /** Traces: one by its id, or those that failed, were slow, or are new. */
-import { useState } from 'preact/hooks';
+import { useEffect, useState } from 'preact/hooks';
 import { itemAddress, pageAddress, traceIdIn, writeQuery } from '../address.ts';
 import { useApi, useConsole } from '../context.tsx';
 import { count, duration } from '../format.ts';
@@ -28,7 +28,7 @@ export function TracesPage() {
     <>
       <h1>Traces</h1>
       <ById />
-      <Filter key={`${capability} ${agent} ${minMs}`} query={address.query} />
+      <Filter query={address.query} />
       <nav class="tabs" aria-label="Which traces">
         <a href={pageAddress('traces', others)} aria-current={is('recent')}>
           Recent
@@ -92,6 +92,7 @@ const FILTERS = [
 
 function Filter({ query }: { readonly query: Readonly<Record<string, string>> }) {
   const [given, setGiven] = useState(query);
+  useEffect(() => setGiven(query), [writeQuery(query)]);
   return (
     <form
       class="tools"

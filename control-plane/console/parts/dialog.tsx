@@ -3,6 +3,7 @@ import type { ComponentChildren } from 'preact';
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { Answer, ApiProblem } from '../client.ts';
 import { useConsole } from '../context.tsx';
+import { Said, useWindow } from './said.tsx';
 import { ProblemBox } from './states.tsx';
 
 interface DialogProps {
@@ -18,6 +19,7 @@ let count = 0;
 export function Dialog({ title, onClose, children, test, tone }: DialogProps) {
   const box = useRef<HTMLDialogElement>(null);
   const [id] = useState(() => `dialog-${++count}`);
+  useWindow(id);
   useLayoutEffect(() => {
     const dialog = box.current;
     const before = document.activeElement;
@@ -53,6 +55,7 @@ export function Dialog({ title, onClose, children, test, tone }: DialogProps) {
           </button>
         </header>
         {children}
+        <Said of={id} />
       </div>
     </dialog>
   );
@@ -100,8 +103,7 @@ function Confirm({ act, onClose }: { readonly act: Act; readonly onClose: () => 
   const run = async (): Promise<void> => {
     setBusy(true);
     setProblem(null);
-    const answer = await act.run({ reason: reason.trim(), field: field.trim() });
-    setBusy(false);
+    const answer = await act.run({ reason: reason.trim(), field: field.trim() }).finally(() => setBusy(false));
     if ('problem' in answer) {
       setProblem(answer.problem);
       return;

@@ -62,8 +62,10 @@ function Age({ asked: { problem, atMs, again } }: Pick<ShownProps<unknown>, 'ask
   const age = useNow() - atMs;
   if (problem === null && age <= OLD_MS) return null;
   return (
-    <div class="box warn" role="status" data-test="stale">
-      What is shown here is {span(age)} old{problem === null ? '' : `: ${problem.detail}`}. <button onClick={again}>Ask again</button>
+    <div class="box warn" data-test="stale">
+      {/* The age apart: whatever changes in a place that is read out is read out, each second. */}
+      <span role="status">What is shown here is old{problem === null ? '' : `: ${problem.detail}`}.</span>{' '}
+      <span class="muted">It is of {span(age)} ago.</span> <button onClick={again}>Ask again</button>
     </div>
   );
 }

@@ -3,6 +3,7 @@ import type { ComponentChildren } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import { count } from '../format.ts';
 import { type Cell, matching, paged, sorted, type Sorting } from '../rows.ts';
+import { useKeptFocus } from './focus.tsx';
 import { Empty } from './states.tsx';
 
 export interface Column<T> {
@@ -49,6 +50,7 @@ export function Table<T>(props: Props<T>) {
   const [text, setText] = useState(props.find ?? '');
   const [page, setPage] = useState(0);
   const [sorting, setSorting] = useState<Sorting | null>(props.sorting ?? null);
+  const body = useKeptFocus<HTMLTableSectionElement>();
   useEffect(() => setText(props.find ?? ''), [props.find]);
   const found = words === undefined ? rows : matching(rows, text, words);
   const by = columns.find(({ id }) => id === sorting?.column)?.by;
@@ -122,7 +124,7 @@ export function Table<T>(props: Props<T>) {
                 ))}
               </tr>
             </thead>
-            <tbody>
+            <tbody ref={body}>
               {shown.rows.map((row) => (
                 <tr key={keyOf(row)} data-test={props.test} class={props.tone?.(row)} {...dataOf(props.marks?.(row))}>
                   {columns.map((column) => (

@@ -11,15 +11,20 @@ import type { Audit } from '../../../control-plane/audit/audit.ts';
 import { Sessions } from '../../../control-plane/sessions/sessions.ts';
 import { Code } from '../../../proto/wire/codes.ts';
 import { asBrowser, type BrowserAnswer, pageHeaders } from '../../support/browser-session.ts';
-import { OPERATOR } from '../../support/control-plane.ts';
+import { OPERATOR, VIEWER } from '../../support/control-plane.ts';
 
 const ADA = { name: 'ada', role: 'operator', token: OPERATOR } as const;
+const VIC = { name: 'vic', role: 'viewer', token: VIEWER } as const;
 
 interface Rig {
   readonly url: string;
   readonly clock: VirtualClock;
   readonly refusals: { readonly code: number }[];
   leader: LeaderView;
+  /** Ends of what has been begun at `/v1/dear`. */
+  readonly dear: readonly (() => void)[];
+  /** Of the page that has signed in. */
+  readonly headers: Readonly<Record<string, string>>;
   bearer(token: string): Promise<BrowserAnswer>;
   /** As a page that has signed in. */
   page(method: 'GET' | 'POST'): Promise<BrowserAnswer>;
@@ -27,7 +32,7 @@ interface Rig {
 
 async function start(t: Test, leaderUrl: string | null = null): Promise<Rig> {
   const clock = new VirtualClock();
-  const operators = new Operators([ADA]);
+  const operators = new Operators([ADA, VIC]);
   const sessions = new Sessions({ operators, env: 'test', sessionMs: 3_600_000, clock });
   const refusals: { readonly code: number }[] = [];
   const audit = {
@@ -43,7 +48,7 @@ async function start(t: Test, leaderUrl: string | null = null): Promise<Rig> {
     answer: { status: 200, doc: '' },
     handle: () => json({ done: true }),
   });
-  const rig = { leader: { isLeading: false, url: leaderUrl } as LeaderView };
+  const rig = { dear: [] as (() => void)[], leader: { isLeading: false, url: leaderUrl } as LeaderView };
   const port = new ApiPort(
     {
       listen: { host: '127.0.0.1', port: 0 },
@@ -59,7 +64,18 @@ async function start(t: Test, leaderUrl: string | null = null): Promise<Rig> {
       audit,
       count: () => undefined,
     },
-    [route('GET', '/v1/look', false), route('GET', '/v1/only', true), route('POST', '/v1/only', true)],
+    [
+      route('GET', '/v1/look', false),
+      route('GET', '/v1/only', true),
+      route('POST', '/v1/only', true),
+      { ...route('POST', '/v1/open', false), role: 'open' },
+      {
+        ...route('POST', '/v1/dear', false),
+        isDear: true,
+        body: { contentType: 'application/yaml', doc: '', schema: {}, maxBytes: 1_000 },
+        handle: () => new Promise((done) => rig.dear.push(() => done(json({ done: true })))),
+      },
+    ],
   );
   await port.open();
   t.teardown(async () => {
@@ -74,6 +90,7 @@ async function start(t: Test, leaderUrl: string | null = null): Promise<Rig> {
     url,
     clock,
     refusals,
+    headers,
     bearer: (token: string) => asBrowser(url, '/v1/look', { headers: { authorization: `Bearer ${token}` } }),
     page: (method: 'GET' | 'POST') => asBrowser(url, '/v1/only', { method, headers }),
   });
@@ -129,6 +146,53 @@ t.test(
     t.match(await rig.page('POST'), { status: 200, json: { there: true } });
   },
 );
+
+t.test('a page that knows nothing of the session there is may sign in, and change nothing', async (t) => {
+  const rig = await start(t);
+  const { 'x-reach-csrf': _csrf, ...headers } = rig.headers;
+  const ask = (path: string, more: Record<string, string> = {}) =>
+    asBrowser(rig.url, path, { method: 'POST', headers: { ...headers, ...more }, json: {} });
+  t.equal((await ask('/v1/open')).status, 200);
+  t.equal((await ask('/v1/only')).status, 403);
+  t.equal(
+    (await ask('/v1/open', { origin: 'http://elsewhere', 'sec-fetch-site': 'cross-site' })).status,
+    403,
+    'from another site nobody may',
+  );
+});
+
+t.test('what takes long is done one after the other, by turns, and leaves as long in between', async (t) => {
+  const rig = await start(t);
+  const judge = (token: string, body = 'x') => asBrowser(rig.url, '/v1/dear', { headers: { authorization: `Bearer ${token}` }, body });
+  const asked = [judge(OPERATOR)];
+  while (rig.dear.length === 0) await new Promise((done) => setImmediate(done));
+  for (let i = 0; i < 16; i++) {
+    asked.push(judge(OPERATOR));
+    // Each is there before the next one is asked: their order counts below.
+    await rig.bearer(OPERATOR);
+  }
+  const over = await judge(OPERATOR);
+  t.equal(over.status, 429, 'one operator may have so many, and no more');
+  t.equal(over.headers['retry-after'], '1');
+  t.equal((await rig.bearer(OPERATOR)).status, 200, 'nothing else waits');
+  const other = judge(VIEWER);
+  await rig.bearer(OPERATOR);
+  for (const [i, each] of [asked[0], asked[1], other, asked[2]].entries()) {
+    t.equal(rig.dear.length, i + 1);
+    await rig.clock.advance(700);
+    rig.dear[i]?.();
+    t.equal((await each)?.status, 200, 'who asks once comes right after the next of who asks without end');
+    await rig.clock.advance(699);
+    t.equal(rig.dear.length, i + 1, 'as long as it took, the next one waits');
+    await rig.clock.advance(1);
+  }
+  for (let i = 4; i < 18; i++) {
+    rig.dear[i]?.();
+    await asked[i - 1];
+    await rig.clock.advance(0);
+  }
+  t.match(await judge(OPERATOR, 'x'.repeat(1_001)), { status: 413, text: /above the limit of 1000 bytes/ });
+});
 
 t.test('an address of the leader that leads to a replica which does not lead is named, with what to set', async (t) => {
   const rig = await start(t);

@@ -53,6 +53,20 @@ t.test('limits, slots and durations are those that hold: as sidecars work them o
   const both = view.provider_list[0];
   t.equal(both?.attempts, 50);
   t.ok((both?.p50_ms ?? 0) < 20 && (both?.p95_ms ?? 0) > 400, JSON.stringify(both));
+  plane.control.traffic.take(
+    digestOf('front', [{ capability: 'crm.bill.send', version: '', provider: '', calls: 40, failed: { 2001: 40 }, ms: 1 }]),
+  );
+  const unknown = await plane.ask('/v1/capabilities/crm.bill.send/view');
+  t.match(
+    unknown,
+    {
+      status: 200,
+      body: { capability: 'crm.bill.send', versions: [], provider_list: [], lately: { calls: 40, codes: [{ code: 2001, count: 40 }] } },
+    },
+    'what nobody has registered, and somebody asks for all the same, is shown',
+  );
+  t.match((unknown.body['callers'] as unknown[]).length, 1);
+  t.equal((await plane.ask('/v1/capabilities/crm.bill.sent/view')).status, 404, 'what nobody asks for is nothing');
   const pushed = (await slots.capability(name)) as { state: CapabilityState };
   const { contracts, policies, providers } = pushed.state;
   const parts = new Map([[name, { name, contracts, policies, providers: providers.map(({ record }) => ({ record, mesh: '' })) }]]);

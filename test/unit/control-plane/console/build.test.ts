@@ -30,6 +30,7 @@ type Checked = readonly [
   Fits<Traces.TracesAnswer, Page.TracesAnswer>,
   Fits<Traces.TraceAnswer, Page.TraceShown>,
   Fits<Sessions.SessionAnswer, Page.Session>,
+  Fits<Sessions.SessionEndedAnswer, Page.SessionEnded>,
   Fits<Alerts.AlertsAnswer, Page.AlertsAnswer>,
   Fits<Overrides.OverridesAnswer, Page.OverridesAnswer>,
   Fits<Overrides.OverrideTried, Page.OverrideTried>,
@@ -46,11 +47,12 @@ type Checked = readonly [
   Fits<Shifts.ShiftsAnswer, Page.ShiftsAnswer>,
   Fits<Tasks.KeptAnswer, Page.KeptAnswer>,
   Fits<Tasks.KeptShown, Page.KeptShown>,
+  Fits<Tasks.PayloadAnswer, Page.PayloadShown>,
   Fits<Tasks.PoolsAnswer, Page.PoolsAnswer>,
   Fits<Tasks.ParkedAnswer, Page.ParkedAnswer>,
   Fits<Audit.AuditAnswer, Page.AuditAnswer>,
 ];
-const SHAPES: Checked['length'] = 25;
+const SHAPES: Checked['length'] = 27;
 
 /** Uncompressed, everything that the page loads. */
 const MAX_BYTES = 200_000;
@@ -94,7 +96,7 @@ t.test('the built console', async (t) => {
 t.test('the page listens for topics that are told, and reads what is answered', async (t) => {
   const told: ReadonlySet<string> = new Set(TOLD);
   for (const [page, topics] of Object.entries(TOPICS)) for (const topic of topics) t.ok(told.has(topic), `${page}: ${topic}`);
-  t.equal(SHAPES, 25);
+  t.equal(SHAPES, 27);
 });
 
 t.test('no source of the page puts text of strangers in as markup', async (t) => {

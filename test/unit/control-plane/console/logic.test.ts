@@ -19,10 +19,12 @@ import {
 } from '../../../../control-plane/console/format.ts';
 import { edgesOf, layout, MAX_LINKS, MAX_NODES, NODE_HEIGHT, NODE_WIDTH, wantsGroups } from '../../../../control-plane/console/graph.ts';
 import { actionOf, PAGE_KEYS } from '../../../../control-plane/console/keys.ts';
+import { numberGiven } from '../../../../control-plane/console/given.ts';
 import { Live, POLL_MS, SILENT_MS, type Source } from '../../../../control-plane/console/live.ts';
+import { type Channel, SharedSource } from '../../../../control-plane/console/shared-source.ts';
 import { effectWords, forceWords, isWide, targetWords, typedWord } from '../../../../control-plane/console/override-words.ts';
 import { type Known, named, newestOf, type Order, pressed, watchForce } from '../../../../control-plane/console/red-order.ts';
-import { matching, paged, sorted } from '../../../../control-plane/console/rows.ts';
+import { keysOf, matching, paged, sorted } from '../../../../control-plane/console/rows.ts';
 import type { Edge, TraceSpan } from '../../../../control-plane/console/shapes.ts';
 import { niceTop, pieces, sparkPoints } from '../../../../control-plane/console/spark.ts';
 import { ticks, timeline, unfolded } from '../../../../control-plane/console/timeline.ts';
@@ -137,6 +139,15 @@ t.test('lists', async (t) => {
     );
     t.equal(matching(agents, '  ', (row) => row).length, 3);
     t.equal(matching(agents, '.*', (row) => row).length, 0, 'words are no pattern');
+  });
+
+  t.test('know their rows by what they are about, so that a figure that changes makes no other row', async (t) => {
+    const problem = (words: string, capability: string) => ({ kind: 'errors', words, capability, agent: null });
+    const about = ({ kind, capability, agent }: ReturnType<typeof problem>) => [kind, capability, agent];
+    const before = keysOf([problem('3 of 10', 'a.b.c'), problem('1 of 9', 'a.b.d')], about);
+    const after = keysOf([problem('4 of 9', 'a.b.d'), problem('4 of 11', 'a.b.c')], about);
+    t.strictSame(after, before.toReversed());
+    t.equal(new Set(keysOf([problem('x', 'a.b.c'), problem('y', 'a.b.c')], about)).size, 2, 'two of the same are two');
   });
 
   t.test('are paged, and a page that is gone is the last one there is', async (t) => {
@@ -283,6 +294,12 @@ t.test('the picture of who calls whom', async (t) => {
         .sort(),
       ['(nobody)', 'a.a.a'],
     );
+    const some = [edgeOf('a.a.a', ''), edgeOf('', 'b.b.b'), edgeOf('a.a.a', 'b.b.b')];
+    t.strictSame(
+      edgesOf(some, { text: '', focus: '(nobody)' }).map(({ caller, provider }) => `${caller}>${provider}`),
+      ['a.a.a>', '>b.b.b'],
+      'and who asks for nobody is shown them',
+    );
   });
 
   t.test(
@@ -427,6 +444,29 @@ t.test('the way to the API', async (t) => {
     await client.get('/v1/overview');
     t.equal(out, 1);
   });
+
+  t.test(
+    'an order of a session that another window has replaced is not repeated; the window goes on with the one that counts',
+    async (t) => {
+      const now = { name: 'vic', role: 'viewer', csrf: 'new', until_ms: 1, env: 'test', replica: 'one', version: '1' };
+      const asked: string[] = [];
+      const client = new Client(async (path, { method, headers }) => {
+        asked.push(`${method} ${path}`);
+        if (path === '/v1/session') return Response.json(now);
+        const isKnown = (headers as Record<string, string>)['x-reach-csrf'] === 'new';
+        return Response.json({ detail: isKnown ? 'vic may look but not change' : 'it is missing, or of another session' }, { status: 403 });
+      }, new VirtualClock());
+      client.csrf = 'old';
+      client.onChanged = ({ csrf }) => {
+        client.csrf = csrf;
+      };
+      const answer = await client.order('POST', '/v1/overrides', {});
+      t.match(answer, { problem: { status: 403, detail: /signed in anew meanwhile, as vic \(viewer\)/ } });
+      t.equal(client.csrf, 'new');
+      t.match(await client.order('POST', '/v1/overrides', {}), { problem: { detail: 'vic may look but not change' } });
+      t.strictSame(asked, ['POST /v1/overrides', 'GET /v1/session', 'POST /v1/overrides', 'GET /v1/session']);
+    },
+  );
 
   t.test('an order that is not in the audit log yet says so', async (t) => {
     const { client } = scripted(() => new Response('{}', { headers: { 'reach-audit-pending': 'NATS is away' } }));
@@ -784,6 +824,24 @@ t.test('live updates', async (t) => {
     t.ok(sources[0]?.isClosed);
   });
 
+  t.test('while nobody looks there is no stream; whoever looks again asks for everything once it speaks', async (t) => {
+    const { clock, live, sources, heard, newest } = set();
+    newest().say('hello');
+    heard.length = 0;
+    live.stop();
+    t.ok(sources[0]?.isClosed);
+    live.reached(true);
+    await clock.advance(600_000);
+    t.equal(sources.length, 1);
+    live.start();
+    live.start();
+    t.equal(sources.length, 2, 'one, however often it is said');
+    newest().say('hello');
+    t.strictSame(heard.splice(0), ['overview', 'messages']);
+    newest().say('hello');
+    t.strictSame(heard, ['overview', 'messages'], 'another stream behind the one that windows share');
+  });
+
   t.test('what has been left is told nothing more', async (t) => {
     const { clock, live, sources, heard, newest } = set();
     newest().say('hello');
@@ -794,6 +852,123 @@ t.test('live updates', async (t) => {
     t.strictSame(heard, []);
     t.equal(sources.length, 1);
   });
+});
+
+t.test('the windows of one browser', async (t) => {
+  /** Windows that hear one another, and the streams that they open. */
+  const set = () => {
+    const clock = new VirtualClock();
+    const streams: FakeSource[] = [];
+    const channels = new Map<Channel, (event: { readonly data: unknown }) => void>();
+    const air = { isDead: false };
+    const window = (number: number) => {
+      const channel: Channel = {
+        addEventListener: (_name, heard) => void channels.set(channel, heard),
+        postMessage: (word) => {
+          if (air.isDead) return;
+          queueMicrotask(() => {
+            for (const [other, heard] of channels) if (other !== channel) heard({ data: structuredClone(word) });
+          });
+        },
+        close: () => channels.delete(channel),
+      };
+      const heard: string[] = [];
+      const open = (): Source => {
+        const stream = new FakeSource();
+        streams.push(stream);
+        return stream;
+      };
+      const source = new SharedSource({ clock, channel, open, number });
+      for (const name of ['hello', 'ping', 'changed', 'error'])
+        source.addEventListener(name, ({ data }) => heard.push(data === undefined ? name : `${name} ${String(data)}`));
+      return { source, heard };
+    };
+    return { clock, streams, window, air, open: () => streams.filter(({ isClosed }) => !isClosed) };
+  };
+
+  t.test('have one stream among them, and all hear what it says', async (t) => {
+    const { clock, streams, window, open } = set();
+    const windows = [0.5, 0.2, 0.9, 0.4, 0.7, 0.1, 0.3].map(window);
+    await clock.advance(1_000);
+    t.equal(open().length, 1);
+    t.equal(streams.length, 1, 'nor more for a moment');
+    streams[0]?.say('hello');
+    streams[0]?.say('changed', '{"topics":["tasks"]}');
+    await clock.advance(1);
+    for (const { heard } of windows) t.strictSame(heard, ['hello', 'changed {"topics":["tasks"]}']);
+    const late = window(0.05);
+    await clock.advance(1);
+    t.strictSame(late.heard, ['ping'], 'who comes later knows at once that there is a stream');
+    await clock.advance(1_000);
+    t.equal(streams.length, 1);
+  });
+
+  t.test('when the one that has it goes, another takes over, and its stream is a new one to all', async (t) => {
+    const { clock, streams, window, open } = set();
+    const [first, second, third] = [window(0.1), window(0.5), window(0.9)];
+    await clock.advance(1_000);
+    streams[0]?.say('hello');
+    first.source.close();
+    t.equal(open().length, 0);
+    await clock.advance(1_000);
+    t.equal(open().length, 1);
+    streams[1]?.say('hello');
+    await clock.advance(1);
+    t.strictSame(second.heard, ['hello', 'hello']);
+    t.strictSame(third.heard, ['hello', 'hello']);
+    t.strictSame(first.heard, ['hello']);
+  });
+
+  t.test('two that took it at the same time agree on one with the next word', async (t) => {
+    const { clock, streams, window, open, air } = set();
+    air.isDead = true;
+    window(0.5);
+    window(0.4);
+    await clock.advance(1_000);
+    t.equal(open().length, 2);
+    air.isDead = false;
+    for (const stream of streams) stream.say('ping');
+    await clock.advance(1);
+    t.equal(open().length, 1);
+    t.notOk(streams[0]?.isClosed, 'the one with the lower number was the first to take it');
+  });
+
+  t.test('a stream that breaks off is told to the one that has it; the others take over, each in its turn', async (t) => {
+    const { clock, streams, window, open } = set();
+    const [first, second] = [window(0.1), window(0.5)];
+    await clock.advance(1_000);
+    streams[0]?.say('hello');
+    streams[0]?.say('error');
+    await clock.advance(1);
+    t.strictSame(first.heard, ['hello', 'error']);
+    t.strictSame(second.heard, ['hello']);
+    first.source.close();
+    await clock.advance(1_000);
+    streams[1]?.say('error');
+    t.strictSame(second.heard, ['hello', 'error']);
+    second.source.close();
+    t.equal(open().length, 0);
+  });
+});
+
+t.test('a number that cannot be read goes to the API as it was typed, to be refused in words, and never as nothing', async (t) => {
+  const given = ['5', ' 0.5 ', '.5', '1.', '-2', '0,5', '1,000', '1_000', '10 per second', 'NaN', 'Infinity', '0x10', '1e3', ' '];
+  t.strictSame(given.map(numberGiven), [
+    5,
+    0.5,
+    0.5,
+    1,
+    -2,
+    '0,5',
+    '1,000',
+    '1_000',
+    '10 per second',
+    'NaN',
+    'Infinity',
+    '0x10',
+    '1e3',
+    '',
+  ]);
 });
 
 t.test('every page has a key, and keys that are not ours are left to the browser', async (t) => {

@@ -82,6 +82,36 @@ rulez: []
       t.match(places(registry.applyPolicies(text, AUTHOR)).join('\n'), part);
   });
 
+  t.test('costs little to judge, whatever it says: every viewer may ask for that', async (t) => {
+    const registry = fresh(new VirtualClock());
+    const many = (count: number, line: (i: number) => string): string => Array.from({ length: count }, (_, i) => line(i)).join('');
+    const chain = (i: number): string =>
+      `  - {name: crm.c${i}.do, version: 1.0.0, input: {type: object}, output: {type: object}, acl: public, fallback: [{capability: crm.c${i + 1}.do}]}\n`;
+    t.ok(registry.applyPolicies(`contracts:\n${many(1_000, chain)}`, AUTHOR).ok);
+    const begun = process.cpuUsage();
+    // Each unknown name is held against every known one, and each chain leads on to all that come after it.
+    const unknown = registry.previewPolicies(
+      `policies:\n${many(4_000, (i) => `  - {capability: crm.cc${i}.do, fallback: [{capability: crm.d${i}.do}]}\n`)}contracts:\n${many(800, chain)}`,
+    );
+    t.ok(unknown.ok);
+    t.equal(unknown.warnings.length, 50);
+    const circle = registry.previewPolicies(
+      `policies: [{capability: crm.c700.do, fallback: [{capability: crm.c7.do}]}]\ncontracts:\n${many(800, chain)}`,
+    );
+    t.match(places(circle), [/^1:48 the fallback comes back to where it began: crm\.c7\.do@1\.0\.0 > crm\.c8\.do@1\.0\.0 > /]);
+    t.match(places(registry.previewPolicies(`policies:\n${'  - [[[[1]],[[1]],[[1]]]]\n'.repeat(20_000)}`)), [
+      /more than 262144 words, marks and gaps/,
+    ]);
+    t.match(places(registry.previewPolicies(`policies:\n${'  - [[[[1]],[[1]],[[1]]]]\n'.repeat(60_000)}`)), [
+      /is larger than 524288 bytes/,
+    ]);
+    t.match(places(registry.previewPolicies(`policies:\n${'  - }\n'.repeat(40_000)}`)), { length: 50 });
+    // What this process has worked, however busy the machine is: about two seconds.
+    const { user, system } = process.cpuUsage(begun);
+    const workedMs = Math.round((user + system) / 1_000);
+    t.ok(workedMs < 15_000, `${workedMs} ms`);
+  });
+
   t.test('may name what is not there yet: a warning with the place, and it is applied', async (t) => {
     const { registry } = team();
     const outcome = registry.applyPolicies(
