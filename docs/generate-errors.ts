@@ -32,8 +32,8 @@ Every call ends with one of these codes, whatever the way in. \`code\` and \`nam
 raw mode, and in the problem document (RFC 9457) of an HTTP error. Codes are stable: one is never reused for another meaning.
 
 * **HTTP**, **JSON-RPC**, **gRPC**: what the caller sees on each way in. JSON-RPC carries our own code in \`error.data.code\`.
-* **Retryable**: the same request may succeed later or elsewhere. An answer with \`ambiguous: true\` (the provider may have
-  acted) is never marked retryable, whatever this table says.
+* **Retryable**: the same request may succeed later or elsewhere. Never so, whatever this table says, where work that
+  runs at most \`once\` may have been done.
 `;
 
 const COLUMNS = '| code | name | HTTP | JSON-RPC | gRPC | retryable | meaning | what to do |\n|---|---|---|---|---|---|---|---|\n';
