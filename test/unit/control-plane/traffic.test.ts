@@ -423,6 +423,10 @@ t.test('over NATS, a digest in the name of another sidecar is refused', async (t
   hearDigests(control, new Subjects('t'), traffic);
   const sidecar = await server.connect();
   t.ok(await control.ready(10_000));
+  // What comes back on the same connection says that the server knows of the subscription before it.
+  const heard = new Promise<void>((done) => void control.subscribe('heard', () => done()));
+  control.publish('heard', Buffer.alloc(0));
+  await heard;
   const send = (as: string, said: unknown): unknown => sidecar.publish(new Subjects('t', as).digest(as), Buffer.from(JSON.stringify(said)));
   const taken = new Promise<void>((done) => void traffic.onTaken(done));
   send('shop-2', digest('shop-1', []));
