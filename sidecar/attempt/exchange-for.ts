@@ -34,10 +34,12 @@ export function exchangeFor(
     Header.caller,
     (call.principal as Principal).agent,
   ];
-  const pinned = candidate.provider.reach === 'mesh' && (call.pin ?? call.headers[Header.pin]) === candidate.provider.agentId;
-  if (pinned) own.push(Header.pin, candidate.provider.agentId);
-  if (lateMs > 0 && candidate.provider.reach === 'mesh') own.push(Header.lateMs, String(lateMs));
-  if (call.headers[Header.retry] === 'none' && candidate.provider.reach === 'mesh') own.push(Header.retry, 'none');
+  if (candidate.provider.reach === 'mesh') {
+    const pinned = (call.pin ?? call.headers[Header.pin]) === candidate.provider.agentId;
+    if (pinned) own.push(Header.pin, candidate.provider.agentId);
+    if (lateMs > 0) own.push(Header.lateMs, String(lateMs));
+    if (call.headers[Header.retry] === 'none') own.push(Header.retry, 'none');
+  }
   if (call.traceState !== '') own.push(Header.tracestate, call.traceState);
   if (call.powerId !== null) own.push(Header.powerId, call.powerId, Header.idempotencyKey, call.powerId);
   const sequence = headerOf(call, Header.sequenceId);

@@ -6,8 +6,8 @@
  */
 const TRIES = 3;
 const FOR_MS = 10_000;
-/** Subjects that are remembered; the kinds are few. */
-const MAX_SUBJECTS = 1_000;
+/** Subjects, and kinds of them, that are remembered. */
+const MAX_KNOWN = 1_000;
 
 interface Denied {
   readonly since: number;
@@ -20,9 +20,7 @@ export class Denials {
 
   /** It was refused. True = so often, and for so long, that this sidecar may not publish there. */
   refused(subject: string, now: number): boolean {
-    if (isLasting(this.#kinds, kindOf(subject), now)) return true;
-    if (this.#subjects.size >= MAX_SUBJECTS && !this.#subjects.has(subject)) this.#subjects.clear();
-    return isLasting(this.#subjects, subject, now);
+    return isLasting(this.#kinds, kindOf(subject), now) || isLasting(this.#subjects, subject, now);
   }
 
   /** It was stored. */
@@ -41,6 +39,7 @@ export class Denials {
 function isLasting(known: Map<string, Denied>, key: string, now: number): boolean {
   let denied = known.get(key);
   if (denied === undefined) {
+    if (known.size >= MAX_KNOWN) known.clear();
     denied = { since: now, tries: 0 };
     known.set(key, denied);
   }
