@@ -253,7 +253,7 @@ function messageShown(envelope: Envelope): MessageShown {
     content_type: envelope.content_type,
     rule: envelope.rule,
     accepted_at_ms: envelope.accepted_at_ms,
-    headers: Object.keys(envelope.headers),
+    headers: Object.keys(envelope.headers ?? {}),
   };
 }
 
